@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ DOCUMENTS = (
     "docs/proofs.md",
     "docs/rules.md",
     "docs/search.md",
+    "docs/strategies.md",
     "docs/use.md",
     "bench/README.md",
     "unity_dsl/search/cost_network/README.md",
@@ -52,6 +54,8 @@ NOT_RUN = {
     ".venv/bin/python -m pytest": "pytest inside pytest",
 }
 """Commands that are only looked at, by how they begin. The make targets among them are run dry."""
+EXTRAS = {"--picture": "matplotlib"}
+"""Options that need an extra of the package: commands with them are run where it is installed."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,8 @@ def run_block(block: Block, workplace: Path) -> None:
             command += f" --assume-old .venv/.ready BIN={Path(sys.executable).parent} DEMO={workplace}/demo"
             run(command, ROOT)
             continue
-        run(command, workplace)
+        if all(find_spec(needed) for option, needed in EXTRAS.items() if option in command):
+            run(command, workplace)
 
 
 def run(command: str, folder: Path) -> None:

@@ -27,6 +27,7 @@ from .commands.console import (
     show_progress,
     show_usage_error,
 )
+from .commands.option_values import parse_mesh, parse_setting
 
 if TYPE_CHECKING:
     from .emit.program_check import CheckReport
@@ -119,7 +120,14 @@ def load_trace_command() -> click.Command:
     return trace_command
 
 
+def load_compare_command() -> click.Command:
+    from .commands.compare import compare_command
+
+    return compare_command
+
+
 ELSEWHERE = {
+    "compare": load_compare_command,
     "rules": load_rules_group,
     "docs": load_docs_command,
     "profile": load_profile_command,
@@ -244,24 +252,6 @@ def compile_command(
         show_summary(compilation, files)
     for warning in compilation.plan.warnings:
         show_diagnostic(warning)
-
-
-def parse_setting(text: str) -> tuple[str, str]:
-    """`d=64` as a name and the text of its value, which the model's own parameter then reads."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip() or not value.strip():
-        raise click.BadParameter(f"`{text}` is not NAME=VALUE", param_hint="--set")
-    return name.strip(), value.strip()
-
-
-def parse_mesh(text: str | None) -> tuple[int, ...] | None:
-    """`2,4` or `2x4` as degrees."""
-    if text is None:
-        return None
-    try:
-        return tuple(int(degree) for degree in text.replace("x", ",").split(","))
-    except ValueError:
-        raise click.BadParameter(f"`{text}` is not a list of numbers such as 2,4", param_hint="--mesh") from None
 
 
 # ---------------------------------------------------------------------------------------------- check
@@ -456,8 +446,10 @@ def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
     from .search.plan_search import RANDOM, STRATEGIES, random
 
-    strategies = {**STRATEGIES, RANDOM: random}
-    return [(name, first_line(strategy.__doc__ or "")) for name, strategy in strategies.items()]
+    return [
+        *((name, strategy.about) for name, strategy in STRATEGIES.items()),
+        (RANDOM, first_line(random.__doc__ or "")),
+    ]
 
 
 def list_examples() -> list[tuple[str, str]]:

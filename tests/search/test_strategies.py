@@ -106,6 +106,14 @@ def test_one_device_has_no_mesh(library: Library, build: Build) -> None:
     assert not any(planned.materialised for planned in plan.graph.values.values())
 
 
+@pytest.mark.parametrize("strategy", ["auto", "single"])
+def test_a_model_without_choices_has_a_plan_on_many_axes(strategy: str, library: Library, build: Build) -> None:
+    machine = load_machine("dgx-a100")
+    model = build("model one[b = 8]\n  input x: f32[b, 4]\n  y = relu(x)\n  output y\n")
+    plan = search(model, build_mesh(machine, 16), machine, library, strategy)
+    assert len(plan.mesh.axes) == 3 and plan.cost.communication == 0
+
+
 def test_unknown_strategies(library: Library, build: Build) -> None:
     with pytest.raises(InputError) as raised:
         search(build(MODEL), TWO, load_machine("local"), library, "data_paralel")

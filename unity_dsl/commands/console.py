@@ -8,7 +8,8 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import StringIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +37,19 @@ def show_progress() -> None:
         logger = logging.getLogger(__package__)
         logger.handlers = [handler]
         logger.setLevel(logging.INFO)
+
+
+@contextmanager
+def say_progress(what: str) -> Iterator[None]:
+    """On a terminal, a line on stderr for as long as something goes on."""
+    shown = sys.stderr.isatty()
+    if shown:
+        click.echo(f"\r{what}\x1b[K", nl=False, err=True)
+    try:
+        yield
+    finally:
+        if shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def show_diagnostic(diagnostic: Diagnostic) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ..index.equations.term import substitute
 from ..index.library import Library
@@ -124,8 +124,9 @@ class Substitution:
         return {id(own): graph.views[id(view)] for own, view in places if id(view) in graph.views}
 
 
+@lru_cache(maxsize=1024)
 def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
-    """The rule prepared for matching, or the reason why it applies to no model.
+    """The rule prepared for matching, or the reason why it applies to no model; once for a rule.
 
     Raises InputError for unknown operators.
     """

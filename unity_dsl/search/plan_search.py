@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,29 +12,24 @@ from typing import TYPE_CHECKING
 from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Layout, Mesh
-from ..graph.plan import Plan, PlannedGraph
+from ..graph.plan import Plan
 from ..graph.typed_configurations import Theorems
 from ..index.library import Library
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.mesh import all_meshes, build_mesh, describe_mesh
 from ..rules.sharding_theorems import ShardingTheorems
-from ..syntax.diagnostic import InputError, fail, suggest
+from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
 from .accounting.weighed_plan import counted, describe_recomputed, recomputing, within_memory
-from .choices.operator_options import ProvedTable
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
-from .layout_pins import Pin, apply_pins, matching, without_unnamed_cuts
-from .layout_problem.model_problem import Prices, prices_on
-from .layout_problem.plan_assembly import assemble
+from .layout_pins import Pin, apply_pins, matching
 from .layout_problem.variable_meaning import Impossible, Meaning
-from .memory_limit.held_bytes import HeldBytes
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
-from .memory_limit.memory_price import MemoryPrice
 from .memory_limit.multiplier_search import ENOUGH
 from .meshes.mesh_joining import joined_mesh
 from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
@@ -46,7 +39,10 @@ from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
 from .plan_notes import describe_outcome, describe_precision, describe_unused
 from .refusals import explain_refusal
-from .strategies import AUTO, RANDOM, STRATEGIES, random
+from .strategies import AUTO, RANDOM, STRATEGIES, check_strategy, random, seed_of
+from .strategy_space import found_of, in_same_layouts, space_of
+from .wanted import Wanted as _Wanted
+from .wanted import made as _made
 
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
@@ -59,15 +55,17 @@ SEARCHED = 8
 """Of the models that rules make, those whose layouts are searched: the best on one device."""
 FUSED = 0.5
 """Of the plans drawn by chance, those of models in which operators are fused wherever they can be."""
-_SEED = re.compile(r"[0-9]{1,18}")
 
 
 def meshes_for(machine: Machine, devices: int, shape: tuple[int, ...] | None, strategy: str) -> tuple[Mesh, ...]:
-    """The meshes that a plan may be on: the one of a given shape; without one, all for `auto`, and that of the prime
-    factors for other strategies. Raises E302 and E303.
+    """The meshes that a plan may be on: the one of a given shape; without one, all for `auto`, those that its authors
+    allow for another strategy, or else that of the prime factors. Raises E302 and E303.
     """
     if shape is None and strategy == AUTO:
         return all_meshes(machine, devices)
+    chooses = STRATEGIES[strategy].meshes if shape is None and strategy in STRATEGIES else None
+    if chooses is not None:
+        return chooses(machine, devices)
     return (build_mesh(machine, devices, shape),)
 
 
@@ -100,22 +98,19 @@ def search(
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
-    seed = _seed(strategy)
-    if strategy not in STRATEGIES and seed is None:
-        every_name = (*STRATEGIES, RANDOM)
-        hint = (
-            suggest(strategy, every_name)
-            or f"there are {', '.join(every_name)}; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
-        )
-        raise fail("E310", f"there is no strategy called `{strategy}`", help=hint)
+    check_strategy(strategy)
+    seed = seed_of(strategy)
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine), *describe_precision(model, machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
     earlier = {} if known is None else known
     wanted = _Wanted(machine, library, proving, strategy, pins, model.gradient_bytes, excluded, again, found=earlier)
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
-    if seed is not None:
-        drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
+    if seed is not None or STRATEGIES[strategy].algorithm is not None:
+        if seed is not None:
+            drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
+        else:
+            drawn = _by_algorithm(model, every, wanted, rules, fusions)
         drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
         drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
         return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh), exposed=machine.exposure)
@@ -142,6 +137,25 @@ def search(
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
+
+
+def _by_algorithm(
+    model: Model, every: Sequence[Mesh], wanted: _Wanted, rules: Sequence[RuleDecl], fusions: Sequence[RuleDecl]
+) -> Plan:
+    """The plan that a strategy's own algorithm chooses. Fusions are among the rules of one with algebra; to the plan of
+    any other those are applied that cost less in its layouts, which are kept.
+    """
+    strategy = STRATEGIES[wanted.strategy]
+    assert strategy.algorithm is not None
+    space = space_of(model, every, wanted, (*rules, *fusions) if strategy.algebra else ())
+    chosen = strategy.algorithm(space)
+    start = found_of(chosen)
+    plan = replace(_made(start, chosen.variant.model, wanted), rules=chosen.variant.rules, notes=chosen.notes)
+    if strategy.algebra:
+        return plan
+    fused, applied = _fusions_in(plan, fusions, wanted)
+    better = in_same_layouts(space.of(fused), start, chosen) if applied else None
+    return plan if better is None else replace(_made(better, fused, wanted), rules=applied, notes=chosen.notes)
 
 
 def _told(plan: Plan, machine: Machine, library: Library) -> Plan:
@@ -228,67 +242,6 @@ def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
     return found if found is not None and own and is_large(found) else None
 
 
-@dataclass(frozen=True)
-class _Wanted:
-    """What plans are searched for: those of a strategy with pins, on a machine.
-
-    The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
-    starts near these.
-    """
-
-    machine: Machine
-    library: Library
-    theorems: Theorems
-    strategy: str
-    pins: Mapping[str, Pin]
-    gradient_bytes: float
-    excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
-    recomputed: frozenset[str] = frozenset()
-    prices: dict[Mesh, Prices] = field(default_factory=dict)
-    found: dict[Mesh, Found] = field(default_factory=dict)
-    bounds: dict[Mesh, float] = field(default_factory=dict)
-    proved: ProvedTable = field(default_factory=dict)
-    multiplier: float = 0.0
-    held: dict[tuple[int, frozenset[str]], tuple[Graph, HeldBytes]] = field(default_factory=dict)
-    fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
-
-    def limited(self, multiplier: float, recomputed: frozenset[str]) -> _Wanted:
-        """The same at a price of memory, in seconds a byte. What is found is kept apart."""
-        return replace(self, multiplier=multiplier, recomputed=recomputed, found={}, bounds={})
-
-    def memory(self, model: Model) -> MemoryPrice | None:
-        """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""
-        if not self.multiplier and not self.recomputed:
-            return None
-        key = id(model.graph), self.recomputed
-        if key not in self.held:
-            saved = next((held.saved for _, held in self.held.values()), None)
-            self.held[key] = model.graph, HeldBytes(model.graph, self.library, saved, self.recomputed)
-        return MemoryPrice(self.held[key][1], self.multiplier, self.machine)
-
-    def cost(self, plan: Plan) -> float:
-        """What is minimised: the seconds of a plan, and what it pays for memory."""
-        memory, conversions = self.memory(plan.model), self.priced(plan.mesh).conversions
-        return plan.cost.seconds + (0.0 if memory is None else memory.of_plan(plan.graph, conversions))
-
-    @cached_property
-    def searched(self) -> Library:
-        """Without the ops that no pin names and whose slices are as good as those of `partition` to any operator."""
-        return without_unnamed_cuts(self.library, self.pins)
-
-    def priced(self, mesh: Mesh) -> Prices:
-        if mesh not in self.prices:
-            self.prices[mesh] = prices_on(
-                mesh, self.machine, self.searched, self.theorems, self.proved, self.gradient_bytes
-            )
-        return self.prices[mesh]
-
-    def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
-        """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
-        given = STRATEGIES[self.strategy](model, mesh, self.library)
-        return replace(apply_pins(given, pins, model, mesh, self.library), excluded=self.excluded)
-
-
 def _plan(
     model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
 ) -> Plan | None:
@@ -325,31 +278,12 @@ def _plan(
     return replace(plan, notes=notes)
 
 
-def _made(found: Found, model: Model, wanted: _Wanted) -> Plan:
-    """The plan that was found, without notes."""
-    problem, best = found.problem, found.best
-    assert best.plan is not None, "what is found has a plan"
-    graph = assemble(problem, best.plan, found.mesh, model)
-    conversions = problem.prices.conversions
-    cost = plan_cost(graph, problem.meaning, conversions, model.loss)
-    plan = Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
-    return recomputing(plan, wanted.recomputed, wanted.machine, wanted.library)
-
-
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:
     """Why there is no plan: the reason on the first mesh."""
     mesh, reason = next(iter(outcome.refused.items()))
     if isinstance(reason, InputError):
         return reason
     return explain_refusal(reason, task.allowed(mesh), task.model, mesh, wanted.library, wanted.strategy)
-
-
-def _seed(strategy: str) -> int | None:
-    """The seed of `random:7`, 0 where none is given; None for any other strategy."""
-    name, colon, digits = strategy.partition(":")
-    if name != RANDOM or (colon and not _SEED.fullmatch(digits)):
-        return None
-    return int(digits) if colon else 0
 
 
 def _drawn(

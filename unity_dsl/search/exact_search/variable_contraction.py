@@ -73,11 +73,13 @@ class Contracted:
 
 def contract(part: Part, domains: Domains) -> Contracted:
     """Takes out what can be. Variables at borders and those that make or read a tensor with several readers stay."""
-    return _Contraction(part, domains).run()
+    return _Contraction(part, domains, {}).run()
 
 
 class _Contraction:
-    def __init__(self, part: Part, domains: Domains) -> None:
+    """Of a part; `tables` are shared with those of its bodies, of which iterations that are written out are copies."""
+
+    def __init__(self, part: Part, domains: Domains, tables: dict[object, Table]) -> None:
         self.part = part
         self.domains = domains
         self.costs = [np.where(mask, cost, np.inf) for cost, mask in zip(part.costs, domains.masks, strict=True)]
@@ -85,7 +87,7 @@ class _Contraction:
         self.around: list[set[int]] = [set() for _ in self.costs]
         self.fixed = {port.variable for port in _borders(part)}
         self.removed: list[_Removed] = []
-        self.tables: dict[object, Table] = {}
+        self.tables = tables
         settled = [np.isfinite(cost).sum() == 1 for cost in self.costs]
         for tensor in part.tensors:
             open_ends = [port for port in _ends(tensor) if not settled[port.variable]]
@@ -134,7 +136,7 @@ class _Contraction:
         left = set().union(*self.around)
         tensors = tuple(self.tensors[number] for number in sorted(left))
         inner = zip(self.part.repeats, self.domains.bodies, strict=True)
-        bodies = tuple(contract(repeat.body, domains) for repeat, domains in inner)
+        bodies = tuple(_Contraction(repeat.body, domains, self.tables).run() for repeat, domains in inner)
         repeats = tuple(replace(r, body=body.part) for r, body in zip(self.part.repeats, bodies, strict=True))
         part = replace(self.part, costs=tuple(costs), tensors=tensors, repeats=repeats)
         return Contracted(part, Domains(masks, [body.domains for body in bodies]), tuple(self.removed), bodies)

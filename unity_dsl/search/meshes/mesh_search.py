@@ -262,7 +262,12 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough:
         _search_whole(task, [one for one in small if reordered_axes(one.mesh, best) is not None], outcome)
         best = _best_near(outcome)
     if best is not None and outcome.near[best].cost < outcome.cost:
-        found = near_plan(task, best, outcome.near[best].held, inf, rounds=1, reach=0)
+        held = outcome.near[best].held
+        if held.chosen:
+            found = near_plan(task, best, held, inf, rounds=1, reach=0)
+        else:  # nothing is chosen anywhere: no operator has a gradient or is worth dividing
+            problem = task.problem(best)
+            found = Found(problem, optimise(problem.part, everything(problem.part)))
         if found is not None:
             _keep(found, outcome)
 

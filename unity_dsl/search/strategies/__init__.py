@@ -1,26 +1,69 @@
-"""Strategies by name: each restricts the space that the search minimises over; `random` draws from it instead."""
+"""Strategies by name, one file for each of the literature: what of the space it leaves, and how it chooses; `random`
+draws from it instead.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from typing import Any
 
-from ...graph.graph import Model
-from ...graph.layout import Mesh
-from ...index.library import Library
-from ..choices.restriction import Restriction
+from ...syntax.diagnostic import fail, suggest
 from .auto import auto
 from .data_parallel import data_parallel
+from .expert import expert, expert_meshes
+from .flexflow import flexflow
 from .random import random
 from .single import single
+from .strategy import Algorithm, Meshes, Restrict, Strategy
+from .zero import zero
 
-__all__ = ["AUTO", "RANDOM", "STRATEGIES", "Strategy", "random"]
-
-Strategy = Callable[[Model, Mesh, Library], Restriction]
+__all__ = ["AUTO", "RANDOM", "STRATEGIES", "Strategy", "check_strategy", "first_line", "random", "seed_of"]
 
 AUTO = "auto"
 """The strategy that searches the whole space: of the others' plans nothing says that they are the cheapest."""
 
-STRATEGIES: dict[str, Strategy] = {AUTO: auto, "data_parallel": data_parallel, "single": single}
-
 RANDOM = "random"
 """The name of the strategy that draws its plan: `random`, or `random:7` with a seed."""
+
+
+def first_line(of: Callable[..., Any]) -> str:
+    """The first line of a function's docstring."""
+    return (of.__doc__ or "").strip().split("\n", 1)[0]
+
+
+def _restricting(restrict: Restrict) -> Strategy:
+    return Strategy(first_line(restrict), restrict)
+
+
+def _choosing(algorithm: Algorithm, meshes: Meshes | None = None, *, algebra: bool = False) -> Strategy:
+    return Strategy(first_line(algorithm), algorithm=algorithm, meshes=meshes, algebra=algebra)
+
+
+STRATEGIES: dict[str, Strategy] = {
+    AUTO: _restricting(auto),
+    "data_parallel": _restricting(data_parallel),
+    "single": _restricting(single),
+    "zero": _restricting(zero),
+    "expert": _choosing(expert, expert_meshes),
+    "flexflow": _choosing(flexflow),
+}
+
+_SEED = re.compile(r"[0-9]{1,18}")
+
+
+def seed_of(strategy: str) -> int | None:
+    """The seed of `random:7`, 0 where none is given; None for any other strategy."""
+    name, colon, digits = strategy.partition(":")
+    if name != RANDOM or (colon and not _SEED.fullmatch(digits)):
+        return None
+    return int(digits) if colon else 0
+
+
+def check_strategy(name: str) -> None:
+    """Raises E310 for what is no strategy."""
+    if name in STRATEGIES or seed_of(name) is not None:
+        return
+    hint = suggest(name, (*STRATEGIES, RANDOM))
+    hint = hint or f"`unityc list strategies` names them; `{RANDOM}:7` draws by the seed 7 (at most 18 digits)"
+    raise fail("E310", f"there is no strategy called `{name}`", help=hint)

@@ -104,6 +104,18 @@ PLANS: dict[str, Code] = {
         "Micro-batches are equal parts of the batch: of the parameter that is the first dimension of every input, "
         "`input x: f32[b, d]`. Their number divides it. A model without a loss has none.",
     ),
+    "E318": Code(
+        "a strategy that finds no plan",
+        "An algorithm of the literature looked where its authors let it, on their kinds of meshes and among their "
+        "kinds of configurations, and found no plan of this model for these devices. Another number of devices may "
+        "have one, and `--strategy auto` looks everywhere.",
+    ),
+    "E319": Code(
+        "no picture",
+        "`unityc compare --picture` draws with matplotlib, which `pip install 'unity-dsl[plot]'` installs. Its bars "
+        "are speedups over data parallelism, so at least one model needs a plan of `data_parallel`: the devices divide "
+        "its batch.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "

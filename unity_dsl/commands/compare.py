@@ -1,0 +1,147 @@
+"""`unityc compare`: a table, data or a picture of the plans of all strategies for a model."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from .option_values import parse_setting
+from .strategy_comparison import Comparison, Row, as_data, compared
+
+
+@click.command("compare", short_help="Compare the plans of all strategies for a model.")
+@click.argument("models", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="MODEL.udl")
+@click.option("--machine", "-m", default="local", metavar="NAME|FILE", show_default=True, help="Hardware to plan for.")
+@click.option("--devices", "-d", type=int, required=True, metavar="N", help="World size.")
+@click.option("--strategies", "-s", metavar="NAME,…", help="These only; by default all of `unityc list strategies`.")
+@click.option("--preset", "-p", metavar="NAME", help="A preset of the models.")
+@click.option("--precision", metavar="f32|bf16|f16", help="Float type of the arithmetic; weights stay in float32.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of a model (repeatable).")
+@click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
+@click.option(
+    "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
+)
+@click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw speedups: .svg, .png or .pdf.")
+@click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
+def compare_command(
+    models: tuple[Path, ...],
+    machine: str,
+    devices: int,
+    strategies: str | None,
+    preset: str | None,
+    precision: str | None,
+    settings: tuple[str, ...],
+    memory: str | None,
+    ops: tuple[Path, ...],
+    picture: Path | None,
+    as_json: bool,
+) -> None:
+    """Plan MODEL.udl by every strategy, over the same space and prices, and show the simulated step of each plan.
+
+    Of each plan: seconds of a step and how many times faster that is than data parallelism, seconds of the search, the
+    most that a device holds, what it sends in a step, and the rules that were applied. A strategy that has no plan for
+    the model on these devices says why. With several models --picture shows all of them.
+
+    \b
+    unityc compare examples/gpt2.udl --machine dgx-a100 --devices 8
+    unityc compare examples/mlp_unity.udl -m summit -d 4 -s auto,data_parallel,flexflow --json
+    """
+    from ..compile import Request
+    from ..machine.byte_count import parse_bytes
+
+    names = chosen_strategies(strategies)
+    if picture is not None:
+        from .compare_picture import check_picture
+
+        check_picture(picture)
+    request = Request(
+        models[0],
+        settings=dict(map(parse_setting, settings)),
+        preset=preset,
+        precision=precision,
+        machine=machine,
+        devices=devices,
+        memory=None if memory is None else parse_bytes(memory),
+        operators=ops,
+    )
+    found: list[Comparison] = []
+    for model in models:
+        found.append(compared(replace(request, model=model), names))
+        if found[-1].interrupted:
+            break
+    if as_json:
+        every = [as_data(comparison) for comparison in found]
+        click.echo(json.dumps(every[0] if len(every) == 1 else {"models": every}, indent=1))
+    else:
+        for number, comparison in enumerate(found):
+            click.echo("\n" * bool(number) + "\n".join(table_lines(comparison)))
+    if found[-1].interrupted:
+        raise click.Abort
+    if picture is not None:
+        from .compare_picture import draw
+
+        draw(found, picture)
+    if all(row.iteration_s is None for comparison in found for row in comparison.strategies):
+        raise click.exceptions.Exit(1)
+
+
+def chosen_strategies(listed: str | None) -> tuple[str, ...]:
+    """The strategies of a list, each once. Raises E310 for what is none."""
+    from ..search.strategies import STRATEGIES, check_strategy
+
+    if listed is None:
+        return tuple(STRATEGIES)
+    names = tuple(dict.fromkeys(name.strip() for name in listed.split(",") if name.strip()))
+    if not names:
+        raise click.BadParameter("no strategy is named", param_hint="--strategies")
+    for name in names:
+        check_strategy(name)
+    return names
+
+
+def table_lines(comparison: Comparison) -> Iterator[str]:
+    """A table for people, the fastest plan first, then why strategies have none."""
+    batch = f", {comparison.global_batch} examples a step" if comparison.global_batch else ""
+    devices = f"{comparison.devices} device{'s' if comparison.devices != 1 else ''}"
+    yield click.style(f"{comparison.model} on {devices} of {comparison.machine}{batch}", bold=True)
+    planned = [row for row in comparison.strategies if row.iteration_s is not None]
+    cells = [_HEAD, *(_cells(comparison, row) for row in sorted(planned, key=lambda row: row.iteration_s or 0.0))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for first, *others in cells if planned else []:
+        aligned = (f"{cell:>{width}}" for cell, width in zip(others[:-1], widths[1:-1], strict=True))
+        yield "  ".join((f"{first:<{widths[0]}}", *aligned, others[-1])).rstrip()
+    for row in comparison.strategies:
+        if row.refused is not None:
+            yield f"{row.name}: no plan: {row.refused}"
+
+
+_HEAD = ("strategy", "step", "speedup", "search", "memory", "sent", "mesh", "rules")
+
+
+def _cells(comparison: Comparison, row: Row) -> tuple[str, ...]:
+    from ..machine.byte_count import describe_bytes
+    from .summary import duration
+
+    speedup, times = comparison.speedup(row), Counter(row.rules)
+    named = ", ".join(f"{rule} x {count}" if count > 1 else rule for rule, count in list(times.items())[:_NAMED])
+    more = f", {len(times) - _NAMED} more" if len(times) > _NAMED else ""
+    assert row.iteration_s is not None and row.peak_memory_bytes is not None and row.comm_bytes is not None
+    return (
+        row.name,
+        duration(row.iteration_s),
+        "-" if speedup is None else f"{speedup:.2f}",
+        duration(row.search_s),
+        describe_bytes(row.peak_memory_bytes) + ("" if row.fits else ", does not fit"),
+        describe_bytes(row.comm_bytes),
+        " x ".join(map(str, row.mesh)) or "1",
+        named + more,
+    )
+
+
+_NAMED = 3
+"""Of many rules these are named: --json has all."""

@@ -1,0 +1,23 @@
+"""Reads the values of options that several commands have."""
+
+from __future__ import annotations
+
+import click
+
+
+def parse_setting(text: str) -> tuple[str, str]:
+    """`d=64` as a name and the text of its value, which the model's own parameter then reads."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip() or not value.strip():
+        raise click.BadParameter(f"`{text}` is not NAME=VALUE", param_hint="--set")
+    return name.strip(), value.strip()
+
+
+def parse_mesh(text: str | None) -> tuple[int, ...] | None:
+    """`2,4` or `2x4` as degrees."""
+    if text is None:
+        return None
+    try:
+        return tuple(int(degree) for degree in text.replace("x", ",").split(","))
+    except ValueError:
+        raise click.BadParameter(f"`{text}` is not a list of numbers such as 2,4", param_hint="--mesh") from None

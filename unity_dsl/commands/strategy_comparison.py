@@ -1,0 +1,118 @@
+"""Plans of the strategies for a model side by side, all timed by one simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from .console import say_progress
+
+if TYPE_CHECKING:
+    from ..compile import Compilation, Request
+
+BASELINE = "data_parallel"
+"""The strategy that others are faster than by the factor that is shown."""
+REFUSALS = ("E309", "E311", "E318")
+"""What a strategy says where it has no plan for a model on these devices."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """The plan of a strategy: seconds of the search and of a simulated step, the peak of a device's memory and what it
+    sends in a step, in bytes, and the rules that it applied; or why there is none.
+    """
+
+    name: str
+    search_s: float
+    iteration_s: float | None = None
+    peak_memory_bytes: float | None = None
+    comm_bytes: float | None = None
+    fits: bool = False
+    rules: tuple[str, ...] = ()
+    mesh: tuple[int, ...] = ()
+    micro_batches: int = 1
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of strategies for a model, and the examples that a step trains on: the same for all. Where it was
+    `interrupted`, rows are missing.
+    """
+
+    model: str
+    machine: str
+    devices: int
+    global_batch: int
+    strategies: tuple[Row, ...]
+    interrupted: bool = False
+
+    def speedup(self, row: Row) -> float | None:
+        """How many times faster than the baseline; None where either has no plan."""
+        base = next((other.iteration_s for other in self.strategies if other.name == BASELINE), None)
+        return None if base is None or row.iteration_s is None else base / row.iteration_s
+
+
+def compared(request: Request, names: Sequence[str]) -> Comparison:
+    """The plans of some strategies for a model; of those before an interruption. Raises InputError for what no strategy
+    could plan.
+    """
+    from ..compile import compile_model
+    from ..syntax.diagnostic import InputError
+
+    rows: list[Row] = []
+    batch, model = 0, request.model.stem
+    for number, name in enumerate(names):
+        begun = perf_counter()
+        try:
+            with say_progress(f"{model}: {name}, {number + 1} of {len(names)}"):
+                found = compile_model(replace(request, strategy=name))
+                rows.append(simulated(found, name, perf_counter() - begun))
+        except InputError as error:
+            if error.diagnostic.code not in REFUSALS:
+                raise
+            reason = f"{error.diagnostic.message} ({error.diagnostic.code})"
+            rows.append(Row(name, perf_counter() - begun, refused=reason))
+        except KeyboardInterrupt:
+            return Comparison(model, request.machine, request.devices, batch, tuple(rows), interrupted=True)
+        else:
+            batch, model = global_batch(found), found.plan.model.name
+    return Comparison(model, request.machine, request.devices, batch, tuple(rows))
+
+
+def simulated(found: Compilation, name: str, seconds: float) -> Row:
+    """The row of a plan that took so many seconds to find."""
+    from ..machine.machine import read_machine
+    from ..simulation.step_tasks import simulate_step
+
+    plan = found.plan
+    timeline = simulate_step(plan, read_machine(found.sources.machine), found.library)
+    return Row(
+        name,
+        seconds,
+        timeline.seconds,
+        timeline.memory().peak,
+        sum(timeline.sent.values()),
+        not plan.warnings,
+        tuple(used.rule for used in plan.rules),
+        plan.mesh.degrees,
+        plan.micro_batches,
+    )
+
+
+def global_batch(found: Compilation) -> int:
+    """The examples of a step, 0 where no input has a first dimension."""
+    plan = found.plan
+    shapes = [source.value.shape for source in plan.model.graph.inputs if source.value.shape]
+    return plan.micro_batches * shapes[0][0] if shapes else 0
+
+
+def as_data(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as plain data: seconds and bytes."""
+    rows = [
+        {**asdict(row), "rules": list(row.rules), "mesh": list(row.mesh), "speedup": comparison.speedup(row)}
+        for row in comparison.strategies
+    ]
+    return {**asdict(comparison), "strategies": rows}

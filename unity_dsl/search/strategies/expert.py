@@ -1,0 +1,219 @@
+"""Strategy `expert`: what is written by hand for the kind of a model.
+
+Transformers and perceptrons: tensor parallelism within a node (Shoeybi et al., Megatron-LM, 2019) over a power of two
+that divides heads and features, the sequence divided between its regions where that costs less (Korthikanti et al.,
+2022), data parallelism over what remains, weights whole or in slices, as in FSDP: as one tunes it by hand, the degree
+that costs least of those that fit the memory. Convolutional networks: one weird trick (Krizhevsky, 2014), the batch
+divided in convolutions and outputs in dense layers. Models of tables (Naumov et al., DLRM, 2019): tables divided over
+all devices by columns, or else by rows, the rest data parallel. Whole tables on single devices, and pipelines, are not
+in the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...graph.graph import Model, Node, Value
+from ...graph.layout import Mesh, Partial, Shard
+from ...graph.layout_typing import Along, Configuration, Role, TypedOperator, Uniformly, type_operator
+from ...index.library import Library
+from ...machine.machine import Machine
+from ...machine.mesh import build_mesh
+from ...syntax.diagnostic import InputError
+from ..choices.layout_space import Space as LayoutSpace
+from ..choices.restriction import node_path, places, storable
+from ..cost_network.bucket_elimination import Table
+from ..exact_search.bounded_search import optimise
+from ..model_variants.rewritten_model import Variant
+from .data_parallel import data_parallel
+from .kept_storage import FORBIDDEN, KeptAsRead, is_kept
+from .operator_sites import Site, allowed_domains
+from .strategy import Chosen, Space, no_plan
+from .tensor_parallel import tensor_roles
+
+CONVOLUTIONS = {"conv1d", "conv2d"}
+LOOKUPS = {"embedding", "embedding_bag", "embedding_bag_mean"}
+TABLES = 0.5
+"""Of the parameters: a model is one of tables if as much is in several tables."""
+
+
+def expert(space: Space) -> Chosen:
+    """What is written by hand: Megatron's tensor parallelism, one weird trick, or divided tables."""
+    every = [found for recipe in _recipes(space) if (found := _planned(space, recipe)) is not None]
+    if not every:
+        raise no_plan("expert", "no recipe for models of this kind fits this number of devices")
+    fitting = [found for found in every if space.fits(space.model, found.graph, found.mesh)]
+    return min(fitting, key=lambda found: found.cost) if fitting else every[-1]
+
+
+def expert_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
+    """The mesh of one axis, and those of two of which the inner one is a power of two within a node. Raises E302."""
+    whole = build_mesh(machine, devices, (devices,) if devices > 1 else ())
+    sizes = [2**power for power in range(1, machine.node_devices.bit_length())]
+    inner = [size for size in sizes if devices % size == 0 and size < devices]
+    return (whole, *(build_mesh(machine, devices, (devices // size, size)) for size in inner))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Configurations along the mesh axes of data parallelism, roles along the `others`, both by path; operators of no
+    role divide nothing there that they sum over. Weights are `sliced` along the former.
+    """
+
+    name: str
+    mesh: Mesh
+    batch: dict[str, Configuration]
+    others: tuple[int, ...] = ()
+    roles: dict[str, Along] = field(default_factory=dict)
+    sliced: bool = False
+
+
+def _recipes(space: Space) -> Iterator[Recipe]:
+    """What experts try; what holds the least last."""
+    names = {node.instance.name for node in space.model.graph.nodes()}
+    if names & CONVOLUTIONS or _has_tables(space.model):
+        mesh = space.meshes[0]
+        batch = _batch(space, mesh)
+        if names & CONVOLUTIONS:
+            roles = tensor_roles(space.model.graph, mesh, space.library, rows=False, without=CONVOLUTIONS) or {}
+            name = "one weird trick"
+        else:
+            roles = _divided_tables(space.model, mesh, space.library)
+            name = "tables divided over all devices"
+        if batch is not None:
+            count = len(mesh.axes)
+            yield Recipe(name, mesh, {**batch, **{path: (role,) * count for path, role in roles.items()}})
+        return
+    for mesh, others in _splits(space):
+        inner = Mesh(tuple(mesh.axes[axis] for axis in others))
+        batch = _batch(space, Mesh(tuple(axis for n, axis in enumerate(mesh.axes) if n not in others)))
+        if batch is None:
+            continue
+        along = tensor_roles(space.model.graph, inner, space.library) if others else {}
+        if along is None:
+            continue
+        told = f"tensor parallelism of {inner.size}, data parallelism of {mesh.size // inner.size}"
+        yield Recipe(told, mesh, batch, others, along)
+        yield Recipe(f"{told}, weights in slices of the latter", mesh, batch, others, along, sliced=True)
+
+
+def _splits(space: Space) -> list[tuple[Mesh, tuple[int, ...]]]:
+    """Meshes with the axes of tensor parallelism, the largest first that is a power of two within a node."""
+    found = []
+    for mesh in space.meshes:
+        count = len(mesh.axes)
+        for others in {(), (count - 1,) if count else ()}:
+            size = mesh.degree(others)
+            power = size <= space.machine.node_devices and size & (size - 1) == 0
+            if power and (others or count < 2 or len(space.meshes) == 1):
+                found.append((mesh, others))
+    return sorted(found, key=lambda one: one[0].degree(one[1]))
+
+
+def _batch(space: Space, mesh: Mesh) -> dict[str, Configuration] | None:
+    """The configurations of data parallelism; None where these devices do not divide the batch."""
+    try:
+        return dict(data_parallel(space.model, mesh, space.library).configurations)
+    except InputError:
+        return None
+
+
+def _has_tables(model: Model) -> bool:
+    tables = {
+        value.name: value.elements
+        for node in model.graph.nodes()
+        if node.instance.name in LOOKUPS
+        for value in node.arguments
+        if value.is_weight
+    }
+    every = sum(weight.value.elements for _, weight in model.weights())
+    return len(tables) > 1 and sum(tables.values()) >= TABLES * every
+
+
+def _divided_tables(model: Model, mesh: Mesh, library: Library) -> dict[str, Along]:
+    """Tables divided by columns, or else by rows."""
+    roles = {}
+    for place in places(model):
+        if (node := place.node) is None or node.instance.name not in LOOKUPS:
+            continue
+        rows, columns = (dim[0] for dim in node.instance.inputs[1].dims)
+        for axis in (columns, rows):
+            if not isinstance(type_operator(node.instance, (Along(axis),) * len(mesh.axes), mesh, library), str):
+                roles[node_path(place.path.removesuffix(place.value.name), node)] = Along(axis)
+                break
+    return roles
+
+
+# ---------------------------------------------------------------------------------------------- plans
+
+
+def _planned(space: Space, recipe: Recipe) -> Chosen | None:
+    """The cheapest plan of a recipe, which leaves little open; None where there is none."""
+    mesh, data = recipe.mesh, [axis for axis in range(len(recipe.mesh.axes)) if axis not in recipe.others]
+    held = SlicedAlong(data) if recipe.sliced else KeptAsRead()
+    problem = space.problem(space.model, mesh, held=held)
+    inner = Mesh(tuple(mesh.axes[axis] for axis in recipe.others))
+    harmless = Harmless(inner, space.library)
+
+    def allows(site: Site, typed: TypedOperator) -> bool:
+        found = tuple(typed.configuration[axis] for axis in data)
+        if recipe.batch.get(site.path, found) != found:
+            return False
+        role = recipe.roles.get(site.path)
+        if role is not None:
+            return all(typed.configuration[axis] == role for axis in recipe.others)
+        return all(harmless.role(site.node, typed.configuration[axis]) for axis in recipe.others)
+
+    best = optimise(problem.part, allowed_domains(problem, allows))
+    if best.plan is None:
+        return None
+    return Chosen(Variant(space.model), problem, best.plan, best.cost, held, (recipe.name,))
+
+
+class Harmless:
+    """Tells of an operator's roles whether they divide nothing that it sums over; of a loss all are harmless."""
+
+    def __init__(self, mesh: Mesh, library: Library) -> None:
+        self.mesh = mesh
+        self.library = library
+        self._found: dict[tuple[object, Role], bool] = {}
+
+    def role(self, node: Node, role: Role) -> bool:
+        key = node.instance.identity, role
+        if key not in self._found:
+            self._found[key] = self._find(node, role)
+        return self._found[key]
+
+    def _find(self, node: Node, role: Role) -> bool:
+        if isinstance(role, Uniformly) or not any(output.dims for output in node.instance.outputs):
+            return True
+        if not isinstance(role, Along):
+            return False
+        typed = type_operator(node.instance, (role,) * len(self.mesh.axes), self.mesh, self.library)
+        if isinstance(typed, str):
+            return False
+        return not typed.inner and not any(layout.where(Partial) for layout in typed.results)
+
+
+class SlicedAlong(KeptAsRead):
+    """Storage in slices along some mesh axes wherever these divide a weight, and as it is read along the others."""
+
+    def __init__(self, axes: Sequence[int]) -> None:
+        self.axes = frozenset(axes)
+
+    def with_gathers(self, seconds: Table, value: Value, prefix: str, space: LayoutSpace) -> Table:
+        """Forbidden from storage in fewer slices than there may be."""
+        own = [axis for axis in range(len(space.prices.mesh.axes)) if axis not in self.axes]
+        storage = [layout for layout in space.layouts if storable(layout)]
+        most = max((len(self.axes.intersection(layout.where(Shard))) for layout in storage), default=0)
+        allowed = [
+            [
+                len(self.axes.intersection(stored.where(Shard))) >= most and is_kept(stored, read, own)
+                for read in space.layouts
+            ]
+            for stored in space.layouts
+        ]
+        return np.where(np.array(allowed, dtype=bool), seconds, FORBIDDEN)

@@ -1,0 +1,60 @@
+"""The space that an algorithm of the literature is given, and the plan that it chose with operators fused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import inf
+
+from ..graph.graph import Model
+from ..graph.layout import Mesh
+from ..graph.plan import PlannedGraph
+from ..syntax.parse_rules import RuleDecl
+from .accounting.memory_prediction import kept_gathered, predict_memory
+from .choices.restriction import Restriction
+from .exact_search.bounded_search import Optimum
+from .layout_pins import apply_pins
+from .layout_problem.changed_operators import changed_paths
+from .layout_problem.held_price import HeldPrice
+from .layout_problem.model_problem import Problem, build_problem
+from .layout_problem.variable_meaning import Impossible
+from .meshes.near_search import Found, Task, held_by, near_plan
+from .model_variants.layouts_of_a_plan import GAIN
+from .refusals import explain_refusal
+from .strategies.strategy import Chosen, Space
+from .wanted import Wanted
+
+_EVERYTHING = Restriction()
+
+
+def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequence[RuleDecl]) -> Space:
+    """The space of a strategy, in which pins are kept. What its problems raise are diagnostics."""
+    machine, library = wanted.machine, wanted.library
+
+    def problem(
+        model: Model, mesh: Mesh, restriction: Restriction = _EVERYTHING, held: HeldPrice | None = None
+    ) -> Problem:
+        allowed = replace(apply_pins(restriction, wanted.pins, model, mesh, library), excluded=wanted.excluded)
+        try:
+            return build_problem(model, wanted.priced(mesh), allowed, memory=held)
+        except Impossible as reason:
+            raise explain_refusal(reason, allowed, model, mesh, library, wanted.strategy) from None
+
+    def fits(model: Model, graph: PlannedGraph, mesh: Mesh) -> bool:
+        again = {kept.path for kept in kept_gathered(graph, mesh, library)}
+        return predict_memory(model, graph, mesh, library, gathered_again=again).total <= machine.memory_bytes
+
+    return Space(model, meshes, machine, library, rules, problem, fits)
+
+
+def found_of(chosen: Chosen) -> Found:
+    """The chosen plan as the search knows those that it finds."""
+    return Found(chosen.problem, Optimum(chosen.plan, chosen.cost, -inf, False))
+
+
+def in_same_layouts(fused: Space, start: Found, chosen: Chosen) -> Found | None:
+    """The plan of a model with fused operators in the layouts that were chosen; None where it does not cost less."""
+    task = Task(fused.model, lambda _: start.problem.prices, lambda _: Restriction(), chosen.held)
+    changed = changed_paths(fused.model.graph, start.problem.meaning.graph)
+    held = held_by(start.mesh, [start]).without(changed)
+    return near_plan(task, start.mesh, held, chosen.cost * (1 - GAIN), rounds=1, reach=0)

@@ -1,0 +1,101 @@
+"""What plans are searched for, and the plan of what a search found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..graph.graph import Graph, Model
+from ..graph.layout import Layout, Mesh
+from ..graph.plan import Plan, PlannedGraph
+from ..graph.typed_configurations import Theorems
+from ..index.library import Library
+from ..machine.machine import Machine
+from .accounting.plan_cost import plan_cost
+from .accounting.weighed_plan import recomputing
+from .choices.operator_options import ProvedTable
+from .choices.restriction import Restriction
+from .layout_pins import Pin, apply_pins, without_unnamed_cuts
+from .layout_problem.model_problem import Prices, prices_on
+from .layout_problem.plan_assembly import assemble
+from .memory_limit.held_bytes import HeldBytes
+from .memory_limit.memory_price import MemoryPrice
+from .meshes.near_search import Found
+from .strategies import STRATEGIES
+
+if TYPE_CHECKING:
+    from ..rules.fusing import Fused
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What plans are searched for: those of a strategy with pins, on a machine.
+
+    The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
+    starts near these.
+    """
+
+    machine: Machine
+    library: Library
+    theorems: Theorems
+    strategy: str
+    pins: Mapping[str, Pin]
+    gradient_bytes: float
+    excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    recomputed: frozenset[str] = frozenset()
+    prices: dict[Mesh, Prices] = field(default_factory=dict)
+    found: dict[Mesh, Found] = field(default_factory=dict)
+    bounds: dict[Mesh, float] = field(default_factory=dict)
+    proved: ProvedTable = field(default_factory=dict)
+    multiplier: float = 0.0
+    held: dict[tuple[int, frozenset[str]], tuple[Graph, HeldBytes]] = field(default_factory=dict)
+    fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
+
+    def limited(self, multiplier: float, recomputed: frozenset[str]) -> Wanted:
+        """The same at a price of memory, in seconds a byte. What is found is kept apart."""
+        return replace(self, multiplier=multiplier, recomputed=recomputed, found={}, bounds={})
+
+    def memory(self, model: Model) -> MemoryPrice | None:
+        """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""
+        if not self.multiplier and not self.recomputed:
+            return None
+        key = id(model.graph), self.recomputed
+        if key not in self.held:
+            saved = next((held.saved for _, held in self.held.values()), None)
+            self.held[key] = model.graph, HeldBytes(model.graph, self.library, saved, self.recomputed)
+        return MemoryPrice(self.held[key][1], self.multiplier, self.machine)
+
+    def cost(self, plan: Plan) -> float:
+        """What is minimised: the seconds of a plan, and what it pays for memory."""
+        memory, conversions = self.memory(plan.model), self.priced(plan.mesh).conversions
+        return plan.cost.seconds + (0.0 if memory is None else memory.of_plan(plan.graph, conversions))
+
+    @cached_property
+    def searched(self) -> Library:
+        """Without the ops that no pin names and whose slices are as good as those of `partition` to any operator."""
+        return without_unnamed_cuts(self.library, self.pins)
+
+    def priced(self, mesh: Mesh) -> Prices:
+        if mesh not in self.prices:
+            self.prices[mesh] = prices_on(
+                mesh, self.machine, self.searched, self.theorems, self.proved, self.gradient_bytes
+            )
+        return self.prices[mesh]
+
+    def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
+        """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
+        given = STRATEGIES[self.strategy].restrict(model, mesh, self.library)
+        return replace(apply_pins(given, pins, model, mesh, self.library), excluded=self.excluded)
+
+
+def made(found: Found, model: Model, wanted: Wanted) -> Plan:
+    """The plan that was found, without notes."""
+    problem, best = found.problem, found.best
+    assert best.plan is not None, "what is found has a plan"
+    graph = assemble(problem, best.plan, found.mesh, model)
+    conversions = problem.prices.conversions
+    cost = plan_cost(graph, problem.meaning, conversions, model.loss)
+    plan = Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
+    return recomputing(plan, wanted.recomputed, wanted.machine, wanted.library)
