@@ -4,10 +4,9 @@ R. Dechter, Bucket elimination: a unifying framework for reasoning, Artificial I
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -20,8 +19,7 @@ LARGEST_TABLE = 1 << 24
 LARGEST_WORK = 1 << 26
 """Entries of all joint tables together; beyond it `TooLarge` is raised."""
 _MOST_DIMENSIONS = 32
-_AT_ONCE = 1 << 16
-"""Entries of an intermediate table: it stays in the cache."""
+_AT_ONCE = 1 << 18
 
 
 class TooLarge(Exception):
@@ -160,37 +158,24 @@ def _neighbours(scopes: Sequence[tuple[int, ...]]) -> dict[int, set[int]]:
 
 
 def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Factor:
-    """The sum of factors, minimised over one variable."""
+    """The sum of factors, minimised over one variable: some entries at a time, the longest dimension innermost."""
     scope = tuple(sorted({other for factor in factors for other in factor.scope} - {variable}))
-    shape = tuple(sizes[other] for other in scope)
-    tables = [np.ascontiguousarray(_aligned(factor, (variable, *scope))) for factor in factors]
+    inside = tuple(sorted(scope, key=lambda other: sizes[other]))
+    shape = tuple(sizes[other] for other in inside)
+    tables = [_aligned(factor, (variable, *inside)) for factor in factors]
     result = np.full(shape, np.inf)
-    for first, *block in _blocks((sizes[variable], *shape)):
-        total: Table | float = 0.0
-        for table in tables:
-            total = total + _part(table, (first, *block))
-        found = result[tuple(block)] if block else result
-        np.minimum(found, np.min(total, axis=0), out=found)
-    return Factor(scope, result)
-
-
-def _blocks(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
-    """Parts of a table of at most `_AT_ONCE` entries: wide along the last dimension, then along the first."""
-    lengths, left = [1] * len(shape), _AT_ONCE
-    for axis in dict.fromkeys((len(shape) - 1, 0, *reversed(range(len(shape))))):
-        lengths[axis] = max(1, min(shape[axis], left))
-        left //= lengths[axis]
-    yield from product(
-        *(
-            [slice(low, low + length) for low in range(0, size, length)]
-            for size, length in zip(shape, lengths, strict=True)
-        )
-    )
-
-
-def _part(table: Table, block: Sequence[slice]) -> Table:
-    """Of a table that has length 1 in dimensions that it does not depend on."""
-    return table[tuple(part if size > 1 else slice(None) for part, size in zip(block, table.shape, strict=True))]
+    below = prod(shape[1:])
+    step = max(1, _AT_ONCE // max(1, sizes[variable] * below))
+    rows = max(1, _AT_ONCE // max(1, below))
+    for low in range(0, len(result) if shape else 1, step):
+        part = result[low : low + step] if shape else result
+        for start in range(0, sizes[variable], rows):
+            total: Table | float = 0.0
+            for table in tables:
+                some = table[start : start + rows]
+                total = total + (some[:, low : low + step] if shape and table.shape[1] > 1 else some)
+            np.minimum(part, np.min(np.broadcast_to(total, (np.shape(total)[0], *part.shape)), axis=0), out=part)
+    return Factor(scope, result.transpose([inside.index(other) for other in scope]))
 
 
 def _aligned(factor: Factor, scope: tuple[int, ...]) -> Table:
