@@ -47,7 +47,8 @@ def solve_programme(problem: Problem, domains: Domains, seconds: float, costs: C
     programme.add_part(problem.part, domains, (), 1)
     if not programme.feasible:
         return None
-    count = len(programme.objective)
+    if not (count := len(programme.objective)):
+        return Solution({}, 0.0, True)
     objective = np.array(programme.objective)
     scale = SCALE / programme.least if programme.least > 0 else 1.0
     rows, columns, values = (np.array(part) for part in (programme.rows, programme.columns, programme.values))
