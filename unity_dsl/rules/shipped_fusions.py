@@ -45,10 +45,10 @@ def fusions_for(
 
 
 def _fitting(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
-    return (rule for rule in parse_rules(source).rules if _operators_of_the_left_side(rule) <= set(present))
+    return (rule for rule in parse_rules(source).rules if operators_of_the_left_side(rule) <= set(present))
 
 
-def _operators_of_the_left_side(rule: RuleDecl) -> set[str]:
+def operators_of_the_left_side(rule: RuleDecl) -> set[str]:
     definitions, pending, found = dict(rule.definitions), [*rule.left], set[str]()
     while pending:
         for node in syntax_nodes(pending.pop()):
