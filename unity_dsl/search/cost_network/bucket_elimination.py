@@ -19,7 +19,7 @@ LARGEST_TABLE = 1 << 24
 LARGEST_WORK = 1 << 26
 """Entries of all joint tables together; beyond it `TooLarge` is raised."""
 _MOST_DIMENSIONS = 32
-_AT_ONCE = 1 << 21
+_AT_ONCE = 1 << 18
 
 
 class TooLarge(Exception):
@@ -158,18 +158,24 @@ def _neighbours(scopes: Sequence[tuple[int, ...]]) -> dict[int, set[int]]:
 
 
 def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Factor:
-    """The sum of factors, minimised over one variable."""
+    """The sum of factors, minimised over one variable: some entries at a time, the longest dimension innermost."""
     scope = tuple(sorted({other for factor in factors for other in factor.scope} - {variable}))
-    shape = tuple(sizes[other] for other in scope)
-    first = [_aligned(factor, (variable, *scope)) for factor in factors]
-    rows = max(1, _AT_ONCE // max(1, prod(shape)))
+    inside = tuple(sorted(scope, key=lambda other: sizes[other]))
+    shape = tuple(sizes[other] for other in inside)
+    tables = [_aligned(factor, (variable, *inside)) for factor in factors]
     result = np.full(shape, np.inf)
-    for start in range(0, sizes[variable], rows):
-        total: Table | float = 0.0
-        for table in first:
-            total = total + table[start : start + rows]
-        np.minimum(result, np.min(np.broadcast_to(total, (np.shape(total)[0], *shape)), axis=0), out=result)
-    return Factor(scope, result)
+    below = prod(shape[1:])
+    step = max(1, _AT_ONCE // max(1, sizes[variable] * below))
+    rows = max(1, _AT_ONCE // max(1, below))
+    for low in range(0, len(result) if shape else 1, step):
+        part = result[low : low + step] if shape else result
+        for start in range(0, sizes[variable], rows):
+            total: Table | float = 0.0
+            for table in tables:
+                some = table[start : start + rows]
+                total = total + (some[:, low : low + step] if shape and table.shape[1] > 1 else some)
+            np.minimum(part, np.min(np.broadcast_to(total, (np.shape(total)[0], *part.shape)), axis=0), out=part)
+    return Factor(scope, result.transpose([inside.index(other) for other in scope]))
 
 
 def _aligned(factor: Factor, scope: tuple[int, ...]) -> Table:

@@ -24,29 +24,40 @@ MOST_READERS = 6
 """Readers that are looked at together: every set of them is."""
 _AT_ONCE = 1 << 20
 """Entries of an intermediate result."""
-_IN_CACHE = 1 << 15
+_IN_CACHE = 1 << 16
 """The same, where it is small enough to be made once for many."""
 
 
 @dataclass(frozen=True)
-class _Sets:
-    """Sets of readers as bit sets, and every pair of disjoint ones, in the order of their union and of the first."""
+class _Pairs:
+    """Pairs of disjoint sets, neither of them empty, in groups: `keys` are the sets that the groups belong to."""
 
-    by_union: tuple[Numbers, Numbers, Numbers]
-    by_first: tuple[Numbers, Numbers, Numbers]
+    first: Numbers
+    second: Numbers
+    starts: Numbers
+    keys: Numbers
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """Sets of readers as bit sets: pairs of disjoint ones by their union, and by the first."""
+
+    by_union: _Pairs
+    by_first: _Pairs
 
 
 @cache
 def _sets(readers: int) -> _Sets:
     first, second = np.divmod(np.arange(4**readers), 2**readers)
-    apart = first & second == 0
+    apart = (first & second == 0) & (first > 0) & (second > 0)
     first, second = first[apart], second[apart]
 
-    def ordered(key: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    def grouped(key: Numbers) -> _Pairs:
         order = np.argsort(key, kind="stable")
-        return first[order], second[order], np.flatnonzero(np.diff(key[order], prepend=-1))
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+        return _Pairs(first[order], second[order], starts, key[order][starts])
 
-    return _Sets(ordered(first | second), ordered(first))
+    return _Sets(grouped(first | second), grouped(first))
 
 
 @dataclass(frozen=True)
@@ -255,8 +266,10 @@ class _Choices:
 
     @cached_property
     def made(self) -> Table:
-        """A layout made for a set, by the layout it is made of."""
-        return min_plus(self.taken, self.cost.prices.T)
+        """A layout made for a set, by the layout it is made of; nothing for the empty set."""
+        made = np.zeros_like(self.taken)
+        made[1:] = min_plus(self.taken[1:], self.cost.prices.T)
+        return made
 
     @cached_property
     def rest(self) -> Table:
@@ -265,22 +278,12 @@ class _Choices:
 
     @cached_property
     def served(self) -> Table:
-        """What serving a set costs by further layouts, by the produced one."""
-        after = min_plus(self._joined(self.taken, self.made), self.cost.prices.T)
-        beside = self._joined(self.made, self.made)
-        served = np.minimum(np.minimum(self.made, after), beside)
-        served[0] = 0.0
+        """What serving a set costs by further layouts, by the produced one: by one, by one of another, or by two."""
+        served, pairs = self.made.copy(), self.sets.by_union
+        after = min_plus(_least_of_groups(self.taken, pairs.first, self.made, pairs), self.cost.prices.T)
+        beside = _least_of_groups(self.made, pairs.first, self.made, pairs)
+        served[pairs.keys] = np.minimum(np.minimum(served[pairs.keys], after), beside)
         return served
-
-    def _joined(self, first: Table, second: Table) -> Table:
-        """By set: the least over its divisions in two."""
-        left, right, starts = self.sets.by_union
-        return _least_of_groups(first, left, second, right, starts)
-
-    def _completed(self, whole: Table, second: Table) -> Table:
-        """By set: the least over what else is served, `whole` being of both together."""
-        left, right, starts = self.sets.by_first
-        return _least_of_groups(whole, left | right, second, right, starts)
 
     def nearest_pairs(self, rows: Sequence[int]) -> Table:
         """A lower bound on a produced layout of `rows` with two further ones, of which one is given.
@@ -290,26 +293,24 @@ class _Choices:
         rows = list(rows)
         direct, found = self.cost.prices[rows], np.inf
         arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.prices).min(axis=0)
-        for given, other in zip(*self.sets.by_first[:2], strict=True):
-            if given and other:
-                first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
-                least = self.taken[other].min()
-                second = np.maximum(direct + least, self.made[other][rows, None] + arriving[None, :])
-                rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
-                found = np.minimum(found, rest + np.minimum(first, second))
+        for given, other in zip(self.sets.by_first.first, self.sets.by_first.second, strict=True):
+            first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
+            least = self.taken[other].min()
+            second = np.maximum(direct + least, self.made[other][rows, None] + arriving[None, :])
+            rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
+            found = np.minimum(found, rest + np.minimum(first, second))
         return np.broadcast_to(found, direct.shape)
 
     def least(self) -> list[Table]:
-        total = self.rest + self.served
-        before = min_plus(self.rest, self.cost.prices)
-        # A further layout: the only one, beside another, or the first of two in a row; then the second in a row.
-        options = [
-            before,
-            min_plus(self._completed(self.rest, self.made), self.cost.prices),
-            self._completed(before, self.made),
-            min_plus(self._completed(before, self.taken), self.cost.prices),
-        ]
-        further = np.minimum.reduce(options) + self.taken
+        """A further layout is the only one of a set, beside another, or the first of two in a row; or the second."""
+        total, prices, pairs = self.rest + self.served, self.cost.prices, self.sets.by_first
+        further, both = np.full_like(self.taken, np.inf), pairs.first | pairs.second
+        further[1:] = min_plus(self.rest[1:], prices)
+        beside = min_plus(_least_of_groups(self.rest, both, self.made, pairs), prices)
+        ahead = _least_of_groups(further, both, self.made, pairs)
+        behind = min_plus(_least_of_groups(further, both, self.taken, pairs), prices)
+        further[pairs.keys] = np.minimum.reduce([further[pairs.keys], beside, ahead, behind])
+        further += self.taken
         found = [np.asarray(total.min(axis=0))]
         for reader in range(self.count):
             inside = (np.arange(1 << self.count) >> reader & 1).astype(bool)
@@ -357,20 +358,23 @@ def min_plus(costs: Table, prices: Table) -> Table:
     possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
     if len(possible) < costs.shape[1]:
         prices, costs = prices[possible], costs[:, possible]
-    result = np.empty((len(costs), prices.shape[1]))
-    step = max(1, _IN_CACHE // max(prices.size, 1))
+    result = np.full((len(costs), prices.shape[1]), np.inf)
+    rows = max(1, min(len(prices), _IN_CACHE // max(prices.shape[1], 1)))
+    step = max(1, _IN_CACHE // max(rows * prices.shape[1], 1))
     for low in range(0, len(costs), step):
-        some = slice(low, low + step)
-        np.min(costs[some, :, None] + prices, axis=1, out=result[some], initial=np.inf)
+        found = result[low : low + step]
+        for first in range(0, len(prices), rows):
+            part = slice(first, first + rows)
+            np.minimum(found, (costs[low : low + step, part, None] + prices[part]).min(axis=1), out=found)
     return result
 
 
-def _least_of_groups(first: Table, left: Numbers, second: Table, right: Numbers, starts: Numbers) -> Table:
-    """The least of first[left] + second[right] in each group; some layouts at a time."""
+def _least_of_groups(first: Table, left: Numbers, second: Table, pairs: _Pairs) -> Table:
+    """The least of first[left] + second[pairs' second] in each group; some layouts at a time."""
     width = first.shape[1]
-    step = max(1, _AT_ONCE // len(left))
-    result = np.empty((len(starts), width))
-    for low in range(0, width, step):
+    step = max(1, _AT_ONCE // max(1, len(left)))
+    result = np.empty((len(pairs.starts), width))
+    for low in range(0, width, step) if len(left) else ():
         part = slice(low, low + step)
-        result[:, part] = np.minimum.reduceat(first[left, part] + second[right, part], starts, axis=0)
+        result[:, part] = np.minimum.reduceat(first[left, part] + second[pairs.second, part], pairs.starts, axis=0)
     return result
