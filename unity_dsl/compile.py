@@ -18,7 +18,8 @@ from .index.library import Library
 from .machine.machine import Machine, machine_source, read_machine
 from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
-from .rules.shipped_fusions import fusions_for, shipped_fusions
+from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
+from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
@@ -26,7 +27,8 @@ from .search.micro_batches.division_choice import cheapest_division, division_no
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.simulated_search import search_simulated
-from .search.strategies import AUTO
+from .search.strategies import AUTO, has_algebra
+from .search.strategy_space import accept_used
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -83,7 +85,7 @@ def compile_model(request: Request) -> Compilation:
         library_sources(request.operators),
         machine_source(request.machine),
         tuple(map(read_source, request.rules)),
-        (read_source(shipped_fusions()),) if request.shipped_rules else (),
+        shipped_texts(request.strategy) if request.shipped_rules else (),
     )
     check_forbidden(request.forbidden, sources.rules)
     machine = read_machine(sources.machine).holding(request.memory)
@@ -92,12 +94,21 @@ def compile_model(request: Request) -> Compilation:
     rules = proved_rules(request.rules, sources.rules, library)
     file = parse_model(sources.model)
     model = build_model(file, library, request.settings, request.preset, request.precision)
-    fusions = fusions_for(model, sources.fusions, library, request.forbidden) if request.strategy != "single" else ()
+    shipped = ShippedRules(sources.fusions, library, request.forbidden)
+    algebra = has_algebra(request.strategy)
+    fused = () if algebra or request.strategy == "single" else fusion_texts(sources.fusions)
+    fusions = fusions_for(model, fused, library, request.forbidden)
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
-    fusing = [accepted.rule for accepted in fusions]
+    fusing = list(shipped.fitting(model)) if algebra else [accepted.rule for accepted in fusions]
 
     theorems = ShardingTheorems(library)
+    algebras = None
+    if request.strategy == AUTO and model.loss is not None and (applied or shipped.fitting(model)):
+        # Only a model that a rule may fit has to wait for what applies it, which is most of the prover.
+        from .search.joint.extracted_model import Algebras
+
+        algebras = Algebras(shipped, applied)
 
     @cache
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
@@ -110,7 +121,7 @@ def compile_model(request: Request) -> Compilation:
         recompute = parse_recompute(request.recompute, part)
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
-        found = search(*given, fusions=fusing, recompute=recompute, known=near)
+        found = search(*given, fusions=fusing, recompute=recompute, known=near, algebras=algebras)
         return in_micro_batches(found, division)
 
     def find(priced: Machine, near: Plan | None) -> Plan:
@@ -123,7 +134,17 @@ def compile_model(request: Request) -> Compilation:
         return plan_of(request.micro_batches or 1, priced, meshes)
 
     plan = search_simulated(find, machine, library)
-    return Compilation(_with_assumed_facts(plan, (*rules, *fusions)), library, sources, rules)
+    accept_used(plan, fusing if algebra else (), shipped)
+    used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
+    sources = sources if algebra else replace(sources, fusions=shipped.of(used))
+    accepted = (*rules, *fusions, *shipped.accepted.values())
+    return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules)
+
+
+def shipped_texts(strategy: str) -> tuple[Source, ...]:
+    """The shipped rules that a strategy may use: all of them for `auto` and others with algebra, else the fusions."""
+    every = strategy == AUTO or has_algebra(strategy)
+    return shipped_sources() if every else (read_source(shipped_fusions()),)
 
 
 def _with_assumed_facts(plan: Plan, rules: Sequence[AcceptedRule]) -> Plan:

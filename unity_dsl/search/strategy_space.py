@@ -8,7 +8,8 @@ from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..graph.plan import PlannedGraph
+from ..graph.plan import Plan, PlannedGraph
+from ..rules.shipped_rules import ShippedRules
 from ..syntax.parse_rules import RuleDecl
 from .accounting.memory_prediction import kept_gathered, predict_memory
 from .choices.restriction import Restriction
@@ -45,6 +46,14 @@ def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequen
         return predict_memory(model, graph, mesh, library, gathered_again=again).total <= machine.memory_bytes
 
     return Space(model, meshes, machine, library, rules, problem, fits)
+
+
+def accept_used(plan: Plan, rules: Sequence[RuleDecl], shipped: ShippedRules) -> None:
+    """Checks that those of these rules that a plan applies are proved. Raises E542."""
+    used = {applied.rule for applied in plan.rules}
+    for rule in rules:
+        if rule.name in used:
+            shipped.accept(rule.name)
 
 
 def found_of(chosen: Chosen) -> Found:

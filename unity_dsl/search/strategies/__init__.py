@@ -9,16 +9,30 @@ from collections.abc import Callable
 from typing import Any
 
 from ...syntax.diagnostic import fail, suggest
+from .alpa_intra import alpa_intra
 from .auto import auto
+from .autoparallel import autoparallel, two_axes
 from .data_parallel import data_parallel
 from .expert import expert, expert_meshes
 from .flexflow import flexflow
+from .metaflow import metaflow
 from .random import random
 from .single import single
 from .strategy import Algorithm, Meshes, Restrict, Strategy
+from .taso import taso, taso_then_flexflow
 from .zero import zero
 
-__all__ = ["AUTO", "RANDOM", "STRATEGIES", "Strategy", "check_strategy", "first_line", "random", "seed_of"]
+__all__ = [
+    "AUTO",
+    "RANDOM",
+    "STRATEGIES",
+    "Strategy",
+    "check_strategy",
+    "_first_line",
+    "has_algebra",
+    "random",
+    "seed_of",
+]
 
 AUTO = "auto"
 """The strategy that searches the whole space: of the others' plans nothing says that they are the cheapest."""
@@ -27,17 +41,17 @@ RANDOM = "random"
 """The name of the strategy that draws its plan: `random`, or `random:7` with a seed."""
 
 
-def first_line(of: Callable[..., Any]) -> str:
+def _first_line(of: Callable[..., Any]) -> str:
     """The first line of a function's docstring."""
     return (of.__doc__ or "").strip().split("\n", 1)[0]
 
 
 def _restricting(restrict: Restrict) -> Strategy:
-    return Strategy(first_line(restrict), restrict)
+    return Strategy(_first_line(restrict), restrict)
 
 
 def _choosing(algorithm: Algorithm, meshes: Meshes | None = None, *, algebra: bool = False) -> Strategy:
-    return Strategy(first_line(algorithm), algorithm=algorithm, meshes=meshes, algebra=algebra)
+    return Strategy(_first_line(algorithm), algorithm=algorithm, meshes=meshes, algebra=algebra)
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -47,6 +61,11 @@ STRATEGIES: dict[str, Strategy] = {
     "zero": _restricting(zero),
     "expert": _choosing(expert, expert_meshes),
     "flexflow": _choosing(flexflow),
+    "alpa_intra": _choosing(alpa_intra, two_axes),
+    "autoparallel": _choosing(autoparallel, two_axes),
+    "taso": _choosing(taso, algebra=True),
+    "taso_then_flexflow": _choosing(taso_then_flexflow, algebra=True),
+    "metaflow": _choosing(metaflow, algebra=True),
 }
 
 _SEED = re.compile(r"[0-9]{1,18}")
@@ -58,6 +77,11 @@ def seed_of(strategy: str) -> int | None:
     if name != RANDOM or (colon and not _SEED.fullmatch(digits)):
         return None
     return int(digits) if colon else 0
+
+
+def has_algebra(strategy: str) -> bool:
+    """Whether a strategy chooses among all proved rules itself."""
+    return strategy in STRATEGIES and STRATEGIES[strategy].algebra
 
 
 def check_strategy(name: str) -> None:

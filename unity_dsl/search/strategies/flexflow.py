@@ -43,7 +43,7 @@ def flexflow(space: Space) -> Chosen:
         raise no_plan("flexflow", "no configurations that divide outputs alone go together")
     assignments = Assignments(problem, domains)
     best = _walk(assignments, chosen_at(problem, first.plan), BUDGET, Random(SEED))
-    cost, plan = assignments.cost(best), assignments.plan(best)
+    plan, cost = assignments.best(best)
     if plan is None or cost >= first.cost:
         cost, plan = first.cost, first.plan
     note = f"{BUDGET} proposals of a random walk at most, seed {SEED}"

@@ -178,9 +178,10 @@ class Assignments:
                     return cost
         return optimise(part, domains).cost
 
-    def plan(self, choice: Choice) -> Solved | None:
-        """The cheapest plan with this choice."""
-        return optimise(self.problem.part, self.of(choice)).plan
+    def best(self, choice: Choice) -> tuple[Solved | None, float]:
+        """The cheapest plan with this choice, None where there is none, and its cost."""
+        found = optimise(self.problem.part, self.of(choice))
+        return found.plan, found.cost
 
     def difference(self, choice: Choice, site: Site, option: int) -> float:
         """How much more the cheapest plan costs with another option of one operator; infinite where there is none.

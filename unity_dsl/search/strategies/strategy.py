@@ -102,3 +102,9 @@ class Strategy:
 def no_plan(name: str, why: str) -> InputError:
     """The diagnostic of an algorithm that found no plan."""
     return fail("E318", f"`{name}` found no plan: {why}")
+
+
+def cheapest_fitting(space: Space, every: Sequence[Chosen]) -> Chosen:
+    """The cheapest of some plans that fit the memory, or of all where none does."""
+    fitting = [one for one in every if space.fits(one.variant.model, one.graph, one.mesh)]
+    return min(fitting or every, key=lambda one: one.cost)

@@ -1,0 +1,93 @@
+"""Strategy `alpa_intra`: the intra-operator pass of Alpa (Zheng et al., OSDI 2022, section 4), an integer linear
+programme.
+
+On a mesh of at most two axes an operator has the assignments of mesh axes to its dimensions. The programme minimises
+communication alone, of collectives within operators and of resharding between them: computation is taken to be the same
+for all, products with every mesh axis dividing one of their dimensions where they can be divided so. Gradients that
+would be summed for every device are then summed into slices and weights gathered where that costs less (ZeRO as a
+by-product). Of the meshes of a number of devices the one with the cheapest plan is taken, as the outer pass does by
+profiling. Stages of pipelines are not in the space.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...graph.layout_typing import TypedOperator, Uniformly
+from ...graph.precision import arithmetic
+from ...machine.operator_price import price_inner
+from ..cost_network.bucket_elimination import Table
+from ..layout_problem.model_problem import Problem
+from ..model_variants.rewritten_model import Variant
+from .kept_storage import KeptAsRead
+from .layout_programme import Costs, solve_programme
+from .operator_sites import Assignments, Site, allowed_domains, part_at, sites_of
+from .strategy import Chosen, Space, cheapest_fitting, no_plan
+
+SECONDS = 600.0
+"""The limit of the authors' solver, for one mesh."""
+TIE = 1e-3
+"""Of the computation, which is not counted: that of equal communication the cheaper one is chosen."""
+
+
+def alpa_intra(space: Space) -> Chosen:
+    """The integer linear programme of Alpa's intra-operator pass: least communication, on a mesh of two axes."""
+    every = list(_plans(space))
+    if not every:
+        raise no_plan("alpa_intra", "the integer linear programme has no solution, or none in time")
+    return cheapest_fitting(space, every)
+
+
+def _plans(space: Space) -> Iterator[Chosen]:
+    for mesh in space.meshes:
+        kept = space.problem(space.model, mesh, held=KeptAsRead())
+        domains = allowed_domains(kept, _divided)
+        solution = solve_programme(kept, domains, SECONDS, _communication(space, kept))
+        if solution is None:
+            continue
+        problem = space.problem(space.model, mesh)
+        plan, cost = Assignments(problem, allowed_domains(problem, _divided)).best(solution.choice)
+        if plan is not None:
+            proved = "" if solution.proved else ", not proved to be the least"
+            note = f"integer linear programme: {solution.cost * 1e3:.4g} ms of communication{proved}"
+            yield Chosen(Variant(space.model), problem, plan, cost, notes=(note,))
+
+
+def _divided(site: Site, typed: TypedOperator) -> bool:
+    """Whether a product is divided along every mesh axis; other operators may do anything."""
+    if not _is_product(site):
+        return True
+    return not any(isinstance(role, Uniformly) for role in typed.configuration)
+
+
+def _is_product(site: Site) -> bool:
+    """Whether an operator sums products of two operands over an axis that its result has not."""
+    instance = site.node.instance
+    made = {axis for output in instance.outputs for axis in output.axes}
+    floats = [operand for operand in instance.inputs if operand.integer_range is None and operand.dims]
+    return bool(made) and sum(bool(set(operand.axes) - made) for operand in floats) > 1
+
+
+def _communication(space: Space, problem: Problem) -> Costs:
+    """Of every option, what it communicates, and its weights for it; a little of the rest."""
+    costs = {}
+    for site in sites_of(problem):
+        every = part_at(problem.part, site.trail).costs[site.variable]
+        computed = site.options.seconds - _collectives(space, problem, site)
+        costs[site.trail, site.variable] = every - (1 - TIE) * np.maximum(computed, 0.0)
+    return costs
+
+
+def _collectives(space: Space, problem: Problem, site: Site) -> Table:
+    """Seconds of the collectives within an operator, by configuration."""
+    node, mesh = site.node, problem.spaces.mesh
+
+    def seconds(typed: TypedOperator) -> float:
+        if not typed.inner:
+            return 0.0
+        dtype = arithmetic(node, typed.native, space.library)
+        return price_inner(node.instance, typed, dtype, mesh, space.machine, any(node.gradients))
+
+    return np.array(list(map(seconds, site.options.typed)))

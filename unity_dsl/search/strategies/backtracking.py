@@ -1,0 +1,101 @@
+"""Cost-based backtracking over the models that substitutions make: best-first search with a threshold (Jia et al.,
+TASO, SOSP 2019, section 5; MetaFlow, SysML 2019, section 4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
+from logging import getLogger
+
+from ...graph.graph import Graph, Model, Segment
+from ...graph.plan import AppliedRule
+from ...index.library import Library
+from ...syntax.parse_rules import RuleDecl
+from ..model_variants.rewritten_model import Variant
+
+LOG = getLogger(__name__)
+CANDIDATES = 3_000
+"""Models that are made in one search at most: a limit of time would not give the same model twice."""
+NEAR = 1e-9
+"""Of the cost: what differs by less is equal."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """A model is taken that costs less than `threshold` times the best, `budget` models are changed, and none has more
+    than `growth` times the operators of the first.
+    """
+
+    threshold: float
+    budget: int
+    growth: float = 2.0
+
+
+def backtrack(
+    model: Model, rules: Sequence[RuleDecl], library: Library, cost: Callable[[Model], float], limits: Limits
+) -> tuple[Variant, bool]:
+    """The best model that is found, and whether no limit was met but the threshold and the growth."""
+    # Only a strategy with rules has to wait for what applies them, which is most of the prover.
+    from ...rules.graph_identity import Identities
+    from ...rules.substitution import Substitution, substitution_of
+
+    found = (substitution_of(rule, library) for rule in rules)
+    usable = [one for one in found if isinstance(one, Substitution)]
+    identities, serial = Identities(), count()
+    best, least = Variant(model), cost(model)
+    seen = {identities.of(model)}
+    queue = [(least, next(serial), best)]
+    most, made = limits.growth * _operators(model.graph), 0
+    for popped in range(limits.budget):
+        if not queue:
+            return best, True
+        LOG.info("%d of %d models changed, %d made", popped, limits.budget, made)
+        price, _, variant = heappop(queue)
+        if price > limits.threshold * least * (1 + NEAR):
+            return best, True
+        for changed in changes(variant, usable):
+            if made >= CANDIDATES:
+                return best, False
+            made += 1
+            identity = identities.of(changed.model)
+            if identity in seen or _operators(changed.model.graph) > most:
+                continue
+            seen.add(identity)
+            price = cost(changed.model)
+            if price < limits.threshold * least * (1 - NEAR):
+                heappush(queue, (price, next(serial), changed))
+            if price < least * (1 - NEAR):
+                best, least = changed, price
+    return best, not queue
+
+
+def changes(variant: Variant, rules: Sequence[object]) -> Iterator[Variant]:
+    """Every rule at every place where it fits; operands in another order are one place."""
+    from ...rules.graph_match import TooMany, matches
+    from ...rules.rewrite import rewrite
+    from ...rules.substitution import Substitution
+
+    for rule in rules:
+        assert isinstance(rule, Substitution)
+        seen: set[tuple[object, ...]] = set()
+        try:
+            for match in matches(rule, variant.model):
+                names = frozenset(value.name for value in match.values.values())
+                place = match.path, frozenset(root.name for root in match.roots), names
+                if place in seen:
+                    continue
+                seen.add(place)
+                changed = rewrite(variant.model, match)
+                if not isinstance(changed, str):
+                    root = next(node for node in match.nodes if node.results[0].name == match.roots[0].name)
+                    applied = AppliedRule(rule.rule.name, match.place, root.span)
+                    yield Variant(changed, (*variant.rules, applied))
+        except TooMany:
+            continue
+
+
+def _operators(graph: Graph) -> int:
+    return sum(_operators(step.body) if isinstance(step, Segment) else 1 for step in graph.steps)
