@@ -28,7 +28,7 @@ from .accounting.weighed_plan import counted, describe_recomputed, recomputing, 
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching
-from .layout_problem.starting_domains import held_domain
+from .layout_problem.starting_domains import near_domain
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
@@ -198,7 +198,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     """The cheapest plan of the model and of all that rules make of it, on the mesh of the given one's plan."""
     from .joint.algebra_notes import describe_algebra
     from .joint.extracted_model import extracted
-    from .joint.joint_search import near_problem, search_joint
+    from .joint.joint_search import WHOLE, near_problem, search_joint
     from .joint.plan_layouts import in_layouts, layouts_of
 
     algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
@@ -208,8 +208,12 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     start, known = _large_start(given, wanted), wanted.found.get(given.mesh)
     held = held_by(given.mesh, [] if known is None else [known])
     problem = near_problem(task, given.mesh, algebra, held, start is None)
-    near = held_domain(problem, held).intersected(in_layouts(problem, algebra, layouts_of(given.graph)))
-    found = search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near)
+    layouts, axes = layouts_of(given.graph), range(len(given.mesh.axes))
+    near = [
+        near_domain(problem, held, along).intersected(in_layouts(problem, algebra, layouts, along))
+        for along in ((), *((axis,) for axis in axes))
+    ]
+    found = search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near, WHOLE)
     best, variant = given, None if found.chosen is None else extracted(algebra, found.chosen)
     if variant is not None:
         best = _better(variant, given, given, wanted, start)

@@ -256,7 +256,26 @@ class Relaxation:
         return self.rank[joint.ends[0].variable] + 1
 
     def _drop_impossible(self) -> None:
-        """Makes values infinite that go together with no value of a linked variable, until none is left."""
+        """Makes values infinite that go together with no value of a linked variable, until none is left; the same of
+        hubs whose readers may ask for nothing.
+        """
+        while True:
+            self._drop_unlinked()
+            dropped = [self._drop_from(joint) for joint in self.joints if joint.cost.is_partial]
+            if not any(dropped):
+                return
+
+    def _drop_from(self, joint: _Joint) -> bool:
+        """Drops what goes together with nothing at the other ends of a hub. Whether there was any."""
+        costs, dropped = self.network.costs, False
+        said = [end.collapse(np.where(np.isfinite(costs[end.variable]), 0.0, np.inf)) for end in joint.ends]
+        for end, least in zip(joint.ends, joint.least(said), strict=True):
+            cost, reached = costs[end.variable], np.isfinite(end.expand(least))
+            if (np.isfinite(cost) & ~reached).any():
+                costs[end.variable], dropped = np.where(reached, cost, np.inf), True
+        return dropped
+
+    def _drop_unlinked(self) -> None:
         costs = self.network.costs
         queue = [variable for variable, incident in enumerate(self.incident) if incident]
         waiting = set(queue)

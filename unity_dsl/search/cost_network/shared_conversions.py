@@ -73,6 +73,11 @@ class SharedCost:
     few: int = 16
     nothing: int | None = None
 
+    @property
+    def is_partial(self) -> bool:
+        """Whether some reader may ask for nothing."""
+        return self.nothing is not None
+
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """The least total with each produced layout. Shape [layouts]."""
         merged = _Merged.of(root, self._served(readers))
@@ -179,6 +184,10 @@ class GroupedCost:
     @property
     def prices(self) -> Table:
         return self.cost.prices
+
+    @property
+    def is_partial(self) -> bool:
+        return True
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """As of `SharedCost`."""

@@ -88,10 +88,8 @@ def unary(tensor: Tensor) -> Table:
 
 def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
     """Producer and one reader, at a share of the price of the conversion between them."""
-    produced = tensor.produced
-    return Link(
-        produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], tensor.prices * share
-    )
+    produced, prices = tensor.produced, tensor.prices if share == 1 else tensor.prices * share
+    return Link(produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], prices)
 
 
 def add_tensors(part: Part, domains: Domains, network: Network, limits: Mapping[int, Layouts]) -> list[LayoutSets]:

@@ -29,6 +29,6 @@ def describe_algebra(
         yield (
             f"not proved optimal: none of these is more than {gap:.2g} % cheaper"
             if found.bound > 0
-            else ("not proved optimal: no bound was found for all of these")
+            else ("other layouts were tried near those of the model's own plan: there are too many for a bound")
         )
     yield from algebra.limits

@@ -7,9 +7,8 @@ all extractions. Iterations of a repeat have one body: where they choose differe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -17,16 +16,20 @@ import numpy as np
 from ...graph.layout import Mesh
 from ..choices.extractions import Extractions
 from ..choices.operator_options import Around
-from ..exact_search.bounded_search import Optimum, improved, optimise
+from ..exact_search.bounded_search import ROUNDS, Optimum, optimise
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, everything
 from ..layout_problem.model_problem import Problem
-from ..layout_problem.starting_domains import Held, axis_domains
+from ..layout_problem.starting_domains import Held
 from ..layout_problem.variable_meaning import Meaning
 from ..meshes.near_search import Task
 from .extracted_model import Algebra, Chosen
 
-BRANCHES = 16
+NEAR = 1_500
+"""Values of a domain next to a plan that is searched besides that of its own layouts."""
+WHOLE = 10_000
+"""Values of a problem that is searched as a whole in a compilation; of more, what is near a plan."""
+BRANCHES = 5
 """Searches of parts of the space, in which the extraction of a group in a repeat is fixed."""
 
 Group = tuple[str, int]
@@ -45,68 +48,72 @@ class JointOptimum:
     exact: bool
 
 
-def search_joint(problem: Problem, algebra: Algebra, below: float, near: Domains | None = None) -> JointOptimum:
-    """The extraction and the layouts of least cost, if that is less than `below`: in a small domain `near` some plan
-    first, then in all.
+def search_joint(
+    problem: Problem, algebra: Algebra, below: float, near: Sequence[Domains] = (), most: float = inf
+) -> JointOptimum:
+    """The extraction and the layouts of least cost, if that is less than `below`: in small domains `near` some plan
+    first, then in all, where the problem has at most so many values.
     """
     search = _Search(problem, algebra, below)
-    if near is not None:
-        search.run(near)
+    every = everything(problem.part)
+    for number, domain in enumerate(near):
+        within = every.intersected(domain)
+        if not number or within.count <= NEAR:
+            search.run(within, 1 if number else ROUNDS)
+    search.bound, search.exact = -inf, False
+    if every.count <= most:
         search.bound, search.exact = inf, True
-    search.run(None)
+        search.run(every, ROUNDS if most == inf else 1)
     return JointOptimum(search.best, search.cost, min(search.bound, search.cost), search.exact)
 
 
+@dataclass(frozen=True)
+class _Branch:
+    """A part of the space: the extractions that are `fixed`, and a lower bound that is known of it."""
+
+    fixed: Mapping[Group, int]
+    bound: float
+
+
 class _Search:
-    """The best extraction so far, which has the `plan` in the network."""
+    """The best extraction so far."""
 
     def __init__(self, problem: Problem, algebra: Algebra, below: float) -> None:
         self.problem = problem
         self.algebra = algebra
         self.cost = below
         self.best: Chosen | None = None
-        self.plan: Solved | None = None
         self.bound = inf
         self.exact = True
 
-    def run(self, within: Domains | None) -> None:
-        """Searches a domain, or all, for what costs less; branches where iterations choose differently."""
-        pending: list[Mapping[Group, int]] = [{}]
+    def run(self, domains: Domains, rounds: int) -> None:
+        """Searches a domain for what costs less; branches where iterations choose differently, into what one of them
+        has first.
+        """
+        pending = [_Branch({}, -inf)]
         for _ in range(BRANCHES):
             if not pending:
                 return
-            fixed = pending.pop()
-            found = self._optimum(within, fixed)
+            branch = pending.pop()
+            found = self._optimum(domains, branch.fixed, rounds)
             taken = {} if found.plan is None else _taken(self.problem.meaning, self.algebra, found.plan)
             mixed = next((group for group, numbers in taken.items() if len(numbers) > 1), None)
             if mixed is not None:
                 count = self.algebra.graphs[mixed[0]].groups[mixed[1]].extractions
                 likely = sorted(range(count), key=lambda number: number in taken[mixed])
-                pending += [{**fixed, mixed: number} for number in likely]
+                pending += [_Branch({**branch.fixed, mixed: number}, found.bound) for number in likely]
                 continue
             if found.plan is not None:
-                self.best, self.cost, self.plan = _chosen(self.algebra, taken), found.cost, found.plan
+                self.best, self.cost = _chosen(self.algebra, taken), found.cost
             self.bound, self.exact = min(self.bound, found.bound), self.exact and found.exact
         if pending:
-            self.bound, self.exact = -inf, False
+            self.bound, self.exact = min(self.bound, *(branch.bound for branch in pending)), False
 
-    def _optimum(self, within: Domains | None, fixed: Mapping[Group, int]) -> Optimum:
+    def _optimum(self, domains: Domains, fixed: Mapping[Group, int], rounds: int) -> Optimum:
         problem = self.problem
-        domains = everything(problem.part)
-        if within is not None:
-            domains = domains.intersected(within)
         if fixed:
             domains = domains.intersected(_fixed(problem.meaning, self.algebra, "", domains, fixed))
-        domains = domains.agreed(problem.part)
-        found = optimise(problem.part, domains, below=self.cost)
-        if found.exact or within is not None:
-            return found
-        known = found.plan or (None if fixed else self.plan)
-        if known is None:
-            return found
-        start = replace(found, plan=known, cost=min(found.cost, self.cost))
-        better = improved(problem.part, domains, partial(axis_domains, problem), start)
-        return replace(better, plan=None) if better.plan is self.plan else better
+        return optimise(problem.part, domains.agreed(problem.part), below=self.cost, rounds=rounds)
 
 
 def near_problem(task: Task, mesh: Mesh, algebra: Algebra, held: Held, whole: bool) -> Problem:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...graph.graph import Segment, Value
+from ...graph.graph import Value
 from ...graph.layout import Layout
 from ...graph.plan import PlannedGraph, PlannedSegment
 from ..choices.extractions import Extractions
+from ..cost_network.message_passing import Mask
 from ..folded_solver.problem_part import Domains, Part
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.variable_meaning import Meaning
@@ -33,37 +35,52 @@ def layouts_of(graph: PlannedGraph, prefix: str = "") -> dict[str, frozenset[Lay
     return found
 
 
-def in_layouts(problem: Problem, algebra: Algebra, held: Held) -> Domains:
-    """The choices of algebra that read and make the values of a plan in its layouts, and other values in any."""
-    return _in_layouts(problem, problem.part, problem.meaning, algebra, held, "")
+def in_layouts(problem: Problem, algebra: Algebra, held: Held, axes: Sequence[int] = ()) -> Domains:
+    """The choices of algebra that read and make the values of a plan in its layouts, or in such as differ from one of
+    these along the mesh `axes` only, and other values in any.
+    """
+    return _Limiting(problem, algebra, held, axes).domains(problem.part, problem.meaning, "")
 
 
-def _in_layouts(problem: Problem, part: Part, meaning: Meaning, algebra: Algebra, held: Held, prefix: str) -> Domains:
-    masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
-    graph = algebra.graphs[prefix]
-    values, chosen = _values(graph), {variable for variable, _ in meaning.chosen.values()}
-    for tensor in part.tensors:
-        value = values.get(tensor.name.removeprefix(prefix))
-        if value is None or tensor.name not in held:
-            continue
-        space = problem.spaces.of(value)
-        nothing = len(space.layouts)
-        allowed = [*(space.number(layout) for layout in held[tensor.name] if space.has(layout)), nothing]
-        for port in (tensor.produced, *tensor.reads):
-            if port.variable in chosen:
-                masks[port.variable] &= np.isin(port.layouts % (nothing + 1), allowed)
-    bodies = [
-        _in_layouts(problem, repeat.body, body, algebra, held, f"{prefix}{segment.name}.")
-        for repeat, body, segment in zip(part.repeats, meaning.bodies, _segments(meaning), strict=True)
-    ]
-    return Domains(masks, bodies)
+@dataclass(frozen=True)
+class _Limiting:
+    problem: Problem
+    algebra: Algebra
+    held: Held
+    axes: Sequence[int]
+
+    def domains(self, part: Part, meaning: Meaning, prefix: str) -> Domains:
+        masks = [np.ones(len(cost), dtype=bool) for cost in part.costs]
+        values, chosen = _values(self.algebra.graphs[prefix]), {variable for variable, _ in meaning.chosen.values()}
+        for tensor in part.tensors:
+            value = values.get(tensor.name.removeprefix(prefix))
+            if value is None or tensor.name not in self.held:
+                continue
+            # What extractions do not read or make comes after the layouts, once or for each extraction.
+            allowed = np.append(self._allowed(value, self.held[tensor.name]), True)
+            numbered = meaning.numbered.get(tensor.name)
+            for end, port in enumerate((tensor.produced, *tensor.reads)):
+                if port.variable in chosen:
+                    layouts = port.layouts if numbered is None else numbered[end][port.layouts]
+                    masks[port.variable] &= allowed[layouts % len(allowed)]
+        bodies = [
+            self.domains(repeat.body, body, f"{prefix}{segment.name}.")
+            for repeat, body, segment in zip(part.repeats, meaning.bodies, meaning.graph.segments, strict=True)
+        ]
+        return Domains(masks, bodies)
+
+    def _allowed(self, value: Value, layouts: Iterable[Layout]) -> Mask:
+        """By layout of a value."""
+        space = self.problem.spaces.of(value)
+        others = [axis for axis in range(len(self.problem.spaces.mesh.axes)) if axis not in self.axes]
+        if not self.axes:
+            return np.isin(np.arange(len(space.layouts)), [space.number(one) for one in layouts if space.has(one)])
+        known = space.along[[space.number(one) for one in layouts if space.has(one)]]
+        alike = space.along[:, None, others] == known[None, :, others]
+        return np.asarray(alike.all(axis=2).any(axis=1))
 
 
 def _values(graph: Extractions) -> dict[str, Value]:
     """The values that algebra makes or reads, by name."""
     made = {choice.value.name: choice.value for choice in graph.choices.values()}
     return made | {value.name: value for choice in graph.choices.values() for value, _ in choice.reads}
-
-
-def _segments(meaning: Meaning) -> Sequence[Segment]:
-    return meaning.graph.segments

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -50,12 +50,13 @@ class _Row:
 @dataclass(frozen=True)
 class AlgebraVariables:
     """The variables of one graph among whose values algebra chooses. `owned` are the group of each and, by value, the
-    extraction.
+    extraction; `numbered`, by tensor between two operators of a group, the numbers of what is made and asked for.
     """
 
     algebra: Extractions
     spaces: Spaces
     owned: dict[int, tuple[int, Layouts]] = field(default_factory=dict)
+    numbered: dict[str, tuple[Layouts, Layouts]] = field(default_factory=dict)
 
     def copies(self, value: Value) -> int:
         """How often the layouts of a value are numbered, with nothing after them: once for each extraction where that
@@ -111,17 +112,27 @@ class AlgebraVariables:
         """The number that stands for not asking for a value, or not making it."""
         return self._first(value, extraction) + len(self.spaces.of(value).layouts)
 
-    def prices(self, value: Value, conversions: Table) -> Table:
-        """Prices of conversions with those from and to nothing."""
-        copies, size = self.copies(value), len(conversions) + 1
+    def tensor(self, tensor: Tensor, value: Value) -> Tensor:
+        """The tensor of a value, with what it costs that is not always made or read."""
+        copies, nothing = self.copies(value), len(self.spaces.of(value).layouts)
         if not copies:
-            return conversions
-        block = np.full((size, size), np.inf)
-        block[:-1, :-1], block[:, -1] = conversions, 0.0
-        table = np.full((copies * size, copies * size), np.inf)
-        for first in range(0, copies * size, size):
-            table[first : first + size, first : first + size] = block
-        return table
+            return self._grouped(tensor)
+        prices = np.full((nothing + 1, nothing + 1), np.inf)
+        prices[:-1, :-1], prices[:, -1] = tensor.prices, 0.0
+        if copies == 1:
+            return self._grouped(replace(tensor, prices=prices, nothing=nothing))
+        (read,) = tensor.reads
+        rows, columns = np.unique(tensor.produced.layouts), np.unique(read.layouts)
+        self.numbered[tensor.name] = rows, columns
+        (made, of), (asked, by) = (np.divmod(numbers, nothing + 1) for numbers in (rows, columns))
+        table = np.where(made[:, None] == asked, prices[of[:, None], by], np.inf)
+        ends = ((tensor.produced, rows), (read, columns))
+        produced, read = (Port(p.variable, np.searchsorted(n, p.layouts), len(n)) for p, n in ends)
+        return replace(tensor, produced=produced, reads=(read,), prices=table)
+
+    def _grouped(self, tensor: Tensor) -> Tensor:
+        common, numbers = self.common((tensor.produced, *tensor.reads))
+        return replace(tensor, common=common, numbers=numbers)
 
     def common(self, ends: Sequence[Port]) -> tuple[tuple[Layouts | None, ...], int]:
         """By end of a tensor, the extractions of its group that its values stand for, where several ends are of one;

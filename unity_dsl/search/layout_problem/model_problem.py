@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -144,6 +144,7 @@ class _Builder:
         tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
         if self.algebra is not None:
             tensors += self.algebra.agreements(self.meaning.chosen, self.prefix)
+            self.meaning.numbered |= self.algebra.numbered
         return Part(
             tuple(self.costs),
             tuple(self.names),
@@ -426,12 +427,7 @@ class _Builder:
             conversions,
             (space.invariant,) if whole else (),
         )
-        if self.algebra is None:
-            return tensor
-        common, numbers = self.algebra.common((tensor.produced, *tensor.reads))
-        nothing = len(space.layouts) if self.algebra.copies(value) == 1 else None
-        prices = self.algebra.prices(value, conversions)
-        return replace(tensor, prices=prices, nothing=nothing, common=common, numbers=numbers)
+        return tensor if self.algebra is None else self.algebra.tensor(tensor, value)
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
         copies = 0 if self.algebra is None else self.algebra.copies(value)
