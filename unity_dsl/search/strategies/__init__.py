@@ -15,11 +15,15 @@ from .autoparallel import autoparallel, two_axes
 from .data_parallel import data_parallel
 from .expert import expert, expert_meshes
 from .flexflow import flexflow
+from .galvatron import galvatron, galvatron_meshes
 from .metaflow import metaflow
+from .nnscaler import nnscaler
 from .random import random
 from .single import single
 from .strategy import Algorithm, Meshes, Restrict, Strategy
 from .taso import taso, taso_then_flexflow
+from .tofu import tofu
+from .unity import unity
 from .zero import zero
 
 __all__ = [
@@ -66,6 +70,10 @@ STRATEGIES: dict[str, Strategy] = {
     "taso": _choosing(taso, algebra=True),
     "taso_then_flexflow": _choosing(taso_then_flexflow, algebra=True),
     "metaflow": _choosing(metaflow, algebra=True),
+    "unity": _choosing(unity, algebra=True),
+    "tofu": _choosing(tofu),
+    "galvatron": _choosing(galvatron, galvatron_meshes),
+    "nnscaler": _choosing(nnscaler, expert_meshes),
 }
 
 _SEED = re.compile(r"[0-9]{1,18}")
