@@ -28,7 +28,8 @@ from unity_dsl.search.choices.operator_options import ProvedTable
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import survey
 from unity_dsl.search.folded_solver.problem_part import everything
-from unity_dsl.search.layout_problem.model_problem import Prices, build_problem, prices_on
+from unity_dsl.search.layout_problem.model_problem import build_problem
+from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.layout_problem.variable_meaning import Impossible
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import expected_exposure

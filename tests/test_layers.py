@@ -122,7 +122,10 @@ def test_a_command_without_ranks_loads_no_torch(arguments: list[str]) -> None:
     assert not loaded_by(arguments) & {"torch", "z3", "triton", "sklearn", "scipy", "sympy"}
 
 
-@pytest.mark.parametrize(("example", "prover"), [("digits", True), ("digits --no-rules", False), ("xdl_unity", False)])
+@pytest.mark.parametrize(
+    ("example", "prover"),
+    [("digits", True), ("digits --no-rules", False), ("xdl_unity --strategy data_parallel --force", False)],
+)
 def test_a_compile_loads_no_torch_and_without_rules_no_prover(example: str, prover: bool, tmp_path: Path) -> None:
     """The shipped rules are proved: they need no z3, and are loaded for a model that one of them may fit."""
     name, *options = example.split()

@@ -166,7 +166,7 @@ def unityc() -> None:
 @click.option(
     "--rules", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Proved substitutions (repeatable)."
 )
-@click.option("--no-rules", is_flag=True, help="Fuse no operators by the shipped rules.")
+@click.option("--no-rules", is_flag=True, help="Use no shipped rules.")
 @click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
 @click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
 @click.option(

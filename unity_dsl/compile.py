@@ -18,7 +18,7 @@ from .index.library import Library
 from .machine.machine import Machine, machine_source, read_machine
 from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
-from .rules.shipped_fusions import fusions_for, shipped_fusions
+from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
@@ -96,13 +96,19 @@ def compile_model(request: Request) -> Compilation:
     model = build_model(file, library, request.settings, request.preset, request.precision)
     shipped = ShippedRules(sources.fusions, library, request.forbidden)
     algebra = has_algebra(request.strategy)
-    fused = () if algebra or request.strategy == "single" else sources.fusions
+    fused = () if algebra or request.strategy == "single" else fusion_texts(sources.fusions)
     fusions = fusions_for(model, fused, library, request.forbidden)
     pins = parse_pins(request.pins)
     applied = [accepted.rule for accepted in rules if accepted.rule.name not in request.forbidden]
     fusing = list(shipped.fitting(model)) if algebra else [accepted.rule for accepted in fusions]
 
     theorems = ShardingTheorems(library)
+    algebras = None
+    if request.strategy == AUTO and model.loss is not None and (applied or shipped.fitting(model)):
+        # Only a model that a rule may fit has to wait for what applies it, which is most of the prover.
+        from .search.joint.extracted_model import Algebras
+
+        algebras = Algebras(shipped, applied)
 
     @cache
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
@@ -115,7 +121,7 @@ def compile_model(request: Request) -> Compilation:
         recompute = parse_recompute(request.recompute, part)
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
-        found = search(*given, fusions=fusing, recompute=recompute, known=near)
+        found = search(*given, fusions=fusing, recompute=recompute, known=near, algebras=algebras)
         return in_micro_batches(found, division)
 
     def find(priced: Machine, near: Plan | None) -> Plan:
@@ -129,13 +135,16 @@ def compile_model(request: Request) -> Compilation:
 
     plan = search_simulated(find, machine, library)
     accept_used(plan, fusing if algebra else (), shipped)
+    used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
+    sources = sources if algebra else replace(sources, fusions=shipped.of(used))
     accepted = (*rules, *fusions, *shipped.accepted.values())
     return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules)
 
 
 def shipped_texts(strategy: str) -> tuple[Source, ...]:
-    """The shipped rules that a strategy may use: all of them for one with algebra, else the fusions."""
-    return shipped_sources() if has_algebra(strategy) else (read_source(shipped_fusions()),)
+    """The shipped rules that a strategy may use: all of them for `auto` and others with algebra, else the fusions."""
+    every = strategy == AUTO or has_algebra(strategy)
+    return shipped_sources() if every else (read_source(shipped_fusions()),)
 
 
 def _with_assumed_facts(plan: Plan, rules: Sequence[AcceptedRule]) -> Plan:

@@ -156,7 +156,7 @@ def test_what_is_there_already_is_used_again() -> None:
     model = text("u = relu(v)", "s = v + u", "y = matmul(w, v) + matmul(w, u) - s")
     made = [new for new in rewritten(rule, model) if isinstance(new, Model)]
     assert len(made) == 2
-    assert sorted(operators(new).count("add") for new in made) == [2, 3]
+    assert [operators(new).count("add") for new in made] == [2, 2]
     for new in made:
         check(model, new)
 

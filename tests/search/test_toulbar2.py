@@ -17,7 +17,8 @@ from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import Part, Port, Tensor, everything
-from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
+from unity_dsl.search.layout_problem.model_problem import build_problem
+from unity_dsl.search.layout_problem.problem_context import prices_on
 
 from .conftest import FOUR, TWO, Build
 from .random_models import random_machine, random_model

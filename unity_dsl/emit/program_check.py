@@ -21,13 +21,13 @@ from ..index.library import Library
 from ..machine.machine import read_machine
 from ..machine.mesh import build_mesh
 from ..rules.rulebook import accept_rules
-from ..rules.shipped_fusions import fusions_for
+from ..rules.shipped_fusions import fusion_texts, fusions_for
 from ..rules.shipped_rules import ShippedRules
 from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
 from ..search.micro_batches.batch_division import divided_model
 from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
-from ..search.strategies import has_algebra
+from ..search.strategies import AUTO, has_algebra
 from ..search.strategy_space import accept_used
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
@@ -221,11 +221,16 @@ def plan_again(
     rules = [rule for rule in accepted if rule.name not in record.forbidden]
     texts = () if strategy == "single" else record.sources.fusions
     shipped, algebra = ShippedRules(texts, library, record.forbidden), has_algebra(strategy)
-    fused = () if algebra else fusions_for(model, texts, library, record.forbidden)
+    fused = () if algebra else fusions_for(model, fusion_texts(texts), library, record.forbidden)
     fusions = list(shipped.fitting(model)) if algebra else [one.rule for one in fused]
     excluded = excluded_layouts(map(parse_pin, forbidden), model, meshes[0], library)
     recompute = parse_recompute(record.recompute, model)
     given = model, meshes, machine, library, strategy, parse_pins(pins), rules
-    plan = search(*given, fusions=fusions, excluded=excluded, recompute=recompute)
+    algebras = None
+    if strategy == AUTO and (rules or shipped.fitting(model)):
+        from ..search.joint.extracted_model import Algebras
+
+        algebras = Algebras(shipped, rules)
+    plan = search(*given, fusions=fusions, excluded=excluded, recompute=recompute, algebras=algebras)
     accept_used(plan, fusions if algebra else (), shipped)
     return in_micro_batches(plan, division), library

@@ -214,6 +214,11 @@ class Graph:
     steps: tuple[Node | Segment, ...]
     updates: tuple[Update, ...] = ()
 
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Its own, without those of bodies."""
+        return tuple(step for step in self.steps if isinstance(step, Segment))
+
     def nodes(self) -> Iterator[Node]:
         """Every operator, those of repeated bodies once."""
         for step in self.steps:

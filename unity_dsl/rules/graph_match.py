@@ -12,7 +12,7 @@ operators between that leave them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -32,7 +32,7 @@ from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from ..syntax.rational import exact_number, plain_number
 from .graph_identity import leaves_as_is, operation
-from .infinities import Known, infinities
+from .infinities import Infinities, Known, infinities
 from .match_numbers import Numbers, attribute_number, solve_numbers
 from .match_sizes import Equation, solve_sizes
 from .substitution import Substitution
@@ -104,6 +104,29 @@ def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
                 yield match
 
 
+Wanted = Callable[[Sequence[Value], Mapping[str, Value], Sequence[Node]], bool]
+"""Whether a match of these roots, values and operators is of use: asked before its sizes are worked out."""
+
+
+def matches_among(
+    substitution: Substitution,
+    nodes: Sequence[Node],
+    path: tuple[str, ...],
+    infinite: Mapping[str, Infinities],
+    wanted: Wanted,
+) -> Iterator[Match]:
+    """Every match that is wanted among operators of which several may make one value, of values whose infinities are
+    known.
+
+    Raises TooMany, possibly after some matches, at the limit of comparisons.
+    """
+    graph = Graph((), (), (), tuple(nodes))
+    inputs = [tensor.name for tensor in substitution.rule.inputs]
+    for match in _Matcher(substitution, path, graph, iter(range(STEPS)), wanted).run():
+        if not any(infinite[match.values[name].name] for name in inputs if name in match.values):
+            yield match
+
+
 @dataclass
 class _FiniteValues:
     """Which values a rule, which is proved for inputs of finite elements, may have as inputs."""
@@ -132,19 +155,33 @@ def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
 class _Matcher:
     """The matching of a rule in one graph."""
 
-    def __init__(self, substitution: Substitution, path: tuple[str, ...], graph: Graph, steps: Iterator[int]) -> None:
+    def __init__(
+        self,
+        substitution: Substitution,
+        path: tuple[str, ...],
+        graph: Graph,
+        steps: Iterator[int],
+        wanted: Wanted | None = None,
+    ) -> None:
+        self.wanted = wanted
         self.substitution = substitution
         self.path = path
         self.steps = steps
-        self.makers: dict[str, Node] = {}
+        self.makers: dict[str, list[Node]] = {}
         self.by_operator: dict[str, list[Node]] = {}
+        self.readers: dict[tuple[str, str], list[Node]] = {}
         for step in graph.steps:
             if isinstance(step, Node):
-                self.makers |= {value.name: step for value in step.results}
+                for name in {value.name for value in step.arguments}:
+                    self.readers.setdefault((step.instance.name, name), []).append(step)
+                for value in step.results:
+                    self.makers.setdefault(value.name, []).append(step)
                 self.by_operator.setdefault(step.instance.name, []).append(step)
 
     def run(self) -> Iterator[Match]:
         for roots, found in self._roots(0, (), _Found()):
+            if self.wanted is not None and not self.wanted(roots, found.values, [site.node for site in found.sites]):
+                continue
             match = self._settled(roots, found)
             if match is not None:
                 yield match
@@ -160,8 +197,12 @@ class _Matcher:
         assert isinstance(left, GraphCall | GraphView)
         operator = left.name if isinstance(left, GraphCall) else "rearrange"
         result = left.result if isinstance(left, GraphCall) else 0
-        for node in self.by_operator.get(operator, ()):
-            value = node.results[result]
+        nodes: Sequence[Node] = self.by_operator.get(operator, ())
+        read = [found.values[name.name] for name in left_operands(left) if name.name in found.values]
+        if read and self.wanted is not None:
+            nodes = min((self.readers.get((operator, value.name), ()) for value in read), key=len)
+        values = {node.results[result].name: node.results[result] for node in nodes}
+        for value in values.values():
             if all(value.name != root.name for root in roots):
                 for more in self._expr(written, value, found):
                     yield from self._roots(number + 1, (*roots, value), more)
@@ -192,11 +233,12 @@ class _Matcher:
 
     def _call(self, call: GraphCall, value: Value, found: _Found) -> Iterator[_Found]:
         self._count(1)
-        value, node = self._made_by(value, call.name)
-        if node is None or node.instance.name != call.name or len(node.arguments) != len(call.arguments):
-            return
-        if node.results[call.result].name != value.name:
-            return
+        for made, node in self._made_by(value, call.name):
+            if len(node.arguments) == len(call.arguments) and node.results[call.result].name == made.name:
+                yield from self._at(call, node, found)
+
+    def _at(self, call: GraphCall, node: Node, found: _Found) -> Iterator[_Found]:
+        """The extensions by a call at an operator of its name."""
         view = call_pattern(call, node.instance.operator)
         if view is not None:
             if not node.instance.native:
@@ -211,13 +253,13 @@ class _Matcher:
             for operands in orders:
                 yield from self._operands(call.arguments, Site(call, None, node, operands), found)
 
-    def _made_by(self, value: Value, operator: str) -> tuple[Value, Node | None]:
-        """The operator of that name that makes a value; what leaves it as it is, dropout at p = 0, is passed over."""
-        node = self.makers.get(value.name)
-        while node is not None and node.instance.name != operator and leaves_as_is(node.instance):
-            (value,) = node.arguments
-            node = self.makers.get(value.name)
-        return value, node
+    def _made_by(self, value: Value, operator: str) -> Iterator[tuple[Value, Node]]:
+        """The operators of that name that make a value; what leaves it as it is, dropout at p = 0, is passed over."""
+        for node in self.makers.get(value.name, ()):
+            if node.instance.name == operator:
+                yield value, node
+            elif leaves_as_is(node.instance):
+                yield from self._made_by(node.arguments[0], operator)
 
     def _operands(self, exprs: Sequence[GraphExpr], site: Site, found: _Found) -> Iterator[_Found]:
         ways: Iterator[_Found] = iter((replace(found, sites=(*found.sites, site)),))
@@ -341,6 +383,12 @@ def _view_sizes(view: GraphView, instance: Instance) -> dict[str, int]:
         if len(named) == len(sizes):
             told |= dict(zip(named, sizes, strict=True))
     return told
+
+
+def left_operands(left: GraphCall | GraphView) -> Iterator[Name]:
+    """The names that a call reads as they are."""
+    operands = left.arguments if isinstance(left, GraphCall) else (left.operand,)
+    return (operand for operand in operands if isinstance(operand, Name))
 
 
 # ---------------------------------------------------------------------------------------------- operators

@@ -37,6 +37,13 @@ def infinities(model: Model, library: Library) -> Mapping[tuple[str, ...], Known
     return walk.found
 
 
+def infinities_of_results(
+    instance: Instance, operands: Sequence[Infinities], library: Library
+) -> tuple[Infinities, ...]:
+    """The infinities of what an operator makes of operands with these."""
+    return _Walk(library)._node(instance, tuple(operands))
+
+
 @dataclass
 class _Walk:
     library: Library

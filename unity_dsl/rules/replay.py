@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..graph.graph import Model
 from ..graph.plan import AppliedRule
@@ -22,10 +22,15 @@ def replayed(model: Model, applied: Sequence[AppliedRule], sources: Iterable[Sou
     """
     wanted = {used.rule for used in applied}
     declared = (rule for source in sources for rule in parse_rules(source).rules if rule.name in wanted)
-    known = {rule.name: substitution_of(check_rule(rule, library), library) for rule in declared}
+    prepared = {rule.name: substitution_of(check_rule(rule, library), library) for rule in declared}
+    usable = {name: found for name, found in prepared.items() if isinstance(found, Substitution)}
+    return applied_in_order(model, applied, usable)
+
+
+def applied_in_order(model: Model, applied: Sequence[AppliedRule], rules: Mapping[str, Substitution]) -> Model | None:
+    """The model after these rules at these places, in order; None where one does not fit there."""
     for used in applied:
-        found = known.get(used.rule)
-        changed = _at(used.place, found, model) if isinstance(found, Substitution) else None
+        changed = _at(used.place, rules[used.rule], model) if used.rule in rules else None
         if changed is None:
             return None
         model = changed
@@ -33,6 +38,7 @@ def replayed(model: Model, applied: Sequence[AppliedRule], sources: Iterable[Sou
 
 
 def _at(place: str, rule: Substitution, model: Model) -> Model | None:
+    """After the first match at the place that can be applied."""
     try:
         for match in matches(rule, model):
             if match.place == place and not isinstance(changed := rewrite(model, match), str):

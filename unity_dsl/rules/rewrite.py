@@ -10,20 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..graph.dead_code import finish
-from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight, type_text
-from ..index.equations.instance import Instance
-from ..index.instantiation.instantiate import Binding, Shape, instantiate
-from ..prove.normal_form.form import Unsupported
-from ..prove.translation.rule_forms import call_pattern
-from ..syntax.ast import Name
+from ..graph.graph import Buffer, Graph, Input, Model, Node, Segment, Update, Value, Weight
 from ..syntax.diagnostic import InputError
-from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from .graph_identity import is_same, operation
-from .graph_match import Match, graphs, instance_of
-
-
-class Refused(Exception):
-    """A match that cannot be applied. The first argument says why."""
+from .graph_match import Match, graphs
+from .right_side import Refused, RightSide, made_by
 
 
 def rewrite(model: Model, match: Match) -> Model | str:
@@ -44,7 +34,7 @@ def _sites(model: Model) -> list[int]:
     return sorted(node.site for node in model.graph.nodes() if node.site)
 
 
-def _all_names(model: Model) -> set[str]:
+def all_names(model: Model) -> set[str]:
     """Every name of the model, those inside repeats included."""
     names: set[str] = set()
     for _, graph in graphs(model.graph):
@@ -73,7 +63,7 @@ class _Rewriting:
 
     def run(self) -> Model:
         """The model with unread values still in it. Raises Refused and InputError."""
-        right = _RightSide(self.match, self._reusable(), _all_names(self.model))
+        right = RightSide(self.match, made_by(self._reusable()), all_names(self.model))
         instead: dict[str, Value] = {}
         for root, expr in zip(self.match.roots, self.match.substitution.rule.right, strict=True):
             found = right.root(expr, root)
@@ -85,13 +75,13 @@ class _Rewriting:
         first = min(place for place, step in enumerate(self.graph.steps) if self._makes_root(step))
         before, after = self.graph.steps[:first], self.graph.steps[first:]
         rest = [left for step in after if (left := self._left_of(step, gone, right)) is not None]
-        steps = _ordered([_reading(step, instead) for step in (*before, *right.made, *rest)])
-        return self._placed(replace(self.graph, steps=steps, updates=_updating(self.graph, instead)), instead)
+        steps = ordered([reading(step, instead) for step in (*before, *right.made, *rest)])
+        return self._placed(replace(self.graph, steps=steps, updates=updating(self.graph, instead)), instead)
 
     def _makes_root(self, step: Node | Segment) -> bool:
         return any(value.name in self.roots for value in step.makes)
 
-    def _left_of(self, step: Node | Segment, gone: set[str], right: _RightSide) -> Node | Segment | None:
+    def _left_of(self, step: Node | Segment, gone: set[str], right: RightSide) -> Node | Segment | None:
         """The rest of a step, None if nothing is left: replaced results of an operator with several get other names."""
         if not self._makes_root(step) or not isinstance(step, Node):
             return step
@@ -114,7 +104,7 @@ class _Rewriting:
 
     # ------------------------------------------------------------------------------------------ stand-ins
 
-    def _standing_in(self, root: Value, found: Value, right: _RightSide) -> Value:
+    def _standing_in(self, root: Value, found: Value, right: RightSide) -> Value:
         """An existing value in place of a root: itself, or a copy of it where the root's name must stay readable."""
         if self._can_stand_in(root, found):
             return found
@@ -175,7 +165,7 @@ def _end(name: str, instead: Mapping[str, Value]) -> Value:
     return value
 
 
-def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segment:
+def reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segment:
     """The step with values it reads replaced; inside a repeat wherever the name is not shadowed."""
     if not instead:
         return step
@@ -183,10 +173,10 @@ def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segme
         return replace(step, arguments=_renamed(step.arguments, instead))
     hidden = _own_names(step)
     inner = {name: value for name, value in instead.items() if name not in hidden}
-    steps = tuple(_reading(part, inner) for part in step.body.steps)
+    steps = tuple(reading(part, inner) for part in step.body.steps)
     return replace(
         step,
-        body=replace(step.body, steps=steps, updates=_updating(step.body, inner)),
+        body=replace(step.body, steps=steps, updates=updating(step.body, inner)),
         initial=_renamed(step.initial, instead),
         captured=_renamed(step.captured, instead),
         sliced=tuple(replace(s, whole=instead.get(s.whole.name, s.whole)) for s in step.sliced),
@@ -194,7 +184,7 @@ def _reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segme
     )
 
 
-def _updating(graph: Graph, instead: Mapping[str, Value]) -> tuple[Update, ...]:
+def updating(graph: Graph, instead: Mapping[str, Value]) -> tuple[Update, ...]:
     return tuple(replace(update, value=instead.get(update.value.name, update.value)) for update in graph.updates)
 
 
@@ -220,7 +210,7 @@ def _inner_names(graph: Graph) -> set[str]:
     return {name for segment in segments for name in _own_names(segment) | _inner_names(segment.body)}
 
 
-def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
+def ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
     """The steps in topological order, stable otherwise. Raises Refused for a cycle."""
     maker = {value.name: number for number, step in enumerate(steps) for value in step.makes}
     ordered: list[Node | Segment] = []
@@ -243,116 +233,3 @@ def _ordered(steps: Sequence[Node | Segment]) -> tuple[Node | Segment, ...]:
                 state[number] = 1
                 pending += missing
     return tuple(ordered)
-
-
-# ---------------------------------------------------------------------------------------------- the right side
-
-
-class _RightSide:
-    """Builds the right side. Existing operators on the same values are reused (hash consing)."""
-
-    def __init__(self, match: Match, reusable: Iterable[Node], names: set[str]) -> None:
-        self.match = match
-        self.names = names
-        self.made: list[Node] = []
-        self.spans = {value.name: node.span for node in match.nodes for value in node.results}
-        self.span = self.spans[match.roots[0].name]
-        self.local: dict[str, Value] = {}
-        self.known: dict[tuple[object, ...], Value] = {}
-        for node in reusable:
-            if not node.site:
-                for place, value in enumerate(node.results):
-                    self.known.setdefault(_key(node.instance, node.arguments, place), value)
-        definitions = match.substitution.definitions
-        self.wanted: dict[GraphExpr, Value] = {}
-        for root, expr in zip(match.roots, match.substitution.rule.right, strict=True):
-            while isinstance(expr, Name) and expr.name in definitions:
-                expr = definitions[expr.name]
-            self.wanted.setdefault(expr, root)
-
-    def root(self, expr: GraphExpr, root: Value) -> Value:
-        """The value that replaces a root. Raises Refused where its type differs, and InputError."""
-        self.span = self.spans[root.name]
-        found = self.value(expr, root)
-        if _type(found) != _type(root):
-            raise Refused(f"the result would be {type_text(found)}, not {type_text(root)}")
-        return found
-
-    def value(self, expr: GraphExpr, root: Value | None = None) -> Value:
-        """The value of an expression; a new operator for `root` gets its name."""
-        match expr:
-            case Name(name) if name in self.match.substitution.definitions:
-                if name not in self.local:
-                    self.local[name] = self.value(self.match.substitution.definitions[name], root)
-                return self.local[name]
-            case Name(name):
-                return self.match.values[name]
-            case GraphView():
-                return self._call(GraphCall("rearrange", (expr,), span=expr.span), root)
-            case GraphCall():
-                return self._call(expr, root)
-        raise AssertionError("a number is no tensor")
-
-    def _call(self, call: GraphCall, root: Value | None) -> Value:
-        view = call_pattern(call, self.match.substitution.library.operators[call.name])
-        operands = [self.value(part) for part in ((view.operand,) if view is not None else call.arguments)]
-        match = self.match
-        try:
-            instance = instance_of(match.substitution, call, view, operands, match.ranks, match.sizes, match.numbers)
-        except Unsupported as reason:
-            raise Refused(str(reason)) from None
-        if is_same(instance):
-            return operands[0]
-        known = self.known.get(_key(instance, operands, call.result))
-        if known is not None:
-            return known
-        roots = [self.wanted.get(replace(call, result=place)) for place in range(call.results)]
-        roots[call.result] = root
-        return self._make(instance, operands, roots)[call.result]
-
-    def copy(self, source: Value, root: Value) -> None:
-        """The same values under the name of a root."""
-        axes = tuple(((f"d{dim}", size),) for dim, size in enumerate(source.shape))
-        operator = self.match.substitution.library.operators["rearrange"]
-        shape = Shape(source.shape, source.integer_range, source.span)
-        self._make(instantiate(operator, [shape], {}, binding=Binding(axes, axes)), [source], [root])
-
-    def _make(self, instance: Instance, operands: Sequence[Value], roots: Sequence[Value | None]) -> tuple[Value, ...]:
-        """The results of a new operator, named after the roots they replace."""
-        results = []
-        for place, (output, root) in enumerate(zip(instance.outputs, roots, strict=True)):
-            name = self.fresh(instance.name) if root is None else root.name
-            kind = "int" if output.integer_range is not None else self._float_type(operands)
-            value = Value(name, instance.shape(output), kind, output.integer_range, span=self.span)
-            results.append(root if root is not None and _type(value) == _type(root) else value)
-            self.known[_key(instance, operands, place)] = results[-1]
-        rule = self.match.substitution.rule.name
-        self.made.append(Node(results[0].name, instance, tuple(operands), tuple(results), span=self.span, rule=rule))
-        return tuple(results)
-
-    def _float_type(self, operands: Sequence[Value]) -> str:
-        """That of the operands; where a precision gives them several, it gives the result one of its own as well."""
-        types = {value.dtype for value in operands if value.dtype != "int"}
-        found = types.pop() if len(types) == 1 else self.match.roots[0].dtype
-        if found == "int":
-            raise Refused("nothing says of which float type a tensor between would be")
-        return found
-
-    def fresh(self, operator: str) -> str:
-        """`h_concat`, `h_concat_2`, …: after the replaced value, distinct from all names of the model."""
-        stem = name = f"{self.match.roots[0].name}_{operator}"
-        number = 1
-        while name in self.names:
-            number += 1
-            name = f"{stem}_{number}"
-        self.names.add(name)
-        return name
-
-
-def _key(instance: Instance, arguments: Sequence[Value], result: int) -> tuple[object, ...]:
-    return (operation(instance), result, *(value.name for value in arguments))
-
-
-def _type(value: Value) -> tuple[object, ...]:
-    """What a rule must keep: the float type is that of the operands, or what a precision makes it."""
-    return value.shape, value.integer_range

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 def shipped_fusions() -> Path:
     """The file of the shipped fusions."""
     return folder("rules") / "fusion.rules"
+
+
+def fusion_texts(sources: Iterable[Source]) -> tuple[Source, ...]:
+    """Of shipped texts that of the fusions, by its file's name."""
+    return tuple(source for source in sources if PurePath(source.name).name == shipped_fusions().name)
 
 
 def fusions_for(

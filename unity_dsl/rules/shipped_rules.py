@@ -44,17 +44,17 @@ class ShippedRules:
         allowed = (rule for rule, _ in self._declared if rule.name not in self.forbidden)
         return tuple(rule for rule in allowed if operators_of_the_left_side(rule) <= present)
 
-    def accept(self, rule: RuleDecl) -> None:
-        """Checks that a rule of these is proved. Raises E542."""
-        if rule.name in self.accepted:
+    def accept(self, name: str) -> None:
+        """Checks that the rule of these with that name is proved. Raises E542."""
+        if name in self.accepted:
             return
         from .certificate import certificates_path, known_certificates
         from .rulebook import accept
         from .wellformed import check_rule
 
-        source = next(source for declared, source in self._declared if declared is rule)
+        rule, source = next(declared for declared in self._declared if declared[0].name == name)
         known = known_certificates(certificates_path(folder("rules") / PurePath(source.name).name))
-        self.accepted[rule.name] = accept(check_rule(rule, self.library), source, self.library, known)
+        self.accepted[name] = accept(check_rule(rule, self.library), source, self.library, known)
 
     def of(self, names: Collection[str]) -> tuple[Source, ...]:
         """The texts with rules of these names."""

@@ -28,12 +28,13 @@ from .accounting.weighed_plan import counted, describe_recomputed, recomputing, 
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching
+from .layout_problem.starting_domains import held_domain
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
 from .meshes.mesh_joining import joined_mesh
 from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
-from .meshes.near_search import Found, Task
+from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, Variants, variants
@@ -47,6 +48,7 @@ from .wanted import made as _made
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
     from ..rules.graph_match import Match
+    from .joint.extracted_model import Algebras
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
 
@@ -82,15 +84,17 @@ def search(
     excluded: Mapping[str, frozenset[Layout]] = {},
     recompute: Collection[str] | None = (),
     known: dict[Mesh, Found] | None = None,
+    algebras: Algebras | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
     Pins are globs of weights and values with a kind for each mesh axis, or one for all: a pin of several kinds leaves
     the meshes with as many axes.
-    The rules, which must be proved, make other models of the same meaning, and the plan is that of the cheapest on the
-    mesh of the given model's plan; one that lacks a pinned value is not considered. The `fusions`, proved as well, are
-    then applied wherever that costs less in the layouts of this plan. `single` is what programs are compared with, and
-    uses no rules; `random:SEED` draws a plan, of a model drawn from those that rules and fusions make.
+    The rules, which must be proved, make other models of the same meaning. `auto` chooses among all that they and those
+    of `algebras` make, together with the layouts, on the mesh of the given model's plan. Other strategies compare some;
+    the `fusions`, proved as well, are then applied wherever that costs less in the layouts of the plan. `single` is
+    what programs are compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from those that
+    rules and fusions make.
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
     The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
     memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
@@ -114,7 +118,16 @@ def search(
         drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
         drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
         return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh), exposed=machine.exposure)
-    substitutions = _Substitutions(() if strategy == "single" else rules, () if strategy == "single" else fusions)
+    if algebras is None and rules and strategy == AUTO and model.loss is not None:
+        # Only a search with rules has to wait for what applies them, which is most of the prover.
+        from .joint.extracted_model import algebras_of
+
+        algebras = algebras_of((), library, rules)
+    substitutions = _Substitutions(
+        () if strategy == "single" else rules,
+        () if strategy == "single" else fusions,
+        algebras if strategy == AUTO and model.loss is not None else None,
+    )
 
     def search_at(meshes: Sequence[Mesh], priced: _Wanted) -> Plan:
         best = _best(model, meshes, priced, substitutions)
@@ -164,18 +177,44 @@ def _told(plan: Plan, machine: Machine, library: Library) -> Plan:
 
 @dataclass(frozen=True)
 class _Substitutions:
-    """Rules that make other models, and those that fuse operators of a plan."""
+    """Rules that make other models, and those that fuse operators of a plan; or the `algebras` of both."""
 
     rules: Sequence[RuleDecl] = ()
     fusions: Sequence[RuleDecl] = ()
+    algebras: Algebras | None = None
 
 
 def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan:
     """The cheapest plan of a model and of those that substitutions make of it. Raises as `search`."""
     given = _plan(model, every, wanted)
     assert given is not None, "any cost is of use"
+    if substitutions.algebras is not None and not wanted.multiplier:
+        return _joint(given, substitutions.algebras, wanted)
     best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
     return _fused(best, every, substitutions.fusions, wanted)
+
+
+def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
+    """The cheapest plan of the model and of all that rules make of it, on the mesh of the given one's plan."""
+    from .joint.algebra_notes import describe_algebra
+    from .joint.extracted_model import extracted
+    from .joint.joint_search import near_problem, search_joint
+    from .joint.plan_layouts import in_layouts, layouts_of
+
+    algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
+    if not algebra.groups and not algebra.changed:
+        return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given, ())))
+    task = Task(given.model, wanted.priced, lambda mesh: wanted.allowed(given.model, mesh, wanted.pins))
+    start, known = _large_start(given, wanted), wanted.found.get(given.mesh)
+    held = held_by(given.mesh, [] if known is None else [known])
+    problem = near_problem(task, given.mesh, algebra, held, start is None)
+    near = held_domain(problem, held).intersected(in_layouts(problem, algebra, layouts_of(given.graph)))
+    found = search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near)
+    best, variant = given, None if found.chosen is None else extracted(algebra, found.chosen)
+    if variant is not None:
+        best = _better(variant, given, given, wanted, start)
+    notes = describe_algebra(algebra, found, best, () if best is given else best.notes)
+    return replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
 
 
 def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: _Wanted) -> Plan:

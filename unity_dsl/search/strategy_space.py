@@ -53,7 +53,7 @@ def accept_used(plan: Plan, rules: Sequence[RuleDecl], shipped: ShippedRules) ->
     used = {applied.rule for applied in plan.rules}
     for rule in rules:
         if rule.name in used:
-            shipped.accept(rule)
+            shipped.accept(rule.name)
 
 
 def found_of(chosen: Chosen) -> Found:

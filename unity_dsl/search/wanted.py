@@ -18,8 +18,8 @@ from .accounting.weighed_plan import recomputing
 from .choices.operator_options import ProvedTable
 from .choices.restriction import Restriction
 from .layout_pins import Pin, apply_pins, without_unnamed_cuts
-from .layout_problem.model_problem import Prices, prices_on
 from .layout_problem.plan_assembly import assemble
+from .layout_problem.problem_context import Prices, prices_on
 from .memory_limit.held_bytes import HeldBytes
 from .memory_limit.memory_price import MemoryPrice
 from .meshes.near_search import Found

@@ -16,8 +16,9 @@ from unity_dsl.search.accounting.plan_cost import plan_cost
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
-from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
+from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.plan_assembly import assemble
+from unity_dsl.search.layout_problem.problem_context import prices_on
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 

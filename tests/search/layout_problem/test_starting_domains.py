@@ -10,7 +10,8 @@ from unity_dsl.search.choices.restriction import Restriction, places
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_pins import apply_pins
-from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
+from unity_dsl.search.layout_problem.model_problem import build_problem
+from unity_dsl.search.layout_problem.problem_context import prices_on
 from unity_dsl.search.layout_problem.starting_domains import Held, held_domain, undivided_domain
 from unity_dsl.search.layout_problem.variable_meaning import Impossible
 

@@ -21,8 +21,9 @@ from unity_dsl.search.accounting.weighed_plan import recomputing
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
-from unity_dsl.search.layout_problem.model_problem import build_problem, prices_on
+from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.plan_assembly import assemble
+from unity_dsl.search.layout_problem.problem_context import prices_on
 from unity_dsl.search.memory_limit.held_bytes import HeldBytes
 from unity_dsl.search.memory_limit.memory_price import MemoryPrice
 from unity_dsl.search.plan_search import search

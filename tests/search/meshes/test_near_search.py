@@ -18,7 +18,7 @@ from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import Optimum, optimise
 from unity_dsl.search.folded_solver.problem_part import Domains, Part, everything
-from unity_dsl.search.layout_problem.model_problem import Prices, prices_on
+from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.layout_problem.starting_domains import near_domain, undivided_domain
 from unity_dsl.search.meshes import mesh_search, near_search
 from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan

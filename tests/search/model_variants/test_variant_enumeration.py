@@ -115,15 +115,16 @@ def test_the_order_of_operands_is_no_other_model_twice(library: Library, build: 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_the_plan_is_the_cheapest_of_all_models(seed: int, library: Library, build: Build) -> None:
-    """Against a search of every model by itself, of the most promising ones where there are many."""
+    """Against a search of every model that the enumeration finds by itself, of the most promising where there are many:
+    the joint search finds all of these, and others.
+    """
     rng = Random(seed)
     model, machine, mesh = build(random_model(rng, 4, (2, 4))), random_machine(rng), rng.choice((TWO, Mesh(())))
     found = variants(model, RULES, library, SingleDevice(machine, library).seconds)
     models = (model, *(variant.model for variant in found.found[:SEARCHED]))
     alone = [search(each, mesh, machine, library).cost.seconds for each in models]
     plan = search(model, mesh, machine, library, rules=RULES)
-    assert plan.considered == 1 + len(found.found)
-    assert plan.cost.seconds == pytest.approx(min(alone), rel=1e-8)
+    assert plan.cost.seconds <= min(alone) * (1 + 1e-8)
     assert bool(plan.rules) == (plan.cost.seconds < alone[0] * (1 - 1e-9))
 
 
@@ -140,7 +141,7 @@ def test_a_rule_that_pays_is_used(library: Library, build: Build) -> None:
 def test_of_equal_models_the_given_one_is_taken(library: Library, build: Build) -> None:
     model = build("model m[n = 1]\n  weight w: f32[2, 3] ~ ones\n  weight v: f32[2, 3] ~ ones\n  loss mse(w + v, w)\n")
     plan = planned(model, library, TURN)
-    assert plan.rules == () and plan.model == model and plan.considered == 2
+    assert plan.rules == () and plan.model == model and plan.considered == 1
 
 
 PROJECTED = """model projected[s = 16, d = 64, e = 4]
@@ -195,11 +196,13 @@ def test_the_plan_says_what_was_not_looked_at(library: Library, build: Build) ->
         "  delta =", "  repeat 2 as layer\n    weight w: f32[d, d] ~ ones\n    x = relu(linear(x, w))\n  delta ="
     )
     devices = rule_of("rule devices(x: [p * e, n])\n  combine[p; dim=0](partition[p; dim=0](x)) => x\n")
-    notes = "\n".join(planned(build(text), library, AGAIN, devices).notes)
+    notes = "\n".join(planned(build(text), library, AGAIN, devices, strategy="data_parallel", devices=2).notes)
     assert "rules make more models than were looked at" in notes
     assert f"layouts were searched for the {SEARCHED} of them" in notes
     assert "within iterations of repeats" in notes
     assert "rule `devices` is not used: it speaks of devices" in notes
+    unused = "rule `devices` is not used: it speaks of devices"
+    assert any(note.startswith(unused) for note in planned(build(text), library, AGAIN, devices).notes)
     assert "no rule fits the model" in planned(build(PROJECTED), library, TWICE).notes
     assert not any("rule" in note for note in planned(build(PROJECTED), library).notes)
 

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .bucket_elimination import Factor, Table
-from .shared_conversions import SharedCost
+from .shared_conversions import GroupedCost, SharedCost
 
 Keys = npt.NDArray[np.intp]
 """Shape [values, width]: the keys of every value of a variable. Of several keys the cheapest counts."""
@@ -60,13 +60,19 @@ def _compressed(keys: Keys, mask: Mask | None, count: int) -> tuple[Keys, npt.ND
 class Hub:
     """What a shared tensor costs. `ends` are the variable that produces it and those that read it.
 
-    `keys[e]` are the layouts of an end's values, `always` costs by layout of readers that are no variables.
+    `keys[e]` are the layouts of an end's values, of ends in a group those of all numbers of the group one after the
+    other; `always` costs by layout of readers that are no variables.
     """
 
     ends: tuple[int, ...]
     keys: tuple[npt.NDArray[np.intp], ...]
-    cost: SharedCost
+    cost: SharedCost | GroupedCost
     always: tuple[Table, ...] = ()
+
+    def count(self, end: int) -> int:
+        """How many keys an end may have."""
+        grouped = isinstance(self.cost, GroupedCost) and self.cost.grouped[end]
+        return len(self.cost.prices) * (self.cost.count if grouped and isinstance(self.cost, GroupedCost) else 1)
 
 
 @dataclass
@@ -160,8 +166,8 @@ class _Joint:
     def __init__(self, hub: Hub) -> None:
         self.cost = hub.cost
         self.always = hub.always
-        count = len(hub.cost.prices)
-        self.ends = [_Side(end, keys[:, None], count) for end, keys in zip(hub.ends, hub.keys, strict=True)]
+        ends = enumerate(zip(hub.ends, hub.keys, strict=True))
+        self.ends = [_Side(variable, keys[:, None], hub.count(end)) for end, (variable, keys) in ends]
         self.moved = [np.zeros(len(keys)) for keys in hub.keys]
         self.lowest = 0.0
         self.said = [end.collapse(np.zeros(len(keys))) for end, keys in zip(self.ends, hub.keys, strict=True)]

@@ -24,29 +24,40 @@ MOST_READERS = 6
 """Readers that are looked at together: every set of them is."""
 _AT_ONCE = 1 << 20
 """Entries of an intermediate result."""
-_IN_CACHE = 1 << 15
+_IN_CACHE = 1 << 16
 """The same, where it is small enough to be made once for many."""
 
 
 @dataclass(frozen=True)
-class _Sets:
-    """Sets of readers as bit sets, and every pair of disjoint ones, in the order of their union and of the first."""
+class _Pairs:
+    """Pairs of disjoint sets, neither of them empty, in groups: `keys` are the sets that the groups belong to."""
 
-    by_union: tuple[Numbers, Numbers, Numbers]
-    by_first: tuple[Numbers, Numbers, Numbers]
+    first: Numbers
+    second: Numbers
+    starts: Numbers
+    keys: Numbers
+
+
+@dataclass(frozen=True)
+class _Sets:
+    """Sets of readers as bit sets: pairs of disjoint ones by their union, and by the first."""
+
+    by_union: _Pairs
+    by_first: _Pairs
 
 
 @cache
 def _sets(readers: int) -> _Sets:
     first, second = np.divmod(np.arange(4**readers), 2**readers)
-    apart = first & second == 0
+    apart = (first & second == 0) & (first > 0) & (second > 0)
     first, second = first[apart], second[apart]
 
-    def ordered(key: Numbers) -> tuple[Numbers, Numbers, Numbers]:
+    def grouped(key: Numbers) -> _Pairs:
         order = np.argsort(key, kind="stable")
-        return first[order], second[order], np.flatnonzero(np.diff(key[order], prepend=-1))
+        starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+        return _Pairs(first[order], second[order], starts, key[order][starts])
 
-    return _Sets(ordered(first | second), ordered(first))
+    return _Sets(grouped(first | second), grouped(first))
 
 
 @dataclass(frozen=True)
@@ -54,15 +65,17 @@ class SharedCost:
     """The cost of making what is asked of one tensor. All layouts are numbers of rows of the table.
 
     `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. Of at most `few` layouts
-    every choice of a produced one and two others is looked at: that is quicker.
+    every choice of a produced one and two others is looked at: that is quicker. A reader may ask for nothing, which
+    costs nothing and takes no layout's place: the number `nothing` stands for that, and for a tensor that is not made.
     """
 
     prices: Table
     few: int = 16
+    nothing: int | None = None
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """The least total with each produced layout. Shape [layouts]."""
-        merged = _Merged.of(root, readers)
+        merged = _Merged.of(root, self._served(readers))
         if self._few:
             return self._least_of_few(merged)[0]
         choices = merged.choices(self)
@@ -73,8 +86,25 @@ class SharedCost:
 
         `root` and `readers` are what a layout costs there besides. An infinite one is excluded.
         """
-        merged = _Merged.of(root, readers)
-        return merged.told_apart(self._least_of_few(merged) if self._few else merged.choices(self).least())
+        served = self._served(readers)
+        merged = _Merged.of(root, served)
+        found = merged.told_apart(self._least_of_few(merged) if self._few else merged.choices(self).least())
+        if self.nothing is None:
+            return found
+        ends = zip(readers, served, found[1:], strict=True)
+        return [found[0], *(self._asking(*end) for end in ends)]
+
+    def _served(self, readers: Sequence[Table]) -> Sequence[Table]:
+        """What readers pay by a layout that is there: no more than for nothing."""
+        return readers if self.nothing is None else [np.minimum(reader, reader[self.nothing]) for reader in readers]
+
+    def _asking(self, reader: Table, served: Table, least: Table) -> Table:
+        """The least totals by what a reader asks for, from those by a layout that is there."""
+        others = np.full(len(served), np.inf)
+        np.subtract(least, served, out=others, where=np.isfinite(served) & np.isfinite(least))
+        found = reader + others
+        found[self.nothing] = reader[self.nothing] + others.min()
+        return np.asarray(found)
 
     @property
     def _few(self) -> bool:
@@ -116,7 +146,9 @@ class SharedCost:
 
         Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
         """
-        merged, useful = _Merged.of(root, readers), _useful(readers)
+        merged, useful = _Merged.of(root, self._served(readers)), _useful(readers)
+        if self.nothing is not None:
+            useful[self.nothing] = False
         if self._few:
             yield self._few_within(room, merged, useful)
             return
@@ -131,6 +163,43 @@ class SharedCost:
             for reader in merged.readers:
                 cost = cost + reader[held].min(axis=1)
             yield held[np.isfinite(cost) & (cost <= room)]
+
+
+@dataclass(frozen=True)
+class GroupedCost:
+    """The cost of a tensor some of whose ends have one number of `count` in common, besides their layouts.
+
+    Tables at an end of the group have a row of layouts for each number, one after the other.
+    """
+
+    cost: SharedCost
+    grouped: tuple[bool, ...]
+    count: int
+
+    @property
+    def prices(self) -> Table:
+        return self.cost.prices
+
+    def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
+        """As of `SharedCost`."""
+        rows = [self.cost.least_produced(first, rest) for first, *rest in self._each([root, *readers])]
+        return np.concatenate(rows) if self.grouped[0] else np.minimum.reduce(rows)
+
+    def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
+        """As of `SharedCost`."""
+        every = [self.cost.least(first, rest) for first, *rest in self._each([root, *readers])]
+        grouped = (*self.grouped, *(False,) * (len(readers) + 1 - len(self.grouped)))
+        return [
+            np.concatenate(rows) if own else np.minimum.reduce(rows)
+            for own, rows in zip(grouped, map(list, zip(*every, strict=True)), strict=True)
+        ]
+
+    def _each(self, said: Sequence[Table]) -> Iterator[list[Table]]:
+        """What all ends say, by number; ends besides those known to be in the group are not."""
+        size = len(self.cost.prices)
+        grouped = (*self.grouped, *(False,) * (len(said) - len(self.grouped)))
+        for low in range(0, self.count * size, size):
+            yield [table[low : low + size] if own else table for table, own in zip(said, grouped, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -197,8 +266,10 @@ class _Choices:
 
     @cached_property
     def made(self) -> Table:
-        """A layout made for a set, by the layout it is made of."""
-        return min_plus(self.taken, self.cost.prices.T)
+        """A layout made for a set, by the layout it is made of; nothing for the empty set."""
+        made = np.zeros_like(self.taken)
+        made[1:] = min_plus(self.taken[1:], self.cost.prices.T)
+        return made
 
     @cached_property
     def rest(self) -> Table:
@@ -207,22 +278,12 @@ class _Choices:
 
     @cached_property
     def served(self) -> Table:
-        """What serving a set costs by further layouts, by the produced one."""
-        after = min_plus(self._joined(self.taken, self.made), self.cost.prices.T)
-        beside = self._joined(self.made, self.made)
-        served = np.minimum(np.minimum(self.made, after), beside)
-        served[0] = 0.0
+        """What serving a set costs by further layouts, by the produced one: by one, by one of another, or by two."""
+        served, pairs = self.made.copy(), self.sets.by_union
+        after = min_plus(_least_of_groups(self.taken, pairs.first, self.made, pairs), self.cost.prices.T)
+        beside = _least_of_groups(self.made, pairs.first, self.made, pairs)
+        served[pairs.keys] = np.minimum(np.minimum(served[pairs.keys], after), beside)
         return served
-
-    def _joined(self, first: Table, second: Table) -> Table:
-        """By set: the least over its divisions in two."""
-        left, right, starts = self.sets.by_union
-        return _least_of_groups(first, left, second, right, starts)
-
-    def _completed(self, whole: Table, second: Table) -> Table:
-        """By set: the least over what else is served, `whole` being of both together."""
-        left, right, starts = self.sets.by_first
-        return _least_of_groups(whole, left | right, second, right, starts)
 
     def nearest_pairs(self, rows: Sequence[int]) -> Table:
         """A lower bound on a produced layout of `rows` with two further ones, of which one is given.
@@ -232,26 +293,24 @@ class _Choices:
         rows = list(rows)
         direct, found = self.cost.prices[rows], np.inf
         arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.prices).min(axis=0)
-        for given, other in zip(*self.sets.by_first[:2], strict=True):
-            if given and other:
-                first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
-                least = self.taken[other].min()
-                second = np.maximum(direct + least, self.made[other][rows, None] + arriving[None, :])
-                rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
-                found = np.minimum(found, rest + np.minimum(first, second))
+        for given, other in zip(self.sets.by_first.first, self.sets.by_first.second, strict=True):
+            first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
+            least = self.taken[other].min()
+            second = np.maximum(direct + least, self.made[other][rows, None] + arriving[None, :])
+            rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
+            found = np.minimum(found, rest + np.minimum(first, second))
         return np.broadcast_to(found, direct.shape)
 
     def least(self) -> list[Table]:
-        total = self.rest + self.served
-        before = min_plus(self.rest, self.cost.prices)
-        # A further layout: the only one, beside another, or the first of two in a row; then the second in a row.
-        options = [
-            before,
-            min_plus(self._completed(self.rest, self.made), self.cost.prices),
-            self._completed(before, self.made),
-            min_plus(self._completed(before, self.taken), self.cost.prices),
-        ]
-        further = np.minimum.reduce(options) + self.taken
+        """A further layout is the only one of a set, beside another, or the first of two in a row; or the second."""
+        total, prices, pairs = self.rest + self.served, self.cost.prices, self.sets.by_first
+        further, both = np.full_like(self.taken, np.inf), pairs.first | pairs.second
+        further[1:] = min_plus(self.rest[1:], prices)
+        beside = min_plus(_least_of_groups(self.rest, both, self.made, pairs), prices)
+        ahead = _least_of_groups(further, both, self.made, pairs)
+        behind = min_plus(_least_of_groups(further, both, self.taken, pairs), prices)
+        further[pairs.keys] = np.minimum.reduce([further[pairs.keys], beside, ahead, behind])
+        further += self.taken
         found = [np.asarray(total.min(axis=0))]
         for reader in range(self.count):
             inside = (np.arange(1 << self.count) >> reader & 1).astype(bool)
@@ -299,20 +358,23 @@ def min_plus(costs: Table, prices: Table) -> Table:
     possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
     if len(possible) < costs.shape[1]:
         prices, costs = prices[possible], costs[:, possible]
-    result = np.empty((len(costs), prices.shape[1]))
-    step = max(1, _IN_CACHE // max(prices.size, 1))
+    result = np.full((len(costs), prices.shape[1]), np.inf)
+    rows = max(1, min(len(prices), _IN_CACHE // max(prices.shape[1], 1)))
+    step = max(1, _IN_CACHE // max(rows * prices.shape[1], 1))
     for low in range(0, len(costs), step):
-        some = slice(low, low + step)
-        np.min(costs[some, :, None] + prices, axis=1, out=result[some], initial=np.inf)
+        found = result[low : low + step]
+        for first in range(0, len(prices), rows):
+            part = slice(first, first + rows)
+            np.minimum(found, (costs[low : low + step, part, None] + prices[part]).min(axis=1), out=found)
     return result
 
 
-def _least_of_groups(first: Table, left: Numbers, second: Table, right: Numbers, starts: Numbers) -> Table:
-    """The least of first[left] + second[right] in each group; some layouts at a time."""
+def _least_of_groups(first: Table, left: Numbers, second: Table, pairs: _Pairs) -> Table:
+    """The least of first[left] + second[pairs' second] in each group; some layouts at a time."""
     width = first.shape[1]
-    step = max(1, _AT_ONCE // len(left))
-    result = np.empty((len(starts), width))
-    for low in range(0, width, step):
+    step = max(1, _AT_ONCE // max(1, len(left)))
+    result = np.empty((len(pairs.starts), width))
+    for low in range(0, width, step) if len(left) else ():
         part = slice(low, low + step)
-        result[:, part] = np.minimum.reduceat(first[left, part] + second[right, part], starts, axis=0)
+        result[:, part] = np.minimum.reduceat(first[left, part] + second[pairs.second, part], pairs.starts, axis=0)
     return result

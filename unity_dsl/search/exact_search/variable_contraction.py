@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..cost_network.bucket_elimination import Table
-from ..cost_network.shared_conversions import MOST_READERS, SharedCost, min_plus
+from ..cost_network.shared_conversions import MOST_READERS, min_plus
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.materialised_layouts import always, possible, unary
 from ..folded_solver.problem_part import Domains, Layouts, Part, Port, Tensor
@@ -93,7 +93,7 @@ class _Contraction:
             open_ends = [port for port in _ends(tensor) if not settled[port.variable]]
             if not tensor.reads and not tensor.shared:
                 self._charge(tensor.produced, unary(tensor))
-            elif len(open_ends) > 1 or len(tensor.reads) + len(tensor.fixed) > MOST_READERS:
+            elif len(open_ends) > 1 or tensor.common or len(tensor.reads) + len(tensor.fixed) > MOST_READERS:
                 self._add(tensor)
                 self.fixed |= {port.variable for port in _ends(tensor)} if tensor.shared else set()
             else:
@@ -111,7 +111,7 @@ class _Contraction:
             rows, axis = (tensor.prices[:, read], 1) if end is tensor.produced else (tensor.prices[made], 0)
             return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
         said = [possible(self.costs, port) for port in _ends(tensor)]
-        least = SharedCost(tensor.prices).least(said[0], [*said[1:], *always(tensor)])
+        least = tensor.cost(np.arange(len(tensor.prices))).least(said[0], [*said[1:], *always(tensor)])
         return least[next(number for number, port in enumerate(_ends(tensor)) if port is end)]
 
     def _add(self, tensor: Tensor) -> None:

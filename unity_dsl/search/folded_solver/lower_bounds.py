@@ -8,14 +8,14 @@ best plan known and the bound is in no optimal plan.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..cost_network.bucket_elimination import Table, TooLarge
 from ..cost_network.message_passing import Hub, Link, Mask, Network, Relaxation, Shares
-from ..cost_network.shared_conversions import MOST_READERS, SharedCost
+from ..cost_network.shared_conversions import MOST_READERS, GroupedCost, SharedCost
 from .materialised_layouts import MOST_MATERIALISED, always, conversion_link, unary
 from .problem_part import Domains, Layouts, Limits, Part, Port, Tensor
 
@@ -129,32 +129,52 @@ def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts
     Of many readers, some are joined at a time, each such group at a share of the prices: together they pay no more than
     all do.
     """
-    produced, reads = domains.inside(tensor.produced), list(map(domains.inside, _distinct(tensor.reads)))
-    used = [produced.layouts, *(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]
-    layouts = np.unique(np.concatenate(used))
-    square = np.ix_(layouts, layouts)
-    prices = tensor.prices[square]
-    readers: list[Port | Table] = [*reads, *(cost[layouts] for cost in always(tensor))]
+    produced, *reads = (_End.of(tensor, number, domains) for number in (0, *_distinct(tensor.reads)))
+    used = [*(end.layouts for end in (produced, *reads)), np.array(tensor.fixed, dtype=np.intp)]
+    layouts = tensor.closed(np.concatenate(used))
+    readers: list[_End | Table] = [*reads, *(cost[layouts] for cost in always(tensor))]
     most = int(np.clip(np.log2(_MOST / len(layouts) ** 2), 2, MOST_READERS))
     count = groups or -(-len(readers) // most)
     hubs = []
     for group in (readers[i::count] for i in range(count)):
         share = len(group) / len(readers)
-        ports = [produced, *(reader for reader in group if isinstance(reader, Port))]
-        keys = tuple(np.searchsorted(layouts, port.layouts) for port in ports)
-        cost = SharedCost(prices * share if count > 1 else prices)
-        others = tuple(reader for reader in group if not isinstance(reader, Port))
-        hubs.append(Hub(tuple(port.variable for port in ports), keys, cost, others))
+        joined = [produced, *(reader for reader in group if isinstance(reader, _End))]
+        cost: SharedCost | GroupedCost = tensor.cost(layouts, share if count > 1 else 1.0)
+        grouped = tuple(end.common is not None for end in joined)
+        if sum(grouped) > 1:
+            cost = GroupedCost(tensor.cost(layouts, share if count > 1 else 1.0), grouped, tensor.numbers)
+        keys = tuple(end.keys(layouts, isinstance(cost, GroupedCost)) for end in joined)
+        others = tuple(reader for reader in group if not isinstance(reader, _End))
+        hubs.append(Hub(tuple(end.variable for end in joined), keys, cost, others))
     return layouts, hubs
 
 
-def _distinct(ports: Iterable[Port]) -> list[Port]:
-    """One of those that always ask for the same layout."""
-    found: list[Port] = []
-    for port in ports:
-        if not any(port.variable == other.variable and np.array_equal(port.layouts, other.layouts) for other in found):
-            found.append(port)
-    return found
+@dataclass(frozen=True)
+class _End:
+    """An end of a tensor: layouts of what is left of its variable's values, and their numbers in a group, if any."""
+
+    variable: int
+    layouts: Layouts
+    common: Layouts | None
+
+    @staticmethod
+    def of(tensor: Tensor, number: int, domains: Domains) -> _End:
+        port = (tensor.produced, *tensor.reads)[number]
+        mask, common = domains.masks[port.variable], tensor.common[number] if tensor.common else None
+        return _End(port.variable, port.layouts[mask], None if common is None else common[mask])
+
+    def keys(self, layouts: Layouts, grouped: bool) -> Layouts:
+        """The places of its values' layouts, by number in a group one after the other."""
+        places = np.searchsorted(layouts, self.layouts)
+        return places + self.common * len(layouts) if grouped and self.common is not None else places
+
+
+def _distinct(reads: Sequence[Port]) -> Iterator[int]:
+    """The numbers of a tensor's ends, its reads from 1 on: one of those that always ask for the same layout."""
+    for number, port in enumerate(reads):
+        earlier = (other for other in reads[:number] if other.variable == port.variable)
+        if not any(np.array_equal(port.layouts, other.layouts) for other in earlier):
+            yield 1 + number
 
 
 def _restricted(link: Link, domains: Domains) -> Link:
@@ -246,13 +266,13 @@ def _limit_tensor(
             first = side.variable not in seen
             seen.add(side.variable)
             charged = given + (own - own.min()) if first else given
-            said.append(side.collapse(np.where(left[side.variable], charged, np.inf)))
+            collapsed = side.collapse(np.where(left[side.variable], charged, np.inf))
+            said.append(collapsed.reshape(-1, len(shared.layouts)).min(axis=0))
         root = root + said[0]
         readers += [*said[1:], *joint.always]
-    used = np.flatnonzero(np.isfinite(np.stack([root, *readers])).any(axis=0))
-    layouts = shared.layouts[used]
-    square = np.ix_(layouts, layouts)
-    cost = SharedCost(tensor.prices[square])
+    layouts = tensor.closed(shared.layouts[np.isfinite(np.stack([root, *readers])).any(axis=0)])
+    used = np.searchsorted(shared.layouts, layouts)
+    cost = tensor.cost(layouts)
     found, count = [], 0
     for held in cost.within(gap, root[used], [reader[used] for reader in readers]):
         found.append(layouts[held])

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..cost_network.bucket_elimination import Table, TooLarge
 from ..cost_network.message_passing import Link, Network
-from ..cost_network.shared_conversions import MOST_READERS, SharedCost, materialised_from, price_materialised
+from ..cost_network.shared_conversions import MOST_READERS, materialised_from, price_materialised
 from .problem_part import Domains, Layouts, Part, Port, Tensor
 
 MOST_MATERIALISED = 1 << 18
@@ -44,7 +44,8 @@ def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Lay
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
     """Layouts worth holding: those that somebody may ask for."""
-    return np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
+    asked = np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
+    return asked if tensor.nothing is None else asked[asked != tensor.nothing]
 
 
 def with_fixed(tensor: Tensor, held: Layouts, prices: Table) -> Table:
@@ -67,7 +68,7 @@ def crowded_tensor(part: Part) -> str:
         # Readers that may ask for the same layouts can ask for the same one.
         readers = {cost.tobytes(): cost for cost in (*reads, *always(tensor))}
         if tensor.shared and len(readers) <= MOST_READERS:
-            cost = SharedCost(tensor.prices)
+            cost = tensor.cost(np.arange(len(tensor.prices)))
             if not np.isfinite(cost.least_produced(produced, list(readers.values()))).any():
                 return tensor.name
     return next((name for repeat in part.repeats if (name := crowded_tensor(repeat.body))), "")
@@ -127,14 +128,23 @@ def _add_materialised(
     prices = with_fixed(tensor, held, prices)
     held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
     variable = network.add(prices, f"{tensor.name} held")
-    network.links.append(_membership(variable, held[:, :1], produced))
-    network.links += [_membership(variable, held, read) for read in reads]
+    same = _same(len(tensor.prices))
+    served = same if tensor.nothing is None else _with_nothing(same, tensor.nothing)
+    network.links.append(_membership(variable, held[:, :1], produced, same))
+    network.links += [_membership(variable, held, read, served) for read in reads]
     return LayoutSets(number, variable, held)
 
 
-def _membership(variable: int, held: Layouts, port: Port) -> Link:
-    """The port's layout is one of those held."""
-    return Link(variable, port.variable, held, port.layouts[:, None], _same(port.count)).restricted(None, None)
+def _membership(variable: int, held: Layouts, port: Port, fits: Table) -> Link:
+    """The port's layout fits one of those held."""
+    return Link(variable, port.variable, held, port.layouts[:, None], fits).restricted(None, None)
+
+
+def _with_nothing(same: Table, nothing: int) -> Table:
+    """A reader that asks for nothing fits whatever is held."""
+    fits = same.copy()
+    fits[:, nothing] = 0.0
+    return fits
 
 
 @lru_cache(maxsize=256)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from ..cost_network.bucket_elimination import Table
 from ..cost_network.message_passing import Mask
+from ..cost_network.shared_conversions import SharedCost
 
 Layouts = npt.NDArray[np.intp]
 """A layout number per value of a variable."""
@@ -33,7 +34,9 @@ class Tensor:
     """A tensor that is produced in one layout and read in others.
 
     `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. `fixed` are
-    layouts that somebody always asks for.
+    layouts that somebody always asks for. A reader may ask for nothing: the number `nothing` stands for that, and for a
+    tensor that is not produced; what is made of it but itself is infinite. By end, the produced one first, values may
+    have a number in `common`, of `numbers`: these ends have the same one, which other tensors see to.
     """
 
     name: str
@@ -41,6 +44,19 @@ class Tensor:
     reads: tuple[Port, ...]
     prices: Table
     fixed: tuple[int, ...] = ()
+    nothing: int | None = None
+    common: tuple[Layouts | None, ...] = ()
+    numbers: int = 1
+
+    def closed(self, layouts: Layouts) -> Layouts:
+        """The layouts in order, with what stands for nothing besides them."""
+        return np.unique(layouts if self.nothing is None else np.append(layouts, self.nothing))
+
+    def cost(self, layouts: Layouts, share: float = 1.0) -> SharedCost:
+        """What the tensor costs, at a share of the prices, in layouts that are `closed`."""
+        prices = self.prices[np.ix_(layouts, layouts)]
+        nothing = None if self.nothing is None else int(np.searchsorted(layouts, self.nothing))
+        return SharedCost(prices if share == 1 else prices * share, nothing=nothing)
 
     @property
     def shared(self) -> bool:

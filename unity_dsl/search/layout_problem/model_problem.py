@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import inf
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
-from ...graph.layout import Mesh
-from ...graph.typed_configurations import Theorems
-from ...index.library import Library
-from ...machine.conversion_model import ConversionModel
-from ...machine.machine import Machine
-from ..choices.layout_space import ConversionTable, Spaces
-from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
+from ..choices.extractions import Choice, Extractions
+from ..choices.layout_space import Spaces
+from ..choices.operator_options import Around, Options
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
+from .algebra_variables import AlgebraVariables
 from .held_price import HeldPrice
+from .problem_context import Context, Prices
 from .storage_price import StoragePrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
@@ -37,106 +34,25 @@ class Problem:
     prices: Prices
 
 
-@dataclass(frozen=True)
-class Prices:
-    """What operators and conversions cost on a mesh of a machine: found once for all models that are compared."""
-
-    mesh: Mesh
-    machine: Machine
-    options: OptionTable
-    conversions: ConversionModel
-    between: ConversionTable = field(default_factory=dict)
-
-
-def prices_on(
-    mesh: Mesh,
-    machine: Machine,
-    library: Library,
-    theorems: Theorems,
-    proved: ProvedTable | None = None,
-    gradient_bytes: float = inf,
-) -> Prices:
-    """Prices, found when first asked for, of models with so many gradients. Meshes may share what is `proved`."""
-    options = OptionTable(mesh, machine, library, theorems, proved)
-    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library, gradient_bytes))
-
-
 def build_problem(
     model: Model,
     prices: Prices,
     restriction: Restriction,
     near: Mapping[str, Around] = {},
     memory: HeldPrice | None = None,
+    algebra: Mapping[str, Extractions] = {},
 ) -> Problem:
     """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
-    What a choice holds has a price of `memory`. Raises Impossible where a restriction leaves nothing of something.
+    What a choice holds has a price of `memory`. `algebra` are, by what stands before names in paths, the extractions of
+    graphs among which is chosen as well. Raises Impossible where a restriction leaves nothing of something.
     """
     spaces = Spaces(prices.conversions, prices.between)
-    context = _Context(prices, spaces, restriction, near, memory, StoragePrice(spaces, prices.machine, memory))
+    storing = StoragePrice(spaces, prices.machine, memory)
+    context = Context(prices, spaces, restriction, near, memory, storing, algebra)
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())
     part = builder.build(model.whole)
     return Problem(part, builder.meaning, context.spaces, prices)
-
-
-@dataclass(frozen=True)
-class _Context:
-    prices: Prices
-    spaces: Spaces
-    restriction: Restriction
-    near: Mapping[str, Around]
-    memory: HeldPrice | None
-    storing: StoragePrice
-
-    def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
-        """Gives every layout that an operator reads or makes a number."""
-        weights |= {value.name for value in stored_values(graph)}
-        for step in graph.steps:
-            if isinstance(step, Segment):
-                self.register(step.body, f"{prefix}{step.name}.", weights)
-                for series in (*step.sliced, *step.stacked):
-                    parts = self.spaces.of(series.part).layouts
-                    self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
-                continue
-            options = self.options(step, prefix, weights)
-            columns = (*options.arguments, *options.results)
-            for value, column in zip((*step.arguments, *step.results), columns, strict=True):
-                self.spaces.of(value).of_column(column)
-
-    def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
-        """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
-        chosen among all.
-        """
-        stored = tuple(value.name in weights for value in node.arguments)
-        path, options = node_path(prefix, node), self.prices.options
-        pinned = path in self.restriction.configurations or any(
-            prefix + value.name in self.restriction.produced for value in node.results
-        )
-        around = None if pinned else self.near.get(path)
-        return options.of(node, stored) if around is None else options.near(node, stored, around)
-
-    def storage(self, path: str, value: Value) -> Layouts:
-        """Layouts in which a weight or buffer may be kept."""
-        space = self.spaces.of(value)
-        wanted = self.restriction.storage.get(path)
-        found = space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
-        return self.without_excluded(path, value, found)
-
-    def without_excluded(self, path: str, value: Value, layouts: Layouts) -> Layouts:
-        """The layouts that the restriction leaves of these."""
-        excluded = self.restriction.excluded.get(path)
-        if excluded is None:
-            return layouts
-        every = self.spaces.of(value).layouts
-        left = np.array([number for number in layouts if every[number] not in excluded], dtype=np.intp)
-        if not len(left):
-            raise Impossible(path, None, None)
-        return left
-
-    def conversions(self, value: Value, prefix: str) -> Table:
-        """Seconds of conversions, there and back, for every pair of layouts."""
-        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
-        return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
 
 
 @dataclass(frozen=True)
@@ -159,7 +75,7 @@ class _Builder:
 
     def __init__(
         self,
-        context: _Context,
+        context: Context,
         graph: Graph,
         prefix: str,
         weights: frozenset[str],
@@ -171,6 +87,8 @@ class _Builder:
         self.prefix = prefix
         self.weights = weights | {value.name for value in stored_values(graph)}
         self.closed = closed
+        given = context.algebra.get(prefix)
+        self.algebra = None if given is None else AlgebraVariables(given, context.spaces)
         self.meaning = Meaning(graph, free=set(whole))
         self.costs: list[Table] = []
         self.names: list[str] = []
@@ -189,7 +107,7 @@ class _Builder:
     def choose(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
         """A variable whose values are layouts of a tensor."""
         variable = self.variable(np.zeros(len(layouts)) if cost is None else cost, value.name)
-        port = Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+        port = self._port(variable, value, layouts)
         self.values[value.name], self.produced[value.name] = value, port
         self.meaning.kept[value.name] = variable
         self.meaning.layouts[variable] = value, layouts
@@ -209,16 +127,23 @@ class _Builder:
             self.meaning.free.add(source.value.name)
         self._add_stored()
         for step in self.graph.steps:
-            if isinstance(step, Node):
+            if isinstance(step, Segment):
+                self._add_segment(step)
+            elif self.algebra is None:
                 self._add_node(step)
             else:
-                self._add_segment(step)
+                self._add_made(step, self.algebra)
+        if self.algebra is not None:
+            for choice in self.algebra.algebra.choices.values():
+                self._add_choice(choice, self.algebra)
         self._add_updates()
         for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
         left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
         tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
+        if self.algebra is not None:
+            tensors += self.algebra.agreements(self.meaning.chosen, self.prefix)
         return Part(
             tuple(self.costs),
             tuple(self.names),
@@ -240,9 +165,10 @@ class _Builder:
 
     def _add_stored(self) -> None:
         """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
-        readers = Counter(_reads(self.graph))
-        nodes = (step for step in self.graph.steps if isinstance(step, Node))
-        of_nodes = {value.name for node in nodes for value in node.arguments}
+        readers = Counter(_reads(self.graph) if self.algebra is None else self.algebra.algebra.reads)
+        nodes = _nodes(self.graph) if self.algebra is None else self.algebra.algebra.nodes
+        partly_used = frozenset[str]() if self.algebra is None else self.algebra.algebra.partly_used
+        of_nodes = {value.name for node in nodes for value in node.arguments} - partly_used
         updated = {update.buffer.name for update in self.graph.updates}
         for value in stored_values(self.graph):
             layouts = self.context.storage(self.prefix + value.name, value)
@@ -262,13 +188,7 @@ class _Builder:
             self.meaning.free.update(value.name for value in node.results)
             self.meaning.fixed[node.name] = options.chosen(options.configurations.invariant)
             return
-        seconds = options.seconds.copy()
-        if self.context.memory is not None:
-            seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
-        for position, value in enumerate(node.arguments):
-            if (stored := self.meaning.stored.get(value.name)) is not None:
-                seconds += stored.seconds[self.context.spaces.of(value).of_column(options.arguments[position])]
-        variable = self.variable(seconds, node.name)
+        variable = self.variable(self._seconds(node, options), node.name)
         self.meaning.nodes[node.name] = variable, options
         for position, value in enumerate(node.arguments):
             if value.name not in self.meaning.free and value.name not in self.meaning.stored:
@@ -278,6 +198,47 @@ class _Builder:
             made = self.context.spaces.of(value).of_column(options.results[position])
             self.values[value.name] = value
             self.produced[value.name] = self._port(variable, value, made)
+
+    def _seconds(self, node: Node, options: Options) -> Table:
+        """What the configurations of an operator cost, with the storage of the weights that it alone reads."""
+        seconds = options.seconds.copy()
+        if self.context.memory is not None:
+            seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
+        for position, value in enumerate(node.arguments):
+            if (stored := self.meaning.stored.get(value.name)) is not None:
+                seconds += stored.seconds[self.context.spaces.of(value).of_column(options.arguments[position])]
+        return seconds
+
+    def _add_made(self, step: Node, variables: AlgebraVariables) -> None:
+        """What the graph makes by this operator: by another, perhaps, of the e-graph, or by none."""
+        algebra = variables.algebra
+        for name in (value.name for value in step.results):
+            if name in algebra.choices:
+                self._add_choice(algebra.choices[name], variables)
+            elif name in algebra.fixed and name not in self.produced and name not in self.meaning.free:
+                self._add_node(algebra.fixed[name].node)
+
+    def _add_choice(self, choice: Choice, variables: AlgebraVariables) -> None:
+        value = choice.value
+        if value.name in self.produced:
+            return
+        rows = variables.rows(choice, self._priced)
+        variable = self.variable(rows.seconds, value.name)
+        self.meaning.chosen[value.name] = variable, rows.extractions
+        variables.owned[variable] = variables.algebra.group_of[value.name], rows.extractions
+        for read, asked in rows.asked:
+            if read.name not in self.meaning.free and read.name not in self.meaning.stored:
+                self.reads.setdefault(read.name, []).append(self._port(variable, read, asked))
+        self.values[value.name], self.produced[value.name] = value, self._port(variable, value, rows.made)
+
+    def _priced(self, node: Node) -> tuple[Options, Table]:
+        """The options that the restriction leaves of an operator of the e-graph, and what each costs."""
+        path = node_path(self.prefix, node)
+        every = self.context.options(node, self.prefix, self.weights)
+        options = self._allowed(path, node, every)
+        if not len(options):
+            raise Impossible(path, node, every)
+        return options, self._seconds(node, options)
 
     def _add_updates(self) -> None:
         """What a buffer becomes is read in the layout in which the buffer is kept."""
@@ -458,16 +419,28 @@ class _Builder:
     def _tensor(self, name: str, whole: bool) -> Tensor:
         value = self.values[name]
         conversions, space = self.context.conversions(value, self.prefix), self.context.spaces.of(value)
-        return Tensor(
+        tensor = Tensor(
             self.prefix + name,
             self.produced[name],
             tuple(self.reads.get(name, ())),
             conversions,
             (space.invariant,) if whole else (),
         )
+        if self.algebra is None:
+            return tensor
+        common, numbers = self.algebra.common((tensor.produced, *tensor.reads))
+        nothing = len(space.layouts) if self.algebra.copies(value) == 1 else None
+        prices = self.algebra.prices(value, conversions)
+        return replace(tensor, prices=prices, nothing=nothing, common=common, numbers=numbers)
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:
-        return Port(variable, layouts, len(self.context.spaces.of(value).layouts))
+        copies = 0 if self.algebra is None else self.algebra.copies(value)
+        count = len(self.context.spaces.of(value).layouts)
+        return Port(variable, layouts, copies * (count + 1) if copies else count)
+
+
+def _nodes(graph: Graph) -> Iterator[Node]:
+    return (step for step in graph.steps if isinstance(step, Node))
 
 
 def _reads(graph: Graph) -> Iterator[str]:

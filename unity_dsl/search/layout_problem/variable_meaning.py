@@ -45,6 +45,7 @@ class Meaning:
 
     `kept` are the values that a variable produces by itself: stored ones, and those that cross the border of a body.
     `free` values carry no gradient and are whole on every device: slices of them cost nothing.
+    `chosen` are, by value among whose makers algebra chooses, its variable and the extractions its values stand for.
     """
 
     graph: Graph
@@ -53,6 +54,7 @@ class Meaning:
     layouts: dict[int, tuple[Value, Layouts]] = field(default_factory=dict)
     stored: dict[str, Stored] = field(default_factory=dict)
     fixed: dict[str, Options] = field(default_factory=dict)
+    chosen: dict[str, tuple[int, Layouts]] = field(default_factory=dict)
     free: set[str] = field(default_factory=set)
     bodies: list[Meaning] = field(default_factory=list)
     borders: list[Crossings] = field(default_factory=list)

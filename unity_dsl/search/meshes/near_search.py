@@ -15,12 +15,14 @@ from ...graph.graph import Model
 from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, refined_blocks
 from ...syntax.diagnostic import InputError
+from ..choices.extractions import Extractions
 from ..choices.operator_options import Around
 from ..choices.restriction import Restriction
 from ..exact_search.bounded_search import ROUNDS, Optimum, improved, optimise
 from ..folded_solver.problem_part import everything
 from ..layout_problem.held_price import HeldPrice
-from ..layout_problem.model_problem import Prices, Problem, build_problem
+from ..layout_problem.model_problem import Problem, build_problem
+from ..layout_problem.problem_context import Prices
 from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
 from ..layout_problem.variable_meaning import Impossible
 
@@ -47,9 +49,9 @@ class Task:
     allowed: Callable[[Mesh], Restriction]
     memory: HeldPrice | None = None
 
-    def problem(self, mesh: Mesh, near: Mapping[str, Around] = {}) -> Problem:
+    def problem(self, mesh: Mesh, near: Mapping[str, Around] = {}, algebra: Mapping[str, Extractions] = {}) -> Problem:
         """Raises Impossible, and InputError as `allowed`."""
-        return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near, self.memory)
+        return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near, self.memory, algebra)
 
 
 @dataclass(frozen=True)

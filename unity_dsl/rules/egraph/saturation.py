@@ -1,0 +1,248 @@
+"""Equality saturation: applies proved rules to the e-graphs of a model in rounds, within limits.
+
+Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021; rules of several roots as in Yang et al.,
+"Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat). Rules that merge siblings grow without
+end on what they made: here several are merged one after the other in the order of the graph, so that each set of them
+is merged in one way.
+"""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...graph.graph import Graph, Model, Node, Segment, Value
+from ...graph.plan import AppliedRule
+from ...index.library import Library
+from ...prove.translation.rule_forms import calls
+from ...syntax.ast import Reduce
+from ...syntax.canonical_text import syntax_nodes
+from ...syntax.diagnostic import InputError
+from ...syntax.parse_rules import GraphCall, GraphView
+from ..graph_match import Match, TooMany, left_operands, matches_among
+from ..infinities import Infinities, Known, infinities, infinities_of_results
+from ..rewrite import all_names
+from ..right_side import Made, Refused, RightSide
+from ..substitution import Substitution
+from .enode import Enode
+from .equality_graph import EqualityGraph, equality_graph
+
+ROUNDS = 4
+"""Rounds in which every rule is applied wherever it fits."""
+LARGEST = 2000
+"""Operators of one e-graph."""
+SIBLINGS = 4
+"""Of what rules of several roots merge, one after the other."""
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """The e-graphs of a model, its own first, then those of bodies; `limits` says which limits left something out."""
+
+    model: Model
+    graphs: tuple[EqualityGraph, ...]
+    limits: tuple[str, ...]
+
+
+def saturate(
+    model: Model,
+    rules: Sequence[Substitution],
+    library: Library,
+    kept: frozenset[str] = frozenset(),
+    accept: Callable[[str], None] = lambda _: None,
+    rounds: int = ROUNDS,
+    largest: int = LARGEST,
+) -> Saturated:
+    """The e-graphs of a model after rules. With a loss, other ways are found to values that have a gradient. Values
+    with paths in `kept` are always computed. A rule is accepted by its name when it first fits; raises what that does.
+    """
+    known = infinities(model, library)
+    names, limits = all_names(model), dict[str, None]()
+    found, usable = [], [rule for rule in rules if shares_an_operand(rule)]
+    for egraph in _egraphs(model, kept):
+        work = _Saturation(egraph, library, names, dict(known[egraph.path]), model.loss is not None, limits, accept)
+        work.run(usable, rounds, largest)
+        found.append(egraph)
+    return Saturated(model, tuple(found), tuple(limits))
+
+
+def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:
+    def of(path: tuple[str, ...], graph: Graph, given: Iterable[Value], left: Iterable[Value]) -> EqualityGraph:
+        made = (value for step in graph.steps for value in step.makes)
+        named = frozenset(value.name for value in made if ".".join((*path, value.name)) in kept)
+        return equality_graph(path, graph, given, left, named)
+
+    def bodies(graph: Graph, path: tuple[str, ...]) -> Iterator[EqualityGraph]:
+        for step in graph.steps:
+            if isinstance(step, Segment):
+                inside = (*path, step.name)
+                given = (*step.entry, *step.captured, *(series.part for series in step.sliced))
+                left = (*step.exit, *(series.part for series in step.stacked))
+                yield of(inside, step.body, given, left)
+                yield from bodies(step.body, inside)
+
+    yield of((), model.graph, (), model.returned)
+    yield from bodies(model.graph, ())
+
+
+_Joined = tuple[Value, Value, tuple[AppliedRule, ...]]
+"""Two values that are equal, by these rules."""
+
+
+@dataclass
+class _Saturation:
+    """The saturation of one e-graph. `merged` are the values of the graph that a merge stands for, by its name."""
+
+    egraph: EqualityGraph
+    library: Library
+    names: set[str]
+    infinite: dict[str, Infinities]
+    gradients: bool
+    limits: dict[str, None]
+    accept: Callable[[str], None]
+    merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    seen: set[tuple[object, ...]] = field(default_factory=set)
+
+    def run(self, rules: Sequence[Substitution], rounds: int, largest: int) -> None:
+        self.order = {value.name: place for place, node in enumerate(self.egraph.nodes) for value in node.results}
+        for _ in range(rounds):
+            if not self._round(rules, largest):
+                return
+        self.limits["rules were applied in so many rounds that others might make more"] = None
+
+    def _round(self, rules: Sequence[Substitution], largest: int) -> bool:
+        """Applies every rule wherever it fits. Whether that made anything."""
+        egraph, nodes = self.egraph, self.egraph.nodes
+        known, made, joined = egraph.known(), list[Enode](), list[_Joined]()
+        derived = {id(enode.node): enode.applied for enode in egraph.enodes}
+        for rule in rules:
+            for match in self._matches(rule, nodes):
+                if len(egraph.enodes) + len(made) > largest:
+                    self.limits[f"a graph has more than {largest} operators with those that rules make"] = None
+                    break
+                found = self._applied(match, known, derived)
+                if found is not None:
+                    made += found[0]
+                    joined += found[1]
+        egraph.enodes += made
+        for first, second, applied in joined:
+            if egraph.can_join(first, second):
+                egraph.join(first, second, applied)
+        before = len(nodes)
+        egraph.rebuild()
+        self._infinities()
+        return bool(joined) or len(egraph.enodes) > before
+
+    def _matches(self, rule: Substitution, nodes: Sequence[Node]) -> Iterator[Match]:
+        if self._reorders(rule):
+            self.limits["sums and joined parts are taken in the order that the model has"] = None
+            return
+
+        def is_wanted(roots: Sequence[Value], values: Mapping[str, Value], matched: Sequence[Node]) -> bool:
+            bound = sorted((name, value.name) for name, value in values.items())
+            key = rule.rule.name, *(root.name for root in roots), *bound
+            new = key not in self.seen
+            self.seen.add(key)
+            return new and self._is_wanted(roots, matched)
+
+        try:
+            yield from matches_among(rule, nodes, self.egraph.path, self.infinite, is_wanted)
+        except TooMany:
+            self.limits[f"rule `{rule.rule.name}` fits more places than were looked at"] = None
+
+    def _is_wanted(self, roots: Sequence[Value], matched: Sequence[Node]) -> bool:
+        if self.gradients and not all(root.needs_gradient for root in roots):
+            return False
+        if any(root.name in self.egraph.stored for root in roots):
+            return False
+        return len(roots) == 1 or self._are_siblings(roots, matched)
+
+    def _reorders(self, rule: Substitution) -> bool:
+        """Whether a rule says of an operator that contracts nothing that it is associative or commutative."""
+        sides = (replace(rule.rule, left=side, right=(), definitions=()) for side in (rule.rule.left, rule.rule.right))
+        left, right = (Counter(call.name for call in calls(side)) for side in sides)
+        if left != right or len(left) != 1 or rule.rule.definitions:
+            return False
+        statements = rule.library.operators[next(iter(left))].statements
+        return not any(isinstance(term, Reduce) for statement in statements for term in syntax_nodes(statement.value))
+
+    def _are_siblings(self, roots: Sequence[Value], matched: Sequence[Node]) -> bool:
+        """Whether the roots read one value, and are a merge or a value of the graph and then a later one of it."""
+        read = [{value.name for value in _maker(matched, root).arguments} for root in roots]
+        if not set.intersection(*read):
+            return False
+        *_, last = roots
+        members = [self.merged.get(root.name, (root.name,)) for root in roots]
+        every = [name for one in members for name in one]
+        if len(every) > SIBLINGS or last.name in self.merged or not all(name in self.order for name in every):
+            return False
+        places = [self.order[name] for name in every]
+        return places == sorted(set(places))
+
+    def _applied(
+        self, match: Match, known: Made, derived: Mapping[int, tuple[AppliedRule, ...]]
+    ) -> tuple[list[Enode], list[_Joined]] | None:
+        """The new operators of a match, and the values that it makes one; None where it cannot be applied."""
+        self.accept(match.substitution.rule.name)
+        local: ChainMap[tuple[object, ...], Value] = ChainMap({}, known)
+        right = RightSide(match, local, self.names)
+        joined = []
+        try:
+            for root, expr in zip(match.roots, match.substitution.rule.right, strict=True):
+                found = right.root(expr, root)
+                if found.dtype != root.dtype:
+                    return None
+                if found.name != root.name:
+                    joined.append((root, found))
+        except (Refused, InputError):
+            return None
+        if self.gradients and not all(value.needs_gradient for node in right.made for value in node.results):
+            return None
+        for root, found in joined:
+            if not self.egraph.can_join(root, found):
+                right.copy(found, root)
+        known.update(local.maps[0])
+        before = dict.fromkeys(rule for node in match.nodes for rule in derived.get(id(node), ()))
+        first = _maker(match.nodes, match.roots[0])
+        applied = (*before, AppliedRule(match.substitution.rule.name, match.place, first.span))
+        mixed = match.nodes[0].mixed
+        made = [Enode(replace(node, mixed=mixed), applied) for node in right.made]
+        self._note_merge(match, made)
+        return made, [(root, found, applied) for root, found in joined]
+
+    def _note_merge(self, match: Match, made: Sequence[Enode]) -> None:
+        if len(match.roots) > 1:
+            names = {node.instance.name for node in match.nodes}
+            members = tuple(name for root in match.roots for name in self.merged.get(root.name, (root.name,)))
+            for enode in made:
+                for value in enode.node.results:
+                    if enode.node.instance.name in names:
+                        self.merged[value.name] = members
+
+    def _infinities(self) -> None:
+        """Of the values that are new. What is made later reads what is made before."""
+        pending = [node for node in self.egraph.nodes if any(value.name not in self.infinite for value in node.results)]
+        while pending:
+            left = []
+            for node in pending:
+                if all(value.name in self.infinite for value in node.arguments):
+                    known: Known = self.infinite
+                    made = infinities_of_results(node.instance, [known[v.name] for v in node.arguments], self.library)
+                    for value, one in zip(node.results, made, strict=True):
+                        self.infinite.setdefault(value.name, one)
+                else:
+                    left.append(node)
+            if len(left) == len(pending):
+                break
+            pending = left
+
+
+def _maker(nodes: Sequence[Node], root: Value) -> Node:
+    return next(node for node in nodes if any(value.name == root.name for value in node.results))
+
+
+def shares_an_operand(rule: Substitution) -> bool:
+    """Whether all roots of a rule read one tensor: what is merged besides stands anywhere in a graph."""
+    calls = [side for side in rule.left if isinstance(side, GraphCall | GraphView)]
+    return len(calls) < 2 or bool(set.intersection(*({name.name for name in left_operands(side)} for side in calls)))

@@ -1,0 +1,312 @@
+"""Groups of values among which algebra chooses, and the extractions of each.
+
+An extraction of an e-graph takes one operator for every value that it computes. Values whose choices depend on each
+other form a group: one is read by some operators that make another, and by nothing else. The extractions of a group
+are enumerated, so that a choice of layouts can go with each of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING
+
+from ...graph.graph import Node, Value
+from ...rules.egraph.enode import Enode
+
+if TYPE_CHECKING:
+    from ...rules.egraph.equality_graph import EqualityGraph
+
+MOST = 16
+"""Extractions of a group that are looked at: those that cost least on one device, the graph's own among them."""
+_ENUMERATED = 2048
+"""Extractions of a group that are enumerated for that."""
+
+Price = Callable[[Node], float]
+"""Seconds of an operator on one device."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A value among whose makers algebra chooses: by extraction of its group one of `enodes`, or None where unused."""
+
+    value: Value
+    enodes: tuple[Enode | None, ...]
+
+    @property
+    def necessary(self) -> bool:
+        """Whether every extraction computes it."""
+        return None not in self.enodes
+
+    @cached_property
+    def reads(self) -> tuple[tuple[Value, int], ...]:
+        """What it is made of in some extraction, and how often before the same operator has read that."""
+        return tuple(dict.fromkeys(read for enode in self.enodes for read in _numbered(enode)))
+
+    @cached_property
+    def partly_read(self) -> frozenset[str]:
+        """What some extractions read less often than others."""
+        every = [set(_numbered(enode)) for enode in self.enodes]
+        return frozenset(value.name for read in every for value, _ in set().union(*every) - read)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Values whose choices depend on each other. Extraction 0 is that of the graph itself."""
+
+    choices: tuple[Choice, ...]
+    extractions: int
+    complete: bool
+
+
+@dataclass(frozen=True)
+class Extractions:
+    """The groups of an e-graph, and by value the operators that belong to none: they are in every extraction."""
+
+    egraph: EqualityGraph
+    groups: tuple[Group, ...]
+    fixed: Mapping[str, Enode]
+
+    @cached_property
+    def choices(self) -> Mapping[str, Choice]:
+        """By value."""
+        return {choice.value.name: choice for group in self.groups for choice in group.choices}
+
+    @cached_property
+    def nodes(self) -> tuple[Node, ...]:
+        """Every operator of some extraction, those of all first."""
+        enodes = {id(e): e for choice in self.choices.values() for e in choice.enodes if e is not None}
+        return tuple(enode.node for enode in (*self.fixed_enodes, *enodes.values()))
+
+    @cached_property
+    def fixed_enodes(self) -> tuple[Enode, ...]:
+        """Each once: an operator may make several values."""
+        return tuple({id(enode): enode for enode in self.fixed.values()}.values())
+
+    @property
+    def changed(self) -> bool:
+        """Whether the operators that are in every extraction are others than the graph's own, by rules."""
+        return any(enode.applied for enode in self.fixed_enodes)
+
+    @cached_property
+    def group_of(self) -> Mapping[str, int]:
+        """The number of a value's group."""
+        return {choice.value.name: number for number, group in enumerate(self.groups) for choice in group.choices}
+
+    @cached_property
+    def partly_used(self) -> frozenset[str]:
+        """The values that some extractions do not make, or read less often than others."""
+        unmade = (name for name, choice in self.choices.items() if not choice.necessary)
+        return frozenset(unmade).union(*(choice.partly_read for choice in self.choices.values()))
+
+    @cached_property
+    def linked(self) -> frozenset[str]:
+        """The values of a group that one operator of it alone reads."""
+        outside = set(self.egraph.leaving) | {v.name for enode in self.fixed_enodes for v in enode.node.arguments}
+        alone = {name: readers[0] for name, readers in self._readers.items() if len(readers) == 1}
+        inside = (name for name, reader in alone.items() if self.group_of[reader] == self.group_of[name])
+        return frozenset(name for name in inside if name not in outside)
+
+    @cached_property
+    def _readers(self) -> Mapping[str, list[str]]:
+        """By value the choices that read it in some extraction, as often as they do."""
+        found: dict[str, list[str]] = {}
+        for name, choice in self.choices.items():
+            for value, _ in choice.reads:
+                found.setdefault(value.name, []).append(name)
+        return {name: found.get(name, []) for name in self.choices}
+
+    @cached_property
+    def agreeing(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of choices whose agreement, with that of the `linked` ones, makes each group have one extraction: where
+        it can be of one that reads another.
+        """
+        import networkx as nx  # type: ignore[import-untyped]
+
+        found = []
+        for group in self.groups:
+            names = [choice.value.name for choice in group.choices]
+            graph = nx.Graph()
+            graph.add_nodes_from(names)
+            graph.add_edges_from((name, self._readers[name][0], {"weight": 0}) for name in names if name in self.linked)
+            for name in names:
+                for reader in self._readers[name]:
+                    if reader in graph and reader != name and not graph.has_edge(name, reader):
+                        graph.add_edge(name, reader, weight=1)
+            for first, second in pairwise(names):
+                if not graph.has_edge(first, second):
+                    graph.add_edge(first, second, weight=2)
+            tree = nx.minimum_spanning_edges(graph)
+            found += [(first, second) for first, second, data in tree if data["weight"]]
+        return tuple(found)
+
+    @property
+    def reads(self) -> Iterator[str]:
+        """The names of values, as often as some extraction, or a segment or update of the graph, reads them."""
+        for choice in self.choices.values():
+            yield from (value.name for value, _ in choice.reads)
+        for enode in self.fixed_enodes:
+            yield from (value.name for value in enode.node.arguments)
+        for segment in self.egraph.graph.segments:
+            yield from (value.name for value in segment.reads)
+        yield from (update.value.name for update in self.egraph.graph.updates)
+
+
+def extractions(egraph: EqualityGraph, price: Price, most: int = MOST) -> Extractions:
+    """The groups of an e-graph with at most so many extractions each."""
+    return _Grouping(egraph, price, most).run()
+
+
+class _Grouping:
+    def __init__(self, egraph: EqualityGraph, price: Price, most: int) -> None:
+        self.egraph = egraph
+        self.price = price
+        self.most = most
+        self.makers = _makers(egraph)
+        self.seconds: dict[int, float] = {}
+        self.necessary = self._necessary()
+        self.optional = self._reachable() - self.necessary
+
+    def _necessary(self) -> set[str]:
+        """The values that every extraction computes: what leaves, what is random, and what all their makers read."""
+        sites = {value.name for node in self.egraph.nodes if node.site for value in node.results}
+        found = {name for name in self.makers if name in self.egraph.leaving or name in sites}
+        pending = list(found)
+        while pending:
+            read = [_read(enode) for enode in self.makers[pending.pop()]]
+            new = [name for name in sorted(set.intersection(*read)) if name in self.makers and name not in found]
+            found.update(new)
+            pending += new
+        return found
+
+    def _reachable(self) -> set[str]:
+        found, pending = set(self.necessary), list(self.necessary)
+        while pending:
+            for enode in self.makers[pending.pop()]:
+                new = [name for name in _read(enode) if name in self.makers and name not in found]
+                found.update(new)
+                pending += new
+        return found
+
+    def run(self) -> Extractions:
+        import networkx as nx
+
+        order = {name: place for place, name in enumerate(self.makers)}
+        graph = nx.Graph()
+        graph.add_nodes_from(self.optional)
+        graph.add_nodes_from(name for name in self.necessary if len(self.makers[name]) > 1)
+        for name in self.necessary | self.optional:
+            for enode in self.makers[name]:
+                graph.add_edges_from((name, read) for read in _read(enode) & self.optional)
+        members = sorted(
+            (sorted(part, key=order.__getitem__) for part in nx.connected_components(graph)),
+            key=lambda part: order[part[0]],
+        )
+        groups, fixed = [], {name: self.makers[name][0] for name in self.makers if name in self.necessary}
+        for names in members:
+            group = self._group(names)
+            alike = {
+                choice.value.name: choice.enodes[0] for choice in group.choices if len(set(map(id, choice.enodes))) == 1
+            }
+            fixed |= {name: enode for name, enode in alike.items() if enode is not None}
+            left = tuple(choice for choice in group.choices if choice.value.name not in alike)
+            groups += [replace(group, choices=left)] if left else []
+        chosen = {choice.value.name for group in groups for choice in group.choices}
+        others = {name: enode for name, enode in fixed.items() if name not in chosen}
+        return Extractions(self.egraph, tuple(groups), others)
+
+    def _group(self, names: Sequence[str]) -> Group:
+        roots = tuple(name for name in names if name in self.necessary)
+        every = list(islice(self._extended({}, roots), _ENUMERATED + 1))
+        own, *others = (chosen for chosen in every if self._reads_kept(chosen))
+        ranked = sorted(others, key=lambda chosen: sum(self._seconds(enode) for enode in chosen.values()))
+        kept = [own, *islice((chosen for chosen in ranked if not _has_cycle(chosen)), self.most)]
+        complete = len(kept) <= self.most and len(every) <= _ENUMERATED
+        kept = kept[: self.most]
+        values = {value.name: value for name in names for value in self.makers[name][0].node.results}
+        choices = (Choice(values[name], tuple(chosen.get(name) for chosen in kept)) for name in names)
+        computed = (choice for choice in choices if any(enode is not None for enode in choice.enodes))
+        return Group(tuple(computed), len(kept), complete)
+
+    def _reads_kept(self, chosen: Mapping[str, Enode]) -> bool:
+        """Whether every value that must be kept is still read, as far as these values are what reads it."""
+        for name in self.egraph.kept:
+            readers = {reader for reader, enodes in self.makers.items() for enode in enodes if name in _read(enode)}
+            if (
+                readers
+                and readers <= chosen.keys() | self.optional
+                and not any(name in _read(e) for e in chosen.values())
+            ):
+                return False
+        return True
+
+    def _seconds(self, enode: Enode) -> float:
+        if id(enode) not in self.seconds:
+            self.seconds[id(enode)] = self.price(enode.node)
+        return self.seconds[id(enode)]
+
+    def _extended(self, chosen: dict[str, Enode], pending: tuple[str, ...]) -> Iterator[dict[str, Enode]]:
+        """Every extraction with what is chosen already, of what is `pending` and what that reads."""
+        if not pending:
+            yield chosen
+            return
+        name, *rest = pending
+        for enode in self.makers[name]:
+            read = sorted(_read(enode) & self.optional)
+            new = [value for value in read if value not in chosen and value not in pending]
+            yield from self._extended({**chosen, name: enode}, (*rest, *new))
+
+
+def _numbered(enode: Enode | None) -> Iterator[tuple[Value, int]]:
+    """What an operator reads, with how often it has before."""
+    seen = Counter[str]()
+    for value in () if enode is None else enode.node.arguments:
+        yield value, seen[value.name]
+        seen[value.name] += 1
+
+
+def _read(enode: Enode) -> set[str]:
+    return {value.name for value in enode.node.arguments}
+
+
+def _has_cycle(chosen: Mapping[str, Enode]) -> bool:
+    import networkx as nx
+
+    edges = ((read, name) for name, enode in chosen.items() for read in _read(enode) if read in chosen)
+    return not nx.is_directed_acyclic_graph(nx.DiGraph(edges))
+
+
+def _makers(egraph: EqualityGraph) -> dict[str, list[Enode]]:
+    """By value the operators that may make it, the graph's own first. Of several results, or of random numbers, there
+    is the graph's own alone. One that reads the same as another of its name, in another order, is left out.
+    """
+    before = _before(egraph)
+    found: dict[str, list[Enode]] = {}
+    for name, enodes in egraph.makers().items():
+        if name in egraph.stored:
+            continue
+        opaque = [enode for enode in enodes if len(enode.node.results) > 1 or enode.node.site]
+        kept: dict[object, Enode] = {}
+        for enode in opaque[:1] or enodes:
+            read = sorted(value.name for value in enode.node.arguments)
+            if not enode.applied or all(_is_ready(value, name, before) for value in enode.node.arguments):
+                kept.setdefault(
+                    (enode.node.instance.name, *read, *sorted(enode.node.instance.attributes.items())), enode
+                )
+        found[name] = list(kept.values())
+    return found
+
+
+def _before(egraph: EqualityGraph) -> Mapping[str, int]:
+    """The place in the graph where each value is made."""
+    return {value.name: place for place, step in enumerate(egraph.graph.steps) for value in step.makes}
+
+
+def _is_ready(value: Value, name: str, before: Mapping[str, int]) -> bool:
+    """Whether an operand without a gradient is there when a value is made: whether it is whole is known by then."""
+    if value.needs_gradient or value.name not in before or name not in before:
+        return True
+    return before[value.name] < before[name]

@@ -1,0 +1,1 @@
+"""Algebra and layouts chosen together: one cost network over the e-graphs of a model."""

@@ -1,0 +1,34 @@
+"""Notes of a plan about the rules that made its model: what they did, and where a bound was met."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ...graph.plan import Plan
+from .extracted_model import Algebra
+from .joint_search import JointOptimum
+
+
+def describe_algebra(
+    algebra: Algebra, found: JointOptimum | None, best: Plan, searched: Sequence[str]
+) -> Iterator[str]:
+    """What a reader of a plan has to know; `searched` was told of the search of the model that rules made."""
+    if found is None:
+        yield "no rule fits the model"
+        yield from algebra.limits
+        return
+    places: dict[str, list[str]] = {}
+    for used in best.rules:
+        places.setdefault(used.rule, []).append(used.place)
+    named = (f"`{rule}` {f'{len(at)} times' if len(at) > 1 else f'at {at[0]}'}" for rule, at in places.items())
+    did = f"rules applied: {', '.join(named)}" if best.rules else "no rule makes the model cheaper"
+    many = f"{algebra.extractions} models that rules make were compared with their layouts"
+    yield f"{did}; {many}, on the mesh of the plan"
+    if not found.exact:
+        gap = 100 * (1 - found.bound / best.cost.seconds)
+        yield (
+            f"not proved optimal: none of these is more than {gap:.2g} % cheaper"
+            if found.bound > 0
+            else ("not proved optimal: no bound was found for all of these")
+        )
+    yield from algebra.limits

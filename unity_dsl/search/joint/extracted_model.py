@@ -1,0 +1,146 @@
+"""The model that extractions of its e-graphs make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from ...graph.dead_code import finish
+from ...graph.graph import Graph, Model, Node, Segment
+from ...graph.plan import AppliedRule
+from ...index.library import Library
+from ...machine.machine import Machine
+from ...rules.egraph.enode import Enode
+from ...rules.egraph.saturation import saturate
+from ...rules.graph_identity import Identities
+from ...rules.replay import applied_in_order
+from ...rules.rewrite import ordered
+from ...rules.right_side import Refused
+from ...rules.shipped_rules import ShippedRules
+from ...rules.substitution import Substitution, substitution_of
+from ...syntax.diagnostic import InputError
+from ...syntax.parse_rules import RuleDecl
+from ...syntax.span import Source
+from ..choices.extractions import Extractions, Group, extractions
+from ..model_variants.rewritten_model import Variant
+from ..model_variants.variant_enumeration import SingleDevice
+
+Chosen = Mapping[str, tuple[int, ...]]
+"""By what stands before names in the paths of a graph, the number of an extraction for each of its groups."""
+
+
+@dataclass(frozen=True)
+class Algebra:
+    """The extractions of a model's graphs, by what stands before names in paths; `limits` left something out."""
+
+    model: Model
+    graphs: Mapping[str, Extractions]
+    limits: tuple[str, ...]
+    rules: Mapping[str, Substitution] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """Of all graphs."""
+        return tuple(group for graph in self.graphs.values() for group in graph.groups)
+
+    @property
+    def changed(self) -> bool:
+        """Whether every extraction is another model than the given one."""
+        return any(graph.changed for graph in self.graphs.values())
+
+    @property
+    def extractions(self) -> int:
+        """How many models can be extracted."""
+        return prod(group.extractions for group in self.groups)
+
+
+@dataclass(frozen=True)
+class Algebras:
+    """Finds what rules make of models, of each model once: the `shipped` rules that may fit it, and others."""
+
+    shipped: ShippedRules
+    rules: Sequence[RuleDecl] = ()
+    found: dict[tuple[int, frozenset[str]], tuple[Model, Algebra]] = field(default_factory=dict)
+
+    def of(self, model: Model, machine: Machine, kept: frozenset[str] = frozenset()) -> Algebra:
+        """The extractions of a model that compute the values `kept`, by their paths. Raises E542."""
+        key = id(model.graph), kept
+        if key not in self.found:
+            library = self.shipped.library
+            given = {rule.name: substitution_of(rule, library) for rule in self.rules}
+            others = (substitution_of(rule, library) for rule in self.shipped.fitting(model))
+            usable = [found for found in (*given.values(), *others) if isinstance(found, Substitution)]
+            unused = (f"rule `{name}` is not used: {why}" for name, why in given.items() if isinstance(why, str))
+            algebra = algebra_of(model, usable, machine, library, kept, self._accept)
+            self.found[key] = model, replace(algebra, limits=(*algebra.limits, *unused))
+        return self.found[key][1]
+
+    def _accept(self, name: str) -> None:
+        if all(name != given.name for given in self.rules):
+            self.shipped.accept(name)
+
+
+def algebras_of(
+    sources: Sequence[Source], library: Library, rules: Sequence[RuleDecl] = (), forbidden: Collection[str] = ()
+) -> Algebras:
+    """What the rules of shipped texts, without `forbidden` ones, and others make of models."""
+    return Algebras(ShippedRules(sources, library, forbidden), rules)
+
+
+def algebra_of(
+    model: Model,
+    rules: Sequence[Substitution],
+    machine: Machine,
+    library: Library,
+    kept: frozenset[str] = frozenset(),
+    accept: Callable[[str], None] = lambda _: None,
+) -> Algebra:
+    """The e-graphs of a model after rules, and what can be extracted of them that computes the values `kept`, by their
+    paths. Rules are accepted when they first fit; raises what that raises.
+    """
+    saturated, price = saturate(model, rules, library, kept, accept), SingleDevice(machine, library)
+    graphs = {
+        "".join(f"{name}." for name in egraph.path): extractions(egraph, price.operator) for egraph in saturated.graphs
+    }
+    left_out = sum(not group.complete for graph in graphs.values() for group in graph.groups)
+    told = (f"{left_out} groups of values have more extractions than were looked at",) if left_out else ()
+    return Algebra(model, graphs, (*saturated.limits, *told), {rule.rule.name: rule for rule in rules})
+
+
+def extracted(algebra: Algebra, chosen: Chosen) -> Variant | None:
+    """The model of these extractions, with the rules that make it: as these make it one after the other, if they do.
+    None where its values would be made of themselves, or a random operator were gone.
+    """
+    model, applied = algebra.model, list[AppliedRule]()
+    try:
+        graph = _graph(algebra, chosen, model.graph, "", applied)
+        made = finish(model.with_returned(graph, model.returned), None if model.loss is None else model.loss.span)
+    except (Refused, InputError):
+        return None
+    rules = tuple(dict.fromkeys(applied))
+    rewritten = applied_in_order(model, rules, algebra.rules)
+    if rewritten is not None and (identities := Identities()).of(rewritten) == identities.of(made):
+        return Variant(rewritten, rules)
+    sites = [sorted(node.site for node in one.graph.nodes() if node.site) for one in (model, made)]
+    return Variant(made, rules) if sites[0] == sites[1] else None
+
+
+def _graph(algebra: Algebra, chosen: Chosen, graph: Graph, prefix: str, applied: list[AppliedRule]) -> Graph:
+    """Raises Refused where values would be made of themselves."""
+    found = algebra.graphs[prefix]
+    nodes = {id(enode.node): enode.node for enode in found.fixed_enodes}
+    applied += (rule for enode in found.fixed_enodes for rule in enode.applied)
+    for group, number in zip(found.groups, chosen[prefix], strict=True):
+        for choice in group.choices:
+            if isinstance(enode := choice.enodes[number], Enode):
+                nodes[id(enode.node)] = enode.node
+                applied += enode.applied
+    segments = [
+        replace(segment, body=_graph(algebra, chosen, segment.body, f"{prefix}{segment.name}.", applied))
+        for segment in graph.segments
+    ]
+    place = {value.name: number for number, step in enumerate(graph.steps) for value in step.makes}
+    steps: list[Node | Segment] = [*nodes.values(), *segments]
+    steps.sort(key=lambda step: min((place[value.name] for value in step.makes if value.name in place), default=-1))
+    return replace(graph, steps=ordered(steps))

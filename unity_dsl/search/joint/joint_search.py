@@ -1,0 +1,168 @@
+"""Chooses algebra and layouts together: one cost network over the e-graphs of a model, on a mesh.
+
+A value that algebra makes in several ways is one variable: its values are the configurations of all operators that may
+make it, by the extraction of its group, and one for each extraction without it. A lower bound of the network holds for
+all extractions. Iterations of a repeat have one body: where they choose differently the search branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import inf
+
+import numpy as np
+
+from ...graph.layout import Mesh
+from ..choices.extractions import Extractions
+from ..choices.operator_options import Around
+from ..exact_search.bounded_search import Optimum, improved, optimise
+from ..folded_solver.exact_minimum import Solved
+from ..folded_solver.problem_part import Domains, everything
+from ..layout_problem.model_problem import Problem
+from ..layout_problem.starting_domains import Held, axis_domains
+from ..layout_problem.variable_meaning import Meaning
+from ..meshes.near_search import Task
+from .extracted_model import Algebra, Chosen
+
+BRANCHES = 16
+"""Searches of parts of the space, in which the extraction of a group in a repeat is fixed."""
+
+Group = tuple[str, int]
+"""The graph of a group, by what stands before names in its paths, and its number there."""
+
+
+@dataclass(frozen=True)
+class JointOptimum:
+    """The best extraction that costs less than what was known, None if there is none, and its cost; no other costs less
+    than `bound`, and none less than `cost` if `exact`.
+    """
+
+    chosen: Chosen | None
+    cost: float
+    bound: float
+    exact: bool
+
+
+def search_joint(problem: Problem, algebra: Algebra, below: float, near: Domains | None = None) -> JointOptimum:
+    """The extraction and the layouts of least cost, if that is less than `below`: in a small domain `near` some plan
+    first, then in all.
+    """
+    search = _Search(problem, algebra, below)
+    if near is not None:
+        search.run(near)
+        search.bound, search.exact = inf, True
+    search.run(None)
+    return JointOptimum(search.best, search.cost, min(search.bound, search.cost), search.exact)
+
+
+class _Search:
+    """The best extraction so far, which has the `plan` in the network."""
+
+    def __init__(self, problem: Problem, algebra: Algebra, below: float) -> None:
+        self.problem = problem
+        self.algebra = algebra
+        self.cost = below
+        self.best: Chosen | None = None
+        self.plan: Solved | None = None
+        self.bound = inf
+        self.exact = True
+
+    def run(self, within: Domains | None) -> None:
+        """Searches a domain, or all, for what costs less; branches where iterations choose differently."""
+        pending: list[Mapping[Group, int]] = [{}]
+        for _ in range(BRANCHES):
+            if not pending:
+                return
+            fixed = pending.pop()
+            found = self._optimum(within, fixed)
+            taken = {} if found.plan is None else _taken(self.problem.meaning, self.algebra, found.plan)
+            mixed = next((group for group, numbers in taken.items() if len(numbers) > 1), None)
+            if mixed is not None:
+                count = self.algebra.graphs[mixed[0]].groups[mixed[1]].extractions
+                likely = sorted(range(count), key=lambda number: number in taken[mixed])
+                pending += [{**fixed, mixed: number} for number in likely]
+                continue
+            if found.plan is not None:
+                self.best, self.cost, self.plan = _chosen(self.algebra, taken), found.cost, found.plan
+            self.bound, self.exact = min(self.bound, found.bound), self.exact and found.exact
+        if pending:
+            self.bound, self.exact = -inf, False
+
+    def _optimum(self, within: Domains | None, fixed: Mapping[Group, int]) -> Optimum:
+        problem = self.problem
+        domains = everything(problem.part)
+        if within is not None:
+            domains = domains.intersected(within)
+        if fixed:
+            domains = domains.intersected(_fixed(problem.meaning, self.algebra, "", domains, fixed))
+        domains = domains.agreed(problem.part)
+        found = optimise(problem.part, domains, below=self.cost)
+        if found.exact or within is not None:
+            return found
+        known = found.plan or (None if fixed else self.plan)
+        if known is None:
+            return found
+        start = replace(found, plan=known, cost=min(found.cost, self.cost))
+        better = improved(problem.part, domains, partial(axis_domains, problem), start)
+        return replace(better, plan=None) if better.plan is self.plan else better
+
+
+def near_problem(task: Task, mesh: Mesh, algebra: Algebra, held: Held, whole: bool) -> Problem:
+    """The problem of a model and all that can be extracted; if not `whole`, operators of the model have what is next to
+    what is held.
+    """
+    near = {} if whole else {path: Around(frozenset(chosen)) for path, chosen in held.chosen.items()}
+    return task.problem(mesh, near, algebra.graphs)
+
+
+def _fixed(meaning: Meaning, algebra: Algebra, prefix: str, domains: Domains, fixed: Mapping[Group, int]) -> Domains:
+    """The values that go with the extractions of some groups."""
+    masks = [np.ones(len(mask), dtype=bool) for mask in domains.masks]
+    for number, group in enumerate(algebra.graphs[prefix].groups):
+        if (prefix, number) in fixed:
+            for choice in group.choices:
+                variable, extractions = meaning.chosen[choice.value.name]
+                masks[variable] = extractions == fixed[prefix, number]
+    bodies = [
+        _fixed(body, algebra, inner, part, fixed)
+        for (inner, body), part in zip(_bodies(meaning, prefix), domains.bodies, strict=True)
+    ]
+    return Domains(masks, bodies)
+
+
+def _bodies(meaning: Meaning, prefix: str) -> Iterator[tuple[str, Meaning]]:
+    for segment, body in zip(meaning.graph.segments, meaning.bodies, strict=True):
+        yield f"{prefix}{segment.name}.", body
+
+
+def _taken(meaning: Meaning, algebra: Algebra, solved: Solved) -> dict[Group, set[int]]:
+    """The extractions of each group that a plan has, several where iterations differ."""
+    found: dict[Group, set[int]] = {}
+
+    def visit(meaning: Meaning, prefix: str, solved: Solved) -> None:
+        for number, extraction in enumerate(_extractions(meaning, algebra.graphs[prefix], solved)):
+            found.setdefault((prefix, number), set()).add(extraction)
+        for (inner, body), iterations in zip(_bodies(meaning, prefix), solved.repeats, strict=True):
+            for iteration in dict.fromkeys(iterations):
+                visit(body, inner, iteration)
+
+    visit(meaning, "", solved)
+    return found
+
+
+def _extractions(meaning: Meaning, graph: Extractions, solved: Solved) -> Iterator[int]:
+    """That of each group: all its values have the same one."""
+    for group in graph.groups:
+        variables = (meaning.chosen[choice.value.name] for choice in group.choices)
+        every = {int(extractions[solved.values[variable]]) for variable, extractions in variables}
+        (extraction,) = every
+        yield extraction
+
+
+def _chosen(algebra: Algebra, taken: Mapping[Group, set[int]]) -> Chosen:
+    return {
+        prefix: tuple(min(taken[prefix, number]) for number in range(len(graph.groups)))
+        for prefix, graph in algebra.graphs.items()
+    }

@@ -1,0 +1,146 @@
+"""Variables of values among whose makers algebra chooses, and what tensors cost that are not always made or read.
+
+The values of such a variable are the configurations of all operators that may make the value, by the extraction of its
+group, and one for each extraction without it. What an extraction does not read it asks for as nothing, a number after
+those of layouts. All operators of a group have one extraction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...graph.graph import Node, Value
+from ...rules.egraph.enode import Enode
+from ..choices.extractions import Choice, Extractions
+from ..choices.layout_space import Spaces
+from ..choices.operator_options import Options
+from ..cost_network.bucket_elimination import Table
+from ..folded_solver.problem_part import Layouts, Port, Tensor
+
+TIE = 1e-11
+"""Seconds for each rule that makes an operator: of extractions of equal price that of the fewest rules is taken."""
+
+Priced = tuple[Options, Table]
+"""Options of an operator, and what each costs."""
+
+
+@dataclass(frozen=True)
+class ChoiceRows:
+    """The values of a variable: seconds, the extraction of its group, what is `asked` of other values, what is made."""
+
+    seconds: Table
+    extractions: Layouts
+    asked: tuple[tuple[Value, Layouts], ...]
+    made: Layouts
+
+
+@dataclass(frozen=True)
+class _Row:
+    """The operator of an extraction with its options; none for an extraction without the value."""
+
+    enode: Enode | None
+    options: Options | None
+    seconds: Table
+
+
+@dataclass(frozen=True)
+class AlgebraVariables:
+    """The variables of one graph among whose values algebra chooses. `owned` are the group of each and, by value, the
+    extraction.
+    """
+
+    algebra: Extractions
+    spaces: Spaces
+    owned: dict[int, tuple[int, Layouts]] = field(default_factory=dict)
+
+    def copies(self, value: Value) -> int:
+        """How often the layouts of a value are numbered, with nothing after them: once for each extraction where that
+        makes a link of two operators of a group; 0 for layouts alone, where the value is always made and read.
+        """
+        if value.name in self.algebra.linked:
+            return len(self.algebra.choices[value.name].enodes)
+        return int(value.name in self.algebra.partly_used)
+
+    def rows(self, choice: Choice, priced: Callable[[Node], Priced]) -> ChoiceRows:
+        """The values of the variable of a choice."""
+        found: dict[int, Priced] = {}
+        rows = []
+        for enode in choice.enodes:
+            if enode is None:
+                rows.append(_Row(None, None, np.zeros(1)))
+                continue
+            if id(enode) not in found:
+                found[id(enode)] = priced(enode.node)
+            options, seconds = found[id(enode)]
+            rows.append(_Row(enode, options, seconds + TIE * len(enode.applied)))
+        return ChoiceRows(
+            np.concatenate([row.seconds for row in rows]),
+            np.concatenate([np.full(len(row.seconds), number) for number, row in enumerate(rows)]),
+            tuple((value, self._asked(rows, value, occurrence)) for value, occurrence in choice.reads),
+            np.concatenate([self._made(row, number, choice.value) for number, row in enumerate(rows)]),
+        )
+
+    def _asked(self, rows: Sequence[_Row], value: Value, occurrence: int) -> Layouts:
+        """What is asked for where a value is read once more after so many times."""
+        found = []
+        for number, row in enumerate(rows):
+            read = () if row.enode is None else enumerate(row.enode.node.arguments)
+            places = [place for place, argument in read if argument.name == value.name]
+            if row.options is None or occurrence >= len(places):
+                found.append(np.full(len(row.seconds), self._nothing(value, number), dtype=np.intp))
+            else:
+                asked = row.options.arguments[places[occurrence]]
+                found.append(self._first(value, number) + self.spaces.of(value).of_column(asked))
+        return np.concatenate(found)
+
+    def _made(self, row: _Row, number: int, value: Value) -> Layouts:
+        if row.enode is None or row.options is None:
+            return np.array([self._nothing(value, number)], dtype=np.intp)
+        place = [result.name for result in row.enode.node.results].index(value.name)
+        return self._first(value, number) + self.spaces.of(value).of_column(row.options.results[place])
+
+    def _first(self, value: Value, extraction: int) -> int:
+        """The number of a value's first layout: those of each extraction are apart where they are numbered so often."""
+        return extraction * (len(self.spaces.of(value).layouts) + 1) if self.copies(value) > 1 else 0
+
+    def _nothing(self, value: Value, extraction: int) -> int:
+        """The number that stands for not asking for a value, or not making it."""
+        return self._first(value, extraction) + len(self.spaces.of(value).layouts)
+
+    def prices(self, value: Value, conversions: Table) -> Table:
+        """Prices of conversions with those from and to nothing."""
+        copies, size = self.copies(value), len(conversions) + 1
+        if not copies:
+            return conversions
+        block = np.full((size, size), np.inf)
+        block[:-1, :-1], block[:, -1] = conversions, 0.0
+        table = np.full((copies * size, copies * size), np.inf)
+        for first in range(0, copies * size, size):
+            table[first : first + size, first : first + size] = block
+        return table
+
+    def common(self, ends: Sequence[Port]) -> tuple[tuple[Layouts | None, ...], int]:
+        """By end of a tensor, the extractions of its group that its values stand for, where several ends are of one;
+        and how many there are.
+        """
+        owned = [self.owned.get(end.variable) for end in ends]
+        groups = Counter(found[0] for found in owned if found is not None)
+        if len(ends) < 3 or not groups or groups.most_common(1)[0][1] < 2:
+            return (), 1
+        group, _ = groups.most_common(1)[0]
+        common = tuple(found[1] if found is not None and found[0] == group else None for found in owned)
+        return common, self.algebra.groups[group].extractions
+
+    def agreements(self, chosen: Mapping[str, tuple[int, Layouts]], prefix: str) -> Iterator[Tensor]:
+        """Links by which operators of a group have one extraction, where no tensor of two of them says so; `chosen` are
+        the variables of values with the extractions that their values stand for.
+        """
+        for first, second in self.algebra.agreeing:
+            count = len(self.algebra.choices[first].enodes)
+            produced, read = (Port(*chosen[name], count) for name in (first, second))
+            same = np.where(np.eye(count, dtype=bool), 0.0, np.inf)
+            yield Tensor(f"{prefix}{first} with {second}", produced, (read,), same)

@@ -1,0 +1,114 @@
+"""What the parts of a model's problem share: prices on a mesh, numbers of layouts, what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import numpy as np
+
+from ...graph.graph import Graph, Node, Segment, Value
+from ...graph.layout import Mesh
+from ...graph.typed_configurations import Theorems
+from ...index.library import Library
+from ...machine.conversion_model import ConversionModel
+from ...machine.machine import Machine
+from ..choices.extractions import Extractions
+from ..choices.layout_space import ConversionTable, Spaces
+from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
+from ..choices.restriction import Restriction, node_path, stored_values
+from ..cost_network.bucket_elimination import Table
+from ..folded_solver.problem_part import Layouts
+from .held_price import HeldPrice
+from .storage_price import StoragePrice
+from .variable_meaning import Impossible
+
+
+@dataclass(frozen=True)
+class Prices:
+    """What operators and conversions cost on a mesh of a machine: found once for all models that are compared."""
+
+    mesh: Mesh
+    machine: Machine
+    options: OptionTable
+    conversions: ConversionModel
+    between: ConversionTable = field(default_factory=dict)
+
+
+def prices_on(
+    mesh: Mesh,
+    machine: Machine,
+    library: Library,
+    theorems: Theorems,
+    proved: ProvedTable | None = None,
+    gradient_bytes: float = inf,
+) -> Prices:
+    """Prices, found when first asked for, of models with so many gradients. Meshes may share what is `proved`."""
+    options = OptionTable(mesh, machine, library, theorems, proved)
+    return Prices(mesh, machine, options, ConversionModel(mesh, machine, library, gradient_bytes))
+
+
+@dataclass(frozen=True)
+class Context:
+    """Prices, layouts and what is allowed, for all graphs of a model."""
+
+    prices: Prices
+    spaces: Spaces
+    restriction: Restriction
+    near: Mapping[str, Around]
+    memory: HeldPrice | None
+    storing: StoragePrice
+    algebra: Mapping[str, Extractions] = field(default_factory=dict)
+
+    def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
+        """Gives every layout that an operator reads or makes a number."""
+        weights |= {value.name for value in stored_values(graph)}
+        extractions = self.algebra.get(prefix)
+        steps: Sequence[Node | Segment] = graph.steps if extractions is None else (*extractions.nodes, *graph.segments)
+        for step in steps:
+            if isinstance(step, Segment):
+                self.register(step.body, f"{prefix}{step.name}.", weights)
+                for series in (*step.sliced, *step.stacked):
+                    parts = self.spaces.of(series.part).layouts
+                    self.spaces.of(series.whole).add(part.inserted(series.dim) for part in parts if not part.overlaps)
+                continue
+            options = self.options(step, prefix, weights)
+            columns = (*options.arguments, *options.results)
+            for value, column in zip((*step.arguments, *step.results), columns, strict=True):
+                self.spaces.of(value).of_column(column)
+
+    def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
+        """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
+        chosen among all.
+        """
+        stored = tuple(value.name in weights for value in node.arguments)
+        path, options = node_path(prefix, node), self.prices.options
+        pinned = path in self.restriction.configurations or any(
+            prefix + value.name in self.restriction.produced for value in node.results
+        )
+        around = None if pinned else self.near.get(path)
+        return options.of(node, stored) if around is None else options.near(node, stored, around)
+
+    def storage(self, path: str, value: Value) -> Layouts:
+        """Layouts in which a weight or buffer may be kept."""
+        space = self.spaces.of(value)
+        wanted = self.restriction.storage.get(path)
+        found = space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
+        return self.without_excluded(path, value, found)
+
+    def without_excluded(self, path: str, value: Value, layouts: Layouts) -> Layouts:
+        """The layouts that the restriction leaves of these."""
+        excluded = self.restriction.excluded.get(path)
+        if excluded is None:
+            return layouts
+        every = self.spaces.of(value).layouts
+        left = np.array([number for number in layouts if every[number] not in excluded], dtype=np.intp)
+        if not len(left):
+            raise Impossible(path, None, None)
+        return left
+
+    def conversions(self, value: Value, prefix: str) -> Table:
+        """Seconds of conversions, there and back, for every pair of layouts."""
+        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
+        return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
