@@ -133,10 +133,9 @@ def test_galvatron_is_no_worse_than_one_strategy_for_all(build: Build, space: Ma
     assert "around: " in chosen.notes[0] and "layer: " in chosen.notes[0]
 
 
-def test_galvatron_needs_layers(build: Build, space: MakeSpace) -> None:
-    with pytest.raises(InputError) as raised:
-        galvatron(space(build(CHAIN), "galvatron", (2,)))
-    assert raised.value.diagnostic.code == "E318"
+def test_a_model_without_layers_has_one_hybrid(build: Build, space: MakeSpace) -> None:
+    found = galvatron(space(build(CHAIN), "galvatron", (2,)))
+    assert found.notes[0].startswith("around: ") and ";" not in found.notes[0]
 
 
 def test_what_is_kept_as_it_is_read(build: Build, space: MakeSpace) -> None:

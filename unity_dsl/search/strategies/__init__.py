@@ -11,6 +11,7 @@ from typing import Any
 from ...syntax.diagnostic import fail, suggest
 from .alpa_intra import alpa_intra
 from .auto import auto
+from .automap import automap
 from .autoparallel import autoparallel, two_axes
 from .data_parallel import data_parallel
 from .expert import expert, expert_meshes
@@ -22,6 +23,7 @@ from .random import random
 from .single import single
 from .strategy import Algorithm, Meshes, Restrict, Strategy
 from .taso import taso, taso_then_flexflow
+from .tensat import tensat
 from .tofu import tofu
 from .unity import unity
 from .zero import zero
@@ -70,9 +72,11 @@ STRATEGIES: dict[str, Strategy] = {
     "taso": _choosing(taso, algebra=True),
     "taso_then_flexflow": _choosing(taso_then_flexflow, algebra=True),
     "metaflow": _choosing(metaflow, algebra=True),
+    "tensat": _choosing(tensat, algebra=True),
     "unity": _choosing(unity, algebra=True),
     "tofu": _choosing(tofu),
     "galvatron": _choosing(galvatron, galvatron_meshes),
+    "automap": _choosing(automap, two_axes),
     "nnscaler": _choosing(nnscaler, expert_meshes),
 }
 

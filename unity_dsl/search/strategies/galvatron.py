@@ -5,8 +5,8 @@ The set is a decision tree over powers of two: tensor parallelism over the inner
 parallelism over the others, with weights whole or in slices (ZeRO-3); both are not mixed on one axis. Every repeated
 layer, and what is around the layers, has one of them: first the best one for all, then another for one layer at a time
 while that is better, conversions between them included, of those that fit the memory. Equal layers are equal here, and
-recomputed where nothing fits otherwise. Pipelines are not in the space. As with its authors, models are of layers:
-others are refused.
+recomputed where nothing fits otherwise. Pipelines are not in the space, and a model without repeated layers is one
+layer.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Hybrid:
 def galvatron(space: Space) -> Chosen:
     """For every repeated layer the cheapest of a few hybrids of tensor, data and sharded data parallelism."""
     layers = [step.name for step in space.model.graph.steps if isinstance(step, Segment)]
-    if not layers:
-        raise no_plan("galvatron", "the model has no repeated layers, of which its authors' models consist")
     best: _Tried | None = None
+    if any(size & (size - 1) for mesh in space.meshes for size in mesh.degrees):
+        raise no_plan("galvatron", "its degrees are powers of two")
     for mesh in space.meshes:
         hybrids = list(_hybrids(space, mesh))
         tried = [_try(space, mesh, (hybrid,) * (1 + len(layers)), layers) for hybrid in hybrids]
@@ -101,8 +101,8 @@ def _try(space: Space, mesh: Mesh, hybrids: tuple[Hybrid, ...], layers: Sequence
 
 
 def galvatron_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
-    """The mesh of at most three axes of powers of two, all alike as far as they can be. Raises E302."""
-    every = [mesh for mesh in all_meshes(machine, devices) if all(size & (size - 1) == 0 for size in mesh.degrees)]
+    """The mesh of the most axes, at most three, all alike as far as they can be. Raises E302."""
+    every = all_meshes(machine, devices)
     return tuple(sorted(every, key=lambda mesh: (-len(mesh.axes), max(mesh.degrees, default=1), mesh.degrees))[:1])
 
 
