@@ -70,10 +70,10 @@ def emitted_kernels(
 
 def emission(typed: LocalOperator) -> Hashable:
     """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways."""
-    inner = frozenset((type(found).__name__, found.equation) for found in typed.inner)
+    inner = frozenset([(type(found).__name__, found.equation) for found in typed.inner])
     if typed.native and not typed.windows:
         return True, False, inner, frozenset()
-    divided = frozenset((axis, tuple(typed.cuts[a] for a in axes)) for axis, axes in typed.divided.items())
+    divided = frozenset([(axis, tuple([typed.cuts[a] for a in axes])) for axis, axes in typed.divided.items()])
     return typed.native, bool(typed.windows), inner, divided
 
 

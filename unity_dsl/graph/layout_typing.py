@@ -131,18 +131,23 @@ class _Slicing:
 
 @dataclass(frozen=True)
 class _Found:
-    """What has been found of an instance, on any mesh."""
+    """What has been found of an instance, on any mesh: `native_along` are the axes of which slices may be given to the
+    torch call, `reading` names what every equation reads.
+    """
 
+    native_along: frozenset[str]
+    reading: tuple[tuple[str, ...], ...]
     reasons: dict[tuple[Role, int], str | None] = field(default_factory=dict)
     replicated: dict[tuple[Role, int], frozenset[str]] = field(default_factory=dict)
-    collecting: dict[Role, frozenset[int]] = field(default_factory=dict)
     effects: dict[Role, Effect] = field(default_factory=dict)
     slicings: dict[Hashable, _Slicing | str] = field(default_factory=dict)
 
 
 @lru_cache(maxsize=4096)
 def _found(identity: Key, library: Library) -> _Found:
-    return _Found()
+    instance = identity.instance
+    native = (axis for axis in classify(instance, library) if local_native(instance, library, (axis,)))
+    return _Found(frozenset(native), tuple(_read_names(equation) for equation in instance.equations))
 
 
 class Typing:
@@ -156,13 +161,11 @@ class Typing:
         self._merged = [(operand, dim) for operand in self.operands for dim in operand.dims if len(dim) > 1]
         self.classes = classify(instance, library)
         self.finder = HaloFinder(instance, mesh, library)
+        self.degrees = mesh.degrees
         self.linear = linear_operands(instance)
         self.detached = gradient_free(instance)
         self.always_native = local_native(instance, library, ())
-        self.native_along = {axis for axis in self.classes if local_native(instance, library, (axis,))}
         self.outputs = {output.name for output in instance.outputs}
-        self.reading = [_read_names(equation) for equation in instance.equations]
-        self.cuts = [name for name, declaration in library.parallels.items() if is_cut(declaration)]
         self._found = _found(instance.identity, library)
         self._divisions: dict[tuple[int, ...], DividedOperator | str] = {}
         self.placements = placements(instance.kind)
@@ -231,7 +234,7 @@ class Typing:
                     return Invariant()
                 readers = [
                     equation
-                    for equation, names in zip(self.instance.equations, self.reading, strict=True)
+                    for equation, names in zip(self.instance.equations, self._found.reading, strict=True)
                     if operand.name in names
                 ]
                 alone = bool(readers) and all(axis in equation.space for equation in readers)
@@ -281,76 +284,75 @@ class Typing:
             for kind, placed in zip(kinds, self.placements, strict=True):
                 numbers.append(placed.number(kind, role.axis if isinstance(role, Along) else ""))
             along = 1 + len(effects) if isinstance(role, Along) else 0
-            found = effects[role] = Effect(kinds, tuple(numbers), along)
+            found = effects[role] = Effect(kinds, tuple(numbers), along, self._collects(role))
         return found
 
     def division(self, configuration: Configuration, effects: Sequence[Effect]) -> DividedOperator | str:
         """What follows from the divided axes alone, or why they cannot be divided so."""
         key = tuple([effect.along for effect in effects])
         if (division := self._divisions.get(key)) is None:
-            division = self._divisions[key] = self._divide(configuration)
+            division = self._divisions[key] = self._divide(configuration, effects)
         return division
 
-    def _divide(self, configuration: Configuration) -> DividedOperator | str:
-        divided = self._divided(configuration)
-        found = self._slicing(configuration, divided)
+    def _divide(self, configuration: Configuration, effects: Sequence[Effect]) -> DividedOperator | str:
+        divided: dict[str, tuple[int, ...]] = {}
+        cuts: dict[int, str] = {}
+        for axis, role in enumerate(configuration):
+            if isinstance(role, Along):
+                divided[role.axis] = (*divided.get(role.axis, ()), axis)
+                cuts[axis] = self.finder.cut_by(role.by)
+        found = self._slicing(configuration, effects, divided, cuts)
         if isinstance(found, str):
             return found
-        inner, windows = tuple(self._inner(configuration)), found.holding.windows
+        inner, windows = self._inner(configuration, effects), found.holding.windows
         if windows and inner:
             return f"{self.instance.name} reduces on the way what is read around axis `{windows[0].axis}`"
         if len(windows) > 1:
-            order = list(divided)
-            windows = tuple(sorted(windows, key=lambda window: order.index(window.axis)))
-        native, cuts = found.callable and not inner, self._cuts(configuration)
-        local = LocalOperator(found.sizes, divided, inner, native, windows, cuts)
+            windows = tuple(sorted(windows, key=lambda window: [*divided].index(window.axis)))
+        local = LocalOperator(found.sizes, divided, inner, found.callable and not inner, windows, cuts)
         return DividedOperator(local, found.holding, found.sliced)
 
-    def _slicing(self, configuration: Configuration, divided: Mapping[str, tuple[int, ...]]) -> _Slicing | str:
+    def _slicing(
+        self,
+        configuration: Configuration,
+        effects: Sequence[Effect],
+        divided: Mapping[str, tuple[int, ...]],
+        cuts: Mapping[int, str],
+    ) -> _Slicing | str:
         """Found once for all meshes where nothing that is held belongs to one of their axes. A reason may be one of
         several, and is found for each order of the axes.
         """
-        known, roles = self._found.slicings, tuple(zip(self.mesh.degrees, configuration, strict=True))
-        ordered = tuple([(name, *[roles[axis] for axis in axes]) for name, axes in divided.items()])
+        known, degrees = self._found.slicings, self.degrees
+        ordered = tuple([tuple([(effects[axis].along, degrees[axis]) for axis in axes]) for axes in divided.values()])
         if (found := known.get(alike := frozenset(ordered)) or known.get(ordered)) is None:
-            found = self._slice(configuration, divided)
+            found = self._slice(configuration, divided, cuts)
             if isinstance(found, str):
                 known[ordered] = found
             elif not found.holding.merged:
                 known[alike] = found
         return found
 
-    def _slice(self, configuration: Configuration, divided: Mapping[str, tuple[int, ...]]) -> _Slicing | str:
-        cuts, local = self._cuts(configuration), dict(self.instance.sizes)
+    def _slice(
+        self, configuration: Configuration, divided: Mapping[str, tuple[int, ...]], cuts: Mapping[int, str]
+    ) -> _Slicing | str:
+        local = dict(self.instance.sizes)
         for name, axes in divided.items():
             degree = self.mesh.degree(axes)
             if local[name] % degree:
                 return f"{degree} devices do not divide axis `{name}` of {local[name]}"
             for axis in axes:
-                degree = self.mesh.axes[axis].degree
-                if (reason := self._why_not_dealt(name, cuts[axis], degree, local[name])) is not None:
+                if (reason := self._why_not_dealt(name, cuts[axis], self.degrees[axis], local[name])) is not None:
                     return reason
-                local[name] //= degree
+                local[name] //= self.degrees[axis]
         if (reason := self._unmerged(configuration, divided, local)) is not None:
             return reason
         holding = self.finder.hold(_held_by(configuration), divided, local)
         if isinstance(holding, str):
             return holding
         local |= holding.sizes(self.instance)
-        native = self.always_native and self.native_along.issuperset(divided)
+        native = self.always_native and self._found.native_along.issuperset(divided)
         native = native and not holding.windows and all(by == PARTITION for by in cuts.values())
         return _Slicing(local, holding, sliced(self.instance, holding, divided, self.mesh), native)
-
-    def _cuts(self, configuration: Configuration) -> dict[int, str]:
-        """Per mesh axis that divides one of the operator, the op that cuts it."""
-        return {axis: self.finder.cut_by(role.by) for axis, role in enumerate(configuration) if isinstance(role, Along)}
-
-    def _divided(self, configuration: Configuration) -> dict[str, tuple[int, ...]]:
-        found: dict[str, tuple[int, ...]] = {}
-        for axis, role in enumerate(configuration):
-            if isinstance(role, Along):
-                found[role.axis] = (*found.get(role.axis, ()), axis)
-        return found
 
     def _unmerged(
         self,
@@ -390,17 +392,15 @@ class Typing:
             )
         return found
 
-    def _inner(self, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
-        for number in sorted(frozenset[int]().union(*map(self._collects, configuration))):
-            yield from self._of_equation(number, configuration)
+    def _inner(
+        self, configuration: Configuration, effects: Sequence[Effect]
+    ) -> tuple[InnerReduce | InnerReplicate, ...]:
+        numbers = {number for effect in effects for number in effect.collects}
+        return tuple(found for number in sorted(numbers) for found in self._of_equation(number, configuration))
 
     def _collects(self, role: Role) -> frozenset[int]:
-        """The equations that take collectives inside the operator where a mesh axis has this role."""
-        collecting = self._found.collecting
-        if role not in collecting:
-            every = range(len(self.instance.equations))
-            collecting[role] = frozenset(number for number in every if any(self._of_equation(number, (role,))))
-        return collecting[role]
+        every = range(len(self.instance.equations))
+        return frozenset(number for number in every if any(self._of_equation(number, (role,))))
 
     def _of_equation(self, number: int, configuration: Configuration) -> Iterator[InnerReduce | InnerReplicate]:
         equation = self.instance.equations[number]
@@ -421,7 +421,7 @@ class Typing:
         """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
         by_axis = [self._replicated_by(role, number) for role in configuration]
         found = {}
-        for name in self.reading[number]:
+        for name in self._found.reading[number]:
             if axes := tuple(axis for axis, names in enumerate(by_axis) if name in names):
                 found[name] = axes
         return found
@@ -432,7 +432,7 @@ class Typing:
         if (role, number) not in replicated:
             equation, names = self.instance.equations[number], []
             if isinstance(role, Along) and role.axis in equation.space:
-                for name in self.reading[number]:
+                for name in self._found.reading[number]:
                     operand = self.instance.operand(name)
                     absent = operand.integer_range is None and _dim_of(operand, role.axis) is None
                     absent = absent and self.finder.window(role.axis, role.by, operand) is None
@@ -458,8 +458,9 @@ class Typing:
         found: list[Role] = [Uniformly(Invariant())]
         if any(needs_gradient):
             found.append(Uniformly(Replicate()))
+        cuts = [name for name, declaration in self.library.parallels.items() if is_cut(declaration)]
         for name in self.classes:
-            found += [Along(name, by) for by in self.cuts if self.blocked(Along(name, by), axis) is None]
+            found += [Along(name, by) for by in cuts if self.blocked(Along(name, by), axis) is None]
         for operands in self.linear:
             if all(needs_gradient[i] and not weights[i] for i in operands):
                 found.append(Linearly(operands))

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ..index.axes.axis_classes import classify
 from ..index.axes.axis_windows import Windowed, windowed
-from ..index.equations.instance import Equation, Instance
+from ..index.equations.instance import Equation, Instance, Kind
 from ..index.equations.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
 from ..index.equations.where_conditions import Value, counts
 from ..index.evaluation.native_calls import changed_in_place
@@ -139,16 +140,22 @@ def _agrees(instance: Instance, typed: LocalOperator, attributes: Mapping[str, V
             for place, dim in enumerate(operand.dims)
         ]
         shapes.append(Shape(tuple(own), operand.integer_range))
-    try:
-        local = instantiate(instance.operator, shapes, attributes)
-    except InputError:
-        return False
-    if any(typed.local_sizes[axis] != size for axis, size in local.sizes.items()):
+    local = _at(instance.kind, tuple(shapes), tuple((name, type(value), value) for name, value in attributes.items()))
+    if local is None or any(typed.local_sizes[axis] != size for axis, size in local.sizes.items()):
         return False
     comparison = _Comparison(instance, local.sizes, windows)
     return len(local.equations) == len(instance.equations) and all(
         comparison.same_equation(whole, part) for whole, part in zip(instance.equations, local.equations, strict=True)
     )
+
+
+@lru_cache(maxsize=16384)
+def _at(kind: Kind, shapes: tuple[Shape, ...], attributes: tuple[tuple[str, type, Value], ...]) -> Instance | None:
+    """An operator at other shapes and with other attributes; None where these do not fit."""
+    try:
+        return instantiate(kind.instance.operator, shapes, {name: value for name, _, value in attributes})
+    except InputError:
+        return None
 
 
 @dataclass(frozen=True)

@@ -26,12 +26,14 @@ Value = TypeVar("Value", bound=Hashable)
 class Effect:
     """What a role is to an operator: the kinds of its operands and results, and what tells it from other roles.
 
-    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing.
+    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing. `collects`
+    are the equations that take collectives inside the operator where a mesh axis has the role.
     """
 
     kinds: tuple[Kind, ...]
     numbers: tuple[int, ...]
     along: int
+    collects: frozenset[int]
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,12 @@ class Key:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Key) and self._hash == other._hash and self.parts == other.parts)
+        if self is other:
+            return True
+        if not isinstance(other, Key) or self._hash != other._hash or self.parts != other.parts:
+            return False
+        other.parts = self.parts  # equal parts become the same objects, which compare at once from then on
+        return True
 
 
 class Kind(Key):
