@@ -255,3 +255,19 @@ def test_no_path_of_conversions_is_cheaper(machine: Machine, degrees: tuple[int,
         seconds = model.seconds(model.located(every, shape), count)
         for middle in range(len(every)):
             assert (seconds <= (seconds[:, middle, None] + seconds[middle]) * (1 + 1e-12) + 1e-15).all()
+
+
+def test_shapes_that_convert_alike_are_located_once() -> None:
+    mesh = build_mesh(DGX, 4, (2, 2))
+    every = windows((4, 2, 8, 12), mesh)
+    model = ConversionModel(mesh, DGX, LIBRARY)
+    first = model.located(every, (4, 2, 8, 12))
+    assert model.located(every, (12, 6, 8, 12)) is first, "the extents of blocks matter no more than their divisors"
+    other = model.located(every, (4, 2, 24, 12))
+    assert other is not first, "those of windows do"
+    alone = ConversionModel(mesh, DGX, LIBRARY)
+    for count in COUNTS:
+        assert np.array_equal(model.seconds(first, count), alone.seconds(alone.located(every, (12, 6, 8, 12)), count))
+        if count:
+            assert (model.seconds(other, count) <= model.seconds(first, count)).all(), "of more rows rims are fewer"
+            assert (model.seconds(other, count) < model.seconds(first, count)).any()

@@ -15,6 +15,7 @@ from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.library import Library
+from unity_dsl.machine import operator_price
 from unity_dsl.machine.machine import Link, Machine
 from unity_dsl.machine.operator_price import (
     price_inner,
@@ -121,6 +122,24 @@ def test_many_configurations_at_once(library: Library) -> None:
         found = price_operators(instance, typed, "f64", mesh, MACHINE, gradients, library)
         one_by_one = [price_operator(instance, t, "f64", mesh, MACHINE, gradients, library) for t in typed]
         assert found == pytest.approx(np.array(one_by_one))
+
+
+def test_prices_known_from_other_meshes_are_those_there(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of axes that are read around, and of collectives inside."""
+    conv = instantiate(
+        library.operators["conv2d"], [Shape((8, 8, 16, 16)), Shape((8, 8, 3, 3))], {"pad_h": 1, "pad_w": 1}
+    )
+    softmax = instantiate(library.operators["softmax"], [Shape((8, 6, 4))], {})
+    for instance, gradients in ((conv, (True, True)), (softmax, (True,))):
+        found = {}
+        for known in (operator_price._known, lambda *_: {}):
+            monkeypatch.setattr(operator_price, "_known", known)
+            for degrees in ((2, 4), (4, 2), (2, 2)):
+                mesh = Mesh((MeshAxis("a", degrees[0], 1), MeshAxis("b", degrees[1])))
+                weights = (False,) * len(gradients)
+                typed = configurations(instance, mesh, library, gradients, weights, ShardingTheorems(library))
+                prices = price_operators(instance, typed, "f32", mesh, MACHINE, gradients, library)
+                assert np.array_equal(found.setdefault(degrees, prices), prices)
 
 
 def test_collectives_inside_are_priced(library: Library) -> None:

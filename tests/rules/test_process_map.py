@@ -12,7 +12,7 @@ from multiprocessing import active_children
 
 import pytest
 
-from unity_dsl.rules.process_map import process_map
+from unity_dsl.rules.process_map import lasting_processes, process_map
 
 PROGRAM = """
 import os, signal, sys, time
@@ -122,3 +122,46 @@ def test_an_interruption_ends_all_and_shows_no_traceback(begun: subprocess.Popen
     os.killpg(begun.pid, signal.SIGINT)
     _, told = begun.communicate(timeout=60)
     assert begun.returncode == 1 and told == "interrupted\n"
+
+
+def test_lasting_processes_answer_in_order_and_keep_what_they_had() -> None:
+    before, known = forked(), dict[str, int]()
+
+    def compute(item: str) -> tuple[str, int, int]:
+        time.sleep(0.2 if item == "a" else 0.0)
+        known[item] = known.get(item, 0) + 1
+        return item, known[item], os.getpid()
+
+    with lasting_processes(compute, 2) as computed:
+        asked = [(name, name) for name in "abcd"]
+        first, second = computed(asked), computed(asked[:2])
+        assert [item for item, _, _ in first] == list("abcd") and len(forked() - before) == 2
+        assert [(item, count) for item, count, _ in second] == [("a", 2), ("b", 2)]
+        assert {process for _, _, process in first} == forked() - before
+        assert [process for _, _, process in first[:2]] == [process for _, _, process in second]
+    assert forked() == before and not known
+
+
+def test_work_of_a_process_that_has_more_is_given_to_another() -> None:
+    with lasting_processes(lambda item: os.getpid(), 2) as computed:
+        owner = computed([("a", 0), ("b", 0)])[0]
+        assert computed([("a", 0), ("c", 0)])[0] == owner
+        assert len(set(computed([("a", 0), ("a", 0)]))) == 2
+
+
+def test_one_lasting_process_is_this_one() -> None:
+    with lasting_processes(lambda item: (item, os.getpid()), 1) as computed:
+        assert computed([("a", 1), ("b", 2)]) == [(1, os.getpid()), (2, os.getpid())]
+
+
+def test_what_lasting_processes_raise_and_their_deaths_are_told() -> None:
+    before = forked()
+
+    def compute(item: int) -> float:
+        return 1 / item if item >= 0 else os.kill(os.getpid(), signal.SIGKILL) or 0.0
+
+    with pytest.raises(ZeroDivisionError), lasting_processes(compute, 2) as computed:
+        computed([("a", 1), ("b", 0)])
+    with pytest.raises(BrokenProcessPool), lasting_processes(compute, 2) as computed:
+        computed([("a", 1), ("b", -1)])
+    assert forked() == before

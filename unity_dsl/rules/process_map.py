@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from multiprocessing import get_context, parent_process
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import Pipe, get_context, parent_process
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -46,6 +50,81 @@ def process_map(
         pool.shutdown(cancel_futures=True)
 
 
+@contextmanager
+def lasting_processes(
+    function: Callable[[Item], Result], processes: int
+) -> Iterator[Callable[[Sequence[tuple[Hashable, Item]]], list[Result]]]:
+    """A map of `function` that can be called several times, by forked processes that live as long as the context.
+
+    Items come with a key: those of one key are computed by the process that had it before, which has what the function
+    keeps of it, unless that one has more to do than others. Items and results are sent. With one process the function
+    is called here.
+
+    Raises what the function raises, and BrokenProcessPool where a process dies.
+    """
+    if processes < 2:
+        yield lambda asked: [function(item) for _, item in asked]
+        return
+    begun = [_forked(function) for _ in range(processes)]
+    try:
+        owners: dict[Hashable, int] = {}
+        yield lambda asked: _answers([end for _, end in begun], owners, asked)
+    finally:
+        for process, end in begun:
+            process.kill()
+            process.join()
+            end.close()
+
+
+def _forked(function: Callable[[Any], Any]) -> tuple[ForkProcess, Connection[Any, Any]]:
+    """A process that answers what it is sent, and this end of the pipe. It inherits that interruptions are blocked."""
+    own, other = Pipe()
+    process = get_context("fork").Process(target=_serve, args=(function, other))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        other.close()
+    return process, own
+
+
+def _answers(
+    ends: Sequence[Connection[Any, Any]], owners: dict[Hashable, int], asked: Sequence[tuple[Hashable, Any]]
+) -> list[Any]:
+    results: list[Any] = [None] * len(asked)
+    waiting, busy, free = list(range(len(asked))), dict[int, int](), set(range(len(ends)))
+    while waiting or busy:
+        for number in sorted(free) if waiting else ():
+            if waiting:
+                place = _next(number, waiting, owners, asked)
+                waiting.remove(place)
+                free.remove(number)
+                busy[number] = place
+                owners[asked[place][0]] = number
+                ends[number].send(asked[place][1])
+        for ready in wait([ends[number] for number in busy]):
+            number = next(number for number in busy if ends[number] is ready)
+            try:
+                answered, result = ends[number].recv()
+            except EOFError:
+                raise BrokenProcessPool("a process ended before it had answered") from None
+            if not answered:
+                raise result
+            results[busy.pop(number)] = result
+            free.add(number)
+    return results
+
+
+def _next(
+    number: int, waiting: Sequence[int], owners: Mapping[Hashable, int], asked: Sequence[tuple[Hashable, Any]]
+) -> int:
+    """What a process computes next: what it had before, or nobody had, or the last of what others had."""
+    own = (place for place in waiting if owners.get(asked[place][0]) == number)
+    nobodys = (place for place in waiting if asked[place][0] not in owners)
+    return next(own, next(nobodys, waiting[-1]))
+
+
 def _submitted(pool: ProcessPoolExecutor, count: int) -> deque[Future[Any]]:
     """The calls of all positions. The first one forks all processes: they inherit that interruptions are blocked."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -77,3 +156,15 @@ def _end_with_parent() -> None:
 
 def _call(position: int) -> Any:
     return _calls[-1](position)
+
+
+def _serve(function: Callable[[Any], Any], end: Connection[Any, Any]) -> None:
+    """Answers what is sent: whether the function returned, and its result or what it raised."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        item = end.recv()
+        try:
+            answer = True, function(item)
+        except Exception as reason:
+            answer = False, reason
+        end.send(answer)

@@ -47,6 +47,16 @@ def test_the_least_of_every_assignment(network: tuple[list[int], list[Factor]], 
         assert cost(factors, values) == expected
 
 
+@given(networks(), st.data())
+def test_a_few_entries_at_a_time_are_the_same(network: tuple[list[int], list[Factor]], data: st.DataObject) -> None:
+    sizes, factors = network
+    kept = data.draw(st.lists(st.sampled_from(range(len(sizes))), unique=True, max_size=2))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(elimination, "_AT_ONCE", data.draw(st.integers(1, 5)))
+        few = eliminate(sizes, factors, kept)
+    assert np.array_equal(few.table, eliminate(sizes, factors, kept).table)
+
+
 def test_ties_go_to_the_first_value() -> None:
     found = eliminate([3, 3], [Factor((0, 1), np.zeros((3, 3)))])
     assert found.assignment({}) == {0: 0, 1: 0}

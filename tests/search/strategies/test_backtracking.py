@@ -12,6 +12,7 @@ from unity_dsl.graph.graph import Model
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.shipped_rules import ShippedRules, shipped_sources
+from unity_dsl.search.model_variants.rewritten_model import Variant
 from unity_dsl.search.model_variants.variant_enumeration import SingleDevice
 from unity_dsl.search.strategies import STRATEGIES
 from unity_dsl.search.strategies.backtracking import Limits, backtrack
@@ -87,16 +88,16 @@ def test_a_threshold_allows_detours(build: Build, library: Library) -> None:
         names = {node.instance.name for node in changed.graph.nodes()}
         return 10.0 if "neg" in names else 10.5 if "scale" in names else 9.0
 
-    strict, whole = backtrack(model, rules, library, cost, LIMITS)
+    strict, whole = backtrack(Variant(model), rules, library, cost, LIMITS)
     assert not strict.rules and whole
-    relaxed, _ = backtrack(model, rules, library, cost, Limits(threshold=1.1, budget=10))
+    relaxed, _ = backtrack(Variant(model), rules, library, cost, Limits(threshold=1.1, budget=10))
     assert [rule.rule for rule in relaxed.rules] == ["first", "second"]
 
 
 def test_limits_are_told(build: Build, library: Library, shipped: ShippedRules) -> None:
     model = build(BIASED)
     rules = shipped.fitting(model)
-    best, whole = backtrack(model, rules, library, lambda changed: alone(changed, library), Limits(1.0, 1))
+    best, whole = backtrack(Variant(model), rules, library, lambda changed: alone(changed, library), Limits(1.0, 1))
     assert len(best.rules) == 1 and not whole
 
 

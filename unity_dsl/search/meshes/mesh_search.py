@@ -16,7 +16,7 @@ from math import inf
 
 from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, joined, refined_blocks, reordered_axes
-from ...rules.process_map import process_map, processors
+from ...rules.process_map import lasting_processes, process_map, processors
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
     ROUNDS,
@@ -163,40 +163,54 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     compared = split[: COMPARED_MANY if many else COMPARED]
     processes = _processes(sum(_coarse_count(one.above) for one in compared))
 
-    def first(one: _Fine) -> Near | None:
-        return near_by(near_plan(task, one.mesh, held_by(one.mesh, one.above), below * PROMISING, rounds=1))
+    def search(local: _Local) -> Near | None:
+        return near_by(near_plan(task, local.mesh, local.held, local.below, rounds=local.rounds, reach=local.reach))
 
-    def further(one: _Fine, rounds: int = MOST_ROUNDS, reach: int = 1) -> Near | None:
-        if (near := one.near) is None:
-            return None
-        return near_by(near_plan(task, one.mesh, near.held, near.cost, rounds=rounds, reach=reach)) or near
+    with lasting_processes(search, processes) as searched:
 
-    def each(searched: Callable[[_Fine], Near | None], those: Iterable[_Fine]) -> None:
-        left = [one for one in those if one.near is None or not one.near.crowded]
-        for one, near in zip(left, process_map(searched, left, processes), strict=True):
-            one.near = near
+        def each(those: Iterable[_Fine], begun: Callable[[_Fine], _Local]) -> None:
+            left = [one for one in those if one.near is None or not one.near.crowded]
+            found = searched([(one.mesh, begun(one)) for one in left])
+            for one, near in zip(left, found, strict=True):
+                one.near = near or one.near
 
-    each(first, compared)
-    found = sorted((one for one in compared if one.near is not None), key=_Fine.promise)
-    tried = list(compared)
-    for other in found[: TURNED_MANY if many else TURNED]:
-        turned = [one for one in every if one not in tried and reordered_axes(one.mesh, other.mesh) is not None]
-        each(partial(_turned, task, other), turned)
-        tried += turned
-    found = [one for one in every if one.near is not None]
-    best = min((one.near.cost for one in found if one.near is not None), default=inf)
-    good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
-    each(partial(further, rounds=FURTHER_ROUNDS), sorted(good, key=_Fine.promise)[:FURTHER])
-    large = [one for one in good if _effort(one.above, len(one.mesh.axes)) > LARGE]
-    each(partial(further, reach=2), sorted(large, key=_Fine.promise)[:WIDER])
+        each(compared, lambda one: _Local(one.mesh, held_by(one.mesh, one.above), below * PROMISING))
+        found = sorted((one for one in compared if one.near is not None), key=_Fine.promise)
+        tried = list(compared)
+        for other in found[: TURNED_MANY if many else TURNED]:
+            turned = [one for one in every if one not in tried and reordered_axes(one.mesh, other.mesh) is not None]
+            each(turned, partial(_turned, other))
+            tried += turned
+        found = [one for one in every if one.near is not None]
+        best = min((one.near.cost for one in found if one.near is not None), default=inf)
+        good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
+        each(sorted(good, key=_Fine.promise)[:FURTHER], partial(_further, rounds=FURTHER_ROUNDS, reach=1))
+        large = [one for one in good if _effort(one.above, len(one.mesh.axes)) > LARGE]
+        each(sorted(large, key=_Fine.promise)[:WIDER], partial(_further, rounds=MOST_ROUNDS, reach=2))
 
 
-def _turned(task: Task, other: _Fine, one: _Fine) -> Near | None:
-    """The best plan next to that of another mesh whose axes have another order."""
+@dataclass(frozen=True)
+class _Local:
+    """A local search on a mesh from what is held, for a plan that costs less than `below`."""
+
+    mesh: Mesh
+    held: Held
+    below: float
+    rounds: int = 1
+    reach: int = 1
+
+
+def _turned(other: _Fine, one: _Fine) -> _Local:
+    """Next to the best plan of another mesh whose axes have another order."""
     order = reordered_axes(one.mesh, other.mesh)
     assert other.near is not None and order is not None, "a plan of a mesh with the same axes"
-    held = other.near.held.reordered(order)
-    return near_by(near_plan(task, one.mesh, held, other.near.cost * PROMISING, rounds=1))
+    return _Local(one.mesh, other.near.held.reordered(order), other.near.cost * PROMISING)
+
+
+def _further(one: _Fine, rounds: int, reach: int) -> _Local:
+    """On from the best plan that is known of the mesh."""
+    assert one.near is not None, "a plan of the mesh"
+    return _Local(one.mesh, one.near.held, one.near.cost, rounds, reach)
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:

@@ -11,15 +11,21 @@ from typing import Any
 from ...syntax.diagnostic import fail, suggest
 from .alpa_intra import alpa_intra
 from .auto import auto
+from .automap import automap
 from .autoparallel import autoparallel, two_axes
 from .data_parallel import data_parallel
 from .expert import expert, expert_meshes
 from .flexflow import flexflow
+from .galvatron import galvatron, galvatron_meshes
 from .metaflow import metaflow
+from .nnscaler import nnscaler
 from .random import random
 from .single import single
 from .strategy import Algorithm, Meshes, Restrict, Strategy
 from .taso import taso, taso_then_flexflow
+from .tensat import tensat
+from .tofu import tofu
+from .unity import unity
 from .zero import zero
 
 __all__ = [
@@ -66,6 +72,12 @@ STRATEGIES: dict[str, Strategy] = {
     "taso": _choosing(taso, algebra=True),
     "taso_then_flexflow": _choosing(taso_then_flexflow, algebra=True),
     "metaflow": _choosing(metaflow, algebra=True),
+    "tensat": _choosing(tensat, algebra=True),
+    "unity": _choosing(unity, algebra=True),
+    "tofu": _choosing(tofu),
+    "galvatron": _choosing(galvatron, galvatron_meshes),
+    "automap": _choosing(automap, two_axes),
+    "nnscaler": _choosing(nnscaler, expert_meshes),
 }
 
 _SEED = re.compile(r"[0-9]{1,18}")

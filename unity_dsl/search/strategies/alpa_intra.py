@@ -13,23 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ...graph.layout_typing import TypedOperator, Uniformly
-from ...graph.precision import arithmetic
-from ...machine.operator_price import price_inner
-from ..cost_network.bucket_elimination import Table
-from ..layout_problem.model_problem import Problem
 from ..model_variants.rewritten_model import Variant
+from .communication import communication_costs
 from .kept_storage import KeptAsRead
-from .layout_programme import Costs, solve_programme
-from .operator_sites import Assignments, Site, allowed_domains, part_at, sites_of
+from .layout_programme import solve_programme
+from .operator_sites import Assignments, Site, allowed_domains
 from .strategy import Chosen, Space, cheapest_fitting, no_plan
 
 SECONDS = 600.0
 """The limit of the authors' solver, for one mesh."""
-TIE = 1e-3
-"""Of the computation, which is not counted: that of equal communication the cheaper one is chosen."""
 
 
 def alpa_intra(space: Space) -> Chosen:
@@ -44,7 +37,7 @@ def _plans(space: Space) -> Iterator[Chosen]:
     for mesh in space.meshes:
         kept = space.problem(space.model, mesh, held=KeptAsRead())
         domains = allowed_domains(kept, _divided)
-        solution = solve_programme(kept, domains, SECONDS, _communication(space, kept))
+        solution = solve_programme(kept, domains, SECONDS, communication_costs(space, kept))
         if solution is None:
             continue
         problem = space.problem(space.model, mesh)
@@ -68,26 +61,3 @@ def _is_product(site: Site) -> bool:
     made = {axis for output in instance.outputs for axis in output.axes}
     floats = [operand for operand in instance.inputs if operand.integer_range is None and operand.dims]
     return bool(made) and sum(bool(set(operand.axes) - made) for operand in floats) > 1
-
-
-def _communication(space: Space, problem: Problem) -> Costs:
-    """Of every option, what it communicates, and its weights for it; a little of the rest."""
-    costs = {}
-    for site in sites_of(problem):
-        every = part_at(problem.part, site.trail).costs[site.variable]
-        computed = site.options.seconds - _collectives(space, problem, site)
-        costs[site.trail, site.variable] = every - (1 - TIE) * np.maximum(computed, 0.0)
-    return costs
-
-
-def _collectives(space: Space, problem: Problem, site: Site) -> Table:
-    """Seconds of the collectives within an operator, by configuration."""
-    node, mesh = site.node, problem.spaces.mesh
-
-    def seconds(typed: TypedOperator) -> float:
-        if not typed.inner:
-            return 0.0
-        dtype = arithmetic(node, typed.native, space.library)
-        return price_inner(node.instance, typed, dtype, mesh, space.machine, any(node.gradients))
-
-    return np.array(list(map(seconds, site.options.typed)))

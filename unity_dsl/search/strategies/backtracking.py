@@ -4,7 +4,7 @@ TASO, SOSP 2019, section 5; MetaFlow, SysML 2019, section 4).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
@@ -23,21 +23,33 @@ NEAR = 1e-9
 """Of the cost: what differs by less is equal."""
 
 
+Place = tuple[tuple[str, ...], str]
+"""An operator by the names of the repeats around it and its own."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """A model is taken that costs less than `threshold` times the best, `budget` models are changed, and none has more
-    than `growth` times the operators of the first.
+    than `growth` times the operators of the first; so many are `made` at most.
     """
 
     threshold: float
     budget: int
     growth: float = 2.0
+    made: int = CANDIDATES
 
 
 def backtrack(
-    model: Model, rules: Sequence[RuleDecl], library: Library, cost: Callable[[Model], float], limits: Limits
+    start: Variant,
+    rules: Sequence[RuleDecl],
+    library: Library,
+    cost: Callable[[Model], float],
+    limits: Limits,
+    without: Collection[Place] = (),
 ) -> tuple[Variant, bool]:
-    """The best model that is found, and whether no limit was met but the threshold and the growth."""
+    """The best model that is found, and whether no limit was met but the threshold and the growth. Operators `without`
+    stay as they are.
+    """
     # Only a strategy with rules has to wait for what applies them, which is most of the prover.
     from ...rules.graph_identity import Identities
     from ...rules.substitution import Substitution, substitution_of
@@ -45,10 +57,10 @@ def backtrack(
     found = (substitution_of(rule, library) for rule in rules)
     usable = [one for one in found if isinstance(one, Substitution)]
     identities, serial = Identities(), count()
-    best, least = Variant(model), cost(model)
-    seen = {identities.of(model)}
+    best, least = start, cost(start.model)
+    seen = {identities.of(start.model)}
     queue = [(least, next(serial), best)]
-    most, made = limits.growth * _operators(model.graph), 0
+    most, made = limits.growth * _operators(start.model.graph), 0
     for popped in range(limits.budget):
         if not queue:
             return best, True
@@ -56,8 +68,8 @@ def backtrack(
         price, _, variant = heappop(queue)
         if price > limits.threshold * least * (1 + NEAR):
             return best, True
-        for changed in changes(variant, usable):
-            if made >= CANDIDATES:
+        for changed in changes(variant, usable, without):
+            if made >= limits.made:
                 return best, False
             made += 1
             identity = identities.of(changed.model)
@@ -72,8 +84,8 @@ def backtrack(
     return best, not queue
 
 
-def changes(variant: Variant, rules: Sequence[object]) -> Iterator[Variant]:
-    """Every rule at every place where it fits; operands in another order are one place."""
+def changes(variant: Variant, rules: Sequence[object], without: Collection[Place] = ()) -> Iterator[Variant]:
+    """Every rule at every place where it fits, `without` some operators; operands in another order are one place."""
     from ...rules.graph_match import TooMany, matches
     from ...rules.rewrite import rewrite
     from ...rules.substitution import Substitution
@@ -85,7 +97,7 @@ def changes(variant: Variant, rules: Sequence[object]) -> Iterator[Variant]:
             for match in matches(rule, variant.model):
                 names = frozenset(value.name for value in match.values.values())
                 place = match.path, frozenset(root.name for root in match.roots), names
-                if place in seen:
+                if place in seen or any((match.path, node.name) in without for node in match.nodes):
                     continue
                 seen.add(place)
                 changed = rewrite(variant.model, match)

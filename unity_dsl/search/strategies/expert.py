@@ -11,26 +11,21 @@ in the space.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from ...graph.graph import Model, Node, Value
-from ...graph.layout import Mesh, Partial, Shard
-from ...graph.layout_typing import Along, Configuration, Role, TypedOperator, Uniformly, type_operator
+from ...graph.graph import Model
+from ...graph.layout import Mesh
+from ...graph.layout_typing import Along, Configuration, TypedOperator, type_operator
 from ...index.library import Library
 from ...machine.machine import Machine
 from ...machine.mesh import build_mesh
-from ...syntax.diagnostic import InputError
-from ..choices.layout_space import Space as LayoutSpace
-from ..choices.restriction import node_path, places, storable
-from ..cost_network.bucket_elimination import Table
+from ..choices.restriction import node_path, places
 from ..exact_search.bounded_search import optimise
 from ..model_variants.rewritten_model import Variant
-from .data_parallel import data_parallel
-from .kept_storage import FORBIDDEN, KeptAsRead, is_kept
+from .kept_storage import KeptAsRead, SlicedAlong
 from .operator_sites import Site, allowed_domains
+from .recipes import Harmless, allowed_by, batch_configurations, tensor_splits
 from .strategy import Chosen, Space, no_plan
 from .tensor_parallel import tensor_roles
 
@@ -76,7 +71,7 @@ def _recipes(space: Space) -> Iterator[Recipe]:
     names = {node.instance.name for node in space.model.graph.nodes()}
     if names & CONVOLUTIONS or _has_tables(space.model):
         mesh = space.meshes[0]
-        batch = _batch(space, mesh)
+        batch = batch_configurations(space, mesh)
         if names & CONVOLUTIONS:
             roles = tensor_roles(space.model.graph, mesh, space.library, rows=False, without=CONVOLUTIONS) or {}
             name = "one weird trick"
@@ -87,9 +82,9 @@ def _recipes(space: Space) -> Iterator[Recipe]:
             count = len(mesh.axes)
             yield Recipe(name, mesh, {**batch, **{path: (role,) * count for path, role in roles.items()}})
         return
-    for mesh, others in _splits(space):
+    for mesh, others in tensor_splits(space):
         inner = Mesh(tuple(mesh.axes[axis] for axis in others))
-        batch = _batch(space, Mesh(tuple(axis for n, axis in enumerate(mesh.axes) if n not in others)))
+        batch = batch_configurations(space, Mesh(tuple(axis for n, axis in enumerate(mesh.axes) if n not in others)))
         if batch is None:
             continue
         along = tensor_roles(space.model.graph, inner, space.library) if others else {}
@@ -98,27 +93,6 @@ def _recipes(space: Space) -> Iterator[Recipe]:
         told = f"tensor parallelism of {inner.size}, data parallelism of {mesh.size // inner.size}"
         yield Recipe(told, mesh, batch, others, along)
         yield Recipe(f"{told}, weights in slices of the latter", mesh, batch, others, along, sliced=True)
-
-
-def _splits(space: Space) -> list[tuple[Mesh, tuple[int, ...]]]:
-    """Meshes with the axes of tensor parallelism, the largest first that is a power of two within a node."""
-    found = []
-    for mesh in space.meshes:
-        count = len(mesh.axes)
-        for others in {(), (count - 1,) if count else ()}:
-            size = mesh.degree(others)
-            power = size <= space.machine.node_devices and size & (size - 1) == 0
-            if power and (others or count < 2 or len(space.meshes) == 1):
-                found.append((mesh, others))
-    return sorted(found, key=lambda one: one[0].degree(one[1]))
-
-
-def _batch(space: Space, mesh: Mesh) -> dict[str, Configuration] | None:
-    """The configurations of data parallelism; None where these devices do not divide the batch."""
-    try:
-        return dict(data_parallel(space.model, mesh, space.library).configurations)
-    except InputError:
-        return None
 
 
 def _has_tables(model: Model) -> bool:
@@ -155,65 +129,12 @@ def _planned(space: Space, recipe: Recipe) -> Chosen | None:
     mesh, data = recipe.mesh, [axis for axis in range(len(recipe.mesh.axes)) if axis not in recipe.others]
     held = SlicedAlong(data) if recipe.sliced else KeptAsRead()
     problem = space.problem(space.model, mesh, held=held)
-    inner = Mesh(tuple(mesh.axes[axis] for axis in recipe.others))
-    harmless = Harmless(inner, space.library)
+    harmless = Harmless(Mesh(tuple(mesh.axes[axis] for axis in recipe.others)), space.library)
 
     def allows(site: Site, typed: TypedOperator) -> bool:
-        found = tuple(typed.configuration[axis] for axis in data)
-        if recipe.batch.get(site.path, found) != found:
-            return False
-        role = recipe.roles.get(site.path)
-        if role is not None:
-            return all(typed.configuration[axis] == role for axis in recipe.others)
-        return all(harmless.role(site.node, typed.configuration[axis]) for axis in recipe.others)
+        return allowed_by(site, typed, recipe.batch, recipe.others, recipe.roles, harmless)
 
     best = optimise(problem.part, allowed_domains(problem, allows))
     if best.plan is None:
         return None
     return Chosen(Variant(space.model), problem, best.plan, best.cost, held, (recipe.name,))
-
-
-class Harmless:
-    """Tells of an operator's roles whether they divide nothing that it sums over; of a loss all are harmless."""
-
-    def __init__(self, mesh: Mesh, library: Library) -> None:
-        self.mesh = mesh
-        self.library = library
-        self._found: dict[tuple[object, Role], bool] = {}
-
-    def role(self, node: Node, role: Role) -> bool:
-        key = node.instance.identity, role
-        if key not in self._found:
-            self._found[key] = self._find(node, role)
-        return self._found[key]
-
-    def _find(self, node: Node, role: Role) -> bool:
-        if isinstance(role, Uniformly) or not any(output.dims for output in node.instance.outputs):
-            return True
-        if not isinstance(role, Along):
-            return False
-        typed = type_operator(node.instance, (role,) * len(self.mesh.axes), self.mesh, self.library)
-        if isinstance(typed, str):
-            return False
-        return not typed.inner and not any(layout.where(Partial) for layout in typed.results)
-
-
-class SlicedAlong(KeptAsRead):
-    """Storage in slices along some mesh axes wherever these divide a weight, and as it is read along the others."""
-
-    def __init__(self, axes: Sequence[int]) -> None:
-        self.axes = frozenset(axes)
-
-    def with_gathers(self, seconds: Table, value: Value, prefix: str, space: LayoutSpace) -> Table:
-        """Forbidden from storage in fewer slices than there may be."""
-        own = [axis for axis in range(len(space.prices.mesh.axes)) if axis not in self.axes]
-        storage = [layout for layout in space.layouts if storable(layout)]
-        most = max((len(self.axes.intersection(layout.where(Shard))) for layout in storage), default=0)
-        allowed = [
-            [
-                len(self.axes.intersection(stored.where(Shard))) >= most and is_kept(stored, read, own)
-                for read in space.layouts
-            ]
-            for stored in space.layouts
-        ]
-        return np.where(np.array(allowed, dtype=bool), seconds, FORBIDDEN)

@@ -15,11 +15,10 @@ from random import Random
 
 from ...graph.layout import Invariant, Partial
 from ...graph.layout_typing import Along, Configuration, TypedOperator, Uniformly
-from ...syntax.diagnostic import InputError
 from ..model_variants.rewritten_model import Variant
-from .data_parallel import data_parallel
 from .kept_storage import KeptAsRead
 from .operator_sites import Assignments, Choice, Site, allowed_domains, chosen_at, first_plan
+from .recipes import batch_configurations
 from .strategy import Chosen, Space, no_plan
 
 BUDGET = 4_000
@@ -36,7 +35,7 @@ def flexflow(space: Space) -> Chosen:
     held = KeptAsRead()
     mesh = space.meshes[0]
     problem = space.problem(space.model, mesh, held=held)
-    start = _data_parallel(space)
+    start = batch_configurations(space, mesh) or {}
     domains = allowed_domains(problem, lambda site, typed: divides_outputs(site, typed, start.get(site.path)))
     first = first_plan(problem, domains, start)
     if first.plan is None:
@@ -48,14 +47,6 @@ def flexflow(space: Space) -> Chosen:
         cost, plan = first.cost, first.plan
     note = f"{BUDGET} proposals of a random walk at most, seed {SEED}"
     return Chosen(Variant(space.model), problem, plan, cost, held, (note,))
-
-
-def _data_parallel(space: Space) -> dict[str, Configuration]:
-    """The configurations of data parallelism; none where the devices do not divide the batch."""
-    try:
-        return dict(data_parallel(space.model, space.meshes[0], space.library).configurations)
-    except InputError:
-        return {}
 
 
 def divides_outputs(site: Site, typed: TypedOperator, first: Configuration | None) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from ...graph.graph import Node, Value
-from ...graph.layout import Invariant, Layout, Mesh
+from ...graph.layout import Invariant, Kind, Layout, Mesh, Shard
 from ..choices.layout_space import Space
 from ..choices.operator_options import Options
 from ..cost_network.bucket_elimination import Table
@@ -36,11 +37,31 @@ class KeptAsRead:
 
     def with_gathers(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
         """Forbidden from slices to what is not the same slices."""
-        axes = range(len(space.prices.mesh.axes))
-        kept = [[is_kept(stored, read, axes) for read in space.layouts] for stored in space.layouts]
-        return np.where(np.array(kept, dtype=bool), seconds, FORBIDDEN)
+        return np.where(kept(space.layouts, range(len(space.prices.mesh.axes))), seconds, FORBIDDEN)
 
 
-def is_kept(stored: Layout, read: Layout, axes: Iterable[int]) -> bool:
-    """Whether a device that stores a tensor so gathers nothing along these mesh axes to read it so."""
-    return all(isinstance(stored.kinds[axis], Invariant) or stored.kinds[axis] == read.kinds[axis] for axis in axes)
+def kept(layouts: Sequence[Layout], axes: Iterable[int]) -> npt.NDArray[np.bool_]:
+    """Whether a device that stores a tensor in one layout gathers nothing along these mesh axes to read it in another.
+    Shape [layouts, layouts].
+    """
+    numbers: dict[Kind, int] = {Invariant(): 0}
+    found = np.ones((len(layouts), len(layouts)), dtype=bool)
+    for axis in axes:
+        kinds = np.array([numbers.setdefault(layout.kinds[axis], len(numbers)) for layout in layouts], dtype=np.intp)
+        found &= (kinds == 0)[:, None] | (kinds[:, None] == kinds)
+    return found
+
+
+class SlicedAlong(KeptAsRead):
+    """Storage in slices along some mesh axes wherever these divide a weight, and as it is read along the others."""
+
+    def __init__(self, axes: Iterable[int]) -> None:
+        self.axes = frozenset(axes)
+
+    def with_gathers(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
+        """Forbidden from storage in fewer slices than there may be."""
+        own = [axis for axis in range(len(space.prices.mesh.axes)) if axis not in self.axes]
+        slices = np.array([len(self.axes.intersection(layout.where(Shard))) for layout in space.layouts])
+        most = max((slices[number] for number in space.storable), default=0)
+        allowed = (slices >= most)[:, None] & kept(space.layouts, own)
+        return np.where(allowed, seconds, FORBIDDEN)

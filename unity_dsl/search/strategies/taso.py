@@ -36,7 +36,7 @@ def taso_then_flexflow(space: Space) -> Chosen:
 def substituted(space: Space, limits: Limits) -> tuple[Variant, str]:
     """The best model on one device that backtracking finds, with what is told of it."""
     alone = SingleDevice(space.machine, space.library)
-    variant, whole = backtrack(space.model, space.rules, space.library, alone.seconds, limits)
+    variant, whole = backtrack(Variant(space.model), space.rules, space.library, alone.seconds, limits)
     return variant, told(variant, alone.seconds(space.model), alone.seconds(variant.model), whole)
 
 
