@@ -215,7 +215,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     ]
     found = search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near, WHOLE)
     best, variant = given, None if found.chosen is None else extracted(algebra, found.chosen)
-    if variant is not None:
+    if variant is not None and variant.rules:
         best = _better(variant, given, given, wanted, start)
     notes = describe_algebra(algebra, found, best, () if best is given else best.notes)
     return replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
