@@ -62,7 +62,7 @@ class Optimum:
 
 @dataclass
 class _Best:
-    """The best plan known so far.
+    """The best plan known so far, and how many domains may still be eliminated.
 
     `managed` are the most choices of a domain that was eliminated, `too_many` the fewest of one whose tables were too
     large.
@@ -72,6 +72,7 @@ class _Best:
     cost: float = np.inf
     managed: int = _SURE
     too_many: float = np.inf
+    attempts: float = np.inf
 
     def offer(self, solver: Solver) -> None:
         cost = float(solver.table)
@@ -114,17 +115,30 @@ def survey(part: Part, domains: Domains) -> Survey:
 
 
 def optimise(
-    part: Part, domains: Domains, near: Near = nowhere, below: float = np.inf, rounds: int = ROUNDS
+    part: Part,
+    domains: Domains,
+    near: Near = nowhere,
+    below: float = np.inf,
+    rounds: int = ROUNDS,
+    attempts: float = np.inf,
 ) -> Optimum:
     """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
     found is improved within domains `near` it.
     """
-    return search(survey(part, domains), near, below, rounds)
+    return search(survey(part, domains), near, below, rounds, attempts)
 
 
-def search(known: Survey, near: Near = nowhere, below: float = np.inf, rounds: int = ROUNDS) -> Optimum:
-    """As `optimise`, of a domain that is surveyed; it is bounded at most `rounds` times."""
-    best = _Best(cost=below)
+def search(
+    known: Survey,
+    near: Near = nowhere,
+    below: float = np.inf,
+    rounds: int = ROUNDS,
+    attempts: float = np.inf,
+) -> Optimum:
+    """As `optimise`, of a domain that is surveyed; it is bounded at most `rounds` times, and so many parts of it are
+    eliminated.
+    """
+    best = _Best(cost=below, attempts=attempts)
     bound, exact = best.cost, True
     match known.found:
         case Solver() as solver:
@@ -221,7 +235,7 @@ def _descend(now: Bounded, best: _Best, finely: bool) -> float:
 def _eliminate(now: Bounded, gap: float, best: _Best) -> bool:
     """Takes the best plan that costs at most `gap` above the bound. Whether that is likely to be possible, and is."""
     near = _near(now, gap)
-    likely = near.count <= max(_LIKELY * near.open, _FEW) and _choices(near) < best.too_many
+    likely = near.count <= max(_LIKELY * near.open, _FEW) and _choices(near) < best.too_many and best.attempts > 0
     return near.empty or (likely and _attempt(now, near, gap, best))
 
 
@@ -239,6 +253,7 @@ def _attempt(now: Bounded, near: Domains, gap: float, best: _Best) -> bool:
     """Takes the best plan that costs at most `gap` above the bound, if the tables are small enough; or else, where none
     is known, the best of those whose iterations do the same.
     """
+    best.attempts -= 1
     with suppress(TooLarge):
         limits = limit_materialised(now.part, now.bound, near, gap)
         if limits.empty:

@@ -25,11 +25,13 @@ from ..layout_problem.variable_meaning import Meaning
 from ..meshes.near_search import Task
 from .extracted_model import Algebra, Chosen
 
-NEAR = 1_500
+ATTEMPTS = 3
+"""Parts of a domain that are eliminated, in a compilation."""
+NEAR = 500
 """Values of a domain next to a plan that is searched besides that of its own layouts."""
-WHOLE = 10_000
+WHOLE = 5_000
 """Values of a problem that is searched as a whole in a compilation; of more, what is near a plan."""
-BRANCHES = 5
+BRANCHES = 3
 """Searches of parts of the space, in which the extraction of a group in a repeat is fixed."""
 
 Group = tuple[str, int]
@@ -54,7 +56,7 @@ def search_joint(
     """The extraction and the layouts of least cost, if that is less than `below`: in small domains `near` some plan
     first, then in all, where the problem has at most so many values.
     """
-    search = _Search(problem, algebra, below)
+    search = _Search(problem, algebra, below, inf if most == inf else ATTEMPTS)
     every = everything(problem.part)
     for number, domain in enumerate(near):
         within = every.intersected(domain)
@@ -78,8 +80,9 @@ class _Branch:
 class _Search:
     """The best extraction so far."""
 
-    def __init__(self, problem: Problem, algebra: Algebra, below: float) -> None:
+    def __init__(self, problem: Problem, algebra: Algebra, below: float, attempts: float) -> None:
         self.problem = problem
+        self.attempts = attempts
         self.algebra = algebra
         self.cost = below
         self.best: Chosen | None = None
@@ -91,7 +94,7 @@ class _Search:
         has first.
         """
         pending = [_Branch({}, -inf)]
-        for _ in range(BRANCHES):
+        for _ in range(BRANCHES if self.attempts < inf else 16 * BRANCHES):
             if not pending:
                 return
             branch = pending.pop()
@@ -113,7 +116,9 @@ class _Search:
         problem = self.problem
         if fixed:
             domains = domains.intersected(_fixed(problem.meaning, self.algebra, "", domains, fixed))
-        return optimise(problem.part, domains.agreed(problem.part), below=self.cost, rounds=rounds)
+        return optimise(
+            problem.part, domains.agreed(problem.part), below=self.cost, rounds=rounds, attempts=self.attempts
+        )
 
 
 def near_problem(task: Task, mesh: Mesh, algebra: Algebra, held: Held, whole: bool) -> Problem:
