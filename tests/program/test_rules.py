@@ -110,7 +110,7 @@ def test_a_repeat_with_random_numbers(ranks: int, tmp_path: Path, compile_progra
     """Weights inside and outside of the body, dropout around what is changed: the same numbers as without rules."""
     path = tmp_path / "adapted.rules"
     path.write_text(LOW_RANK)
-    out = compile_program(ADAPTED, devices=ranks, rules=[path])
+    out = compile_program(ADAPTED, devices=ranks, rules=[path], shipped_rules=False)
     plan = json.loads((out / "plan.json").read_text())
     assert {used["rule"] for used in plan["rules"]} == {"low_rank", "relu_twice"}
     assert any(used["place"].startswith("layer.") for used in plan["rules"])

@@ -79,7 +79,8 @@ model rows[b = 8, s = 4, d = 6, c = 5]
 
 
 def test_sizes_of_one_call_agree(compile_program: Compile) -> None:
-    with load_program(compile_program(MODEL.format(""), devices=1)) as module:
+    # A fused call adds up in another order for another number of rows: without rules all digits are the same.
+    with load_program(compile_program(MODEL.format(""), devices=1, shipped_rules=False)) as module:
         # The mean over s is divided by the number of positions.
         assert [spec.sizes for spec in module.INPUTS.values()] == [("b", None, None), ("b", None), ("b",)]
         model = module.Model(dtype=torch.float64)

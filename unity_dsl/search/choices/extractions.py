@@ -221,7 +221,7 @@ class _Grouping:
     def _group(self, names: Sequence[str]) -> Group:
         roots = tuple(name for name in names if name in self.necessary)
         every = list(islice(self._extended({}, roots), _ENUMERATED + 1))
-        own, *others = (chosen for chosen in every if self._reads_kept(chosen))
+        own, others = every[0], [chosen for chosen in every[1:] if self._reads_kept(chosen)]
         ranked = sorted(others, key=lambda chosen: sum(self._seconds(enode) for enode in chosen.values()))
         kept = [own, *islice((chosen for chosen in ranked if not _has_cycle(chosen)), self.most)]
         complete = len(kept) <= self.most and len(every) <= _ENUMERATED

@@ -40,7 +40,7 @@ class ChoiceRows:
 
 @dataclass(frozen=True)
 class _Row:
-    """The operator of an extraction with its options; none for an extraction without the value."""
+    """The operator of an extraction with its options, if any are left; none for an extraction without the value."""
 
     enode: Enode | None
     options: Options | None
@@ -77,7 +77,7 @@ class AlgebraVariables:
             if id(enode) not in found:
                 found[id(enode)] = priced(enode.node)
             options, seconds = found[id(enode)]
-            rows.append(_Row(enode, options, seconds + TIE * len(enode.applied)))
+            rows.append(_Row(enode, options if len(options) else None, seconds + TIE * len(enode.applied)))
         return ChoiceRows(
             np.concatenate([row.seconds for row in rows]),
             np.concatenate([np.full(len(row.seconds), number) for number, row in enumerate(rows)]),
@@ -100,7 +100,7 @@ class AlgebraVariables:
 
     def _made(self, row: _Row, number: int, value: Value) -> Layouts:
         if row.enode is None or row.options is None:
-            return np.array([self._nothing(value, number)], dtype=np.intp)
+            return np.full(len(row.seconds), self._nothing(value, number), dtype=np.intp)
         place = [result.name for result in row.enode.node.results].index(value.name)
         return self._first(value, number) + self.spaces.of(value).of_column(row.options.results[place])
 

@@ -224,6 +224,8 @@ class _Builder:
         if value.name in self.produced:
             return
         rows = variables.rows(choice, self._priced)
+        if not len(rows.seconds):
+            raise Impossible(self.prefix + value.name, None, None)
         variable = self.variable(rows.seconds, value.name)
         self.meaning.chosen[value.name] = variable, rows.extractions
         variables.owned[variable] = variables.algebra.group_of[value.name], rows.extractions
@@ -237,9 +239,7 @@ class _Builder:
         path = node_path(self.prefix, node)
         every = self.context.options(node, self.prefix, self.weights)
         options = self._allowed(path, node, every)
-        if not len(options):
-            raise Impossible(path, node, every)
-        return options, self._seconds(node, options)
+        return options, self._seconds(node, options) if len(options) else np.zeros(0)
 
     def _add_updates(self) -> None:
         """What a buffer becomes is read in the layout in which the buffer is kept."""
