@@ -79,8 +79,7 @@ model rows[b = 8, s = 4, d = 6, c = 5]
 
 
 def test_sizes_of_one_call_agree(compile_program: Compile) -> None:
-    # A fused call adds up in another order for another number of rows: without rules all digits are the same.
-    with load_program(compile_program(MODEL.format(""), devices=1, shipped_rules=False)) as module:
+    with load_program(compile_program(MODEL.format(""), devices=1)) as module:
         # The mean over s is divided by the number of positions.
         assert [spec.sizes for spec in module.INPUTS.values()] == [("b", None, None), ("b", None), ("b",)]
         model = module.Model(dtype=torch.float64)
@@ -90,7 +89,8 @@ def test_sizes_of_one_call_agree(compile_program: Compile) -> None:
         with pytest.raises(ValueError, match=r"input x has shape \[8, 4, 6\], not \[3, 4, 6\]"):
             model(**few)
         model.eval()
-        assert torch.equal(model(**few)[1]["logits"], model(**given)[1]["logits"][:3])
+        # Not equal to the last digit: matrix products add up in another order for another number of rows.
+        torch.testing.assert_close(model(**few)[1]["logits"], model(**given)[1]["logits"][:3], rtol=1e-12, atol=1e-14)
         for name, rows in (("target", 2), ("mask", 1), ("mask", 8)):
             with pytest.raises(ValueError, match=f"input {name} has shape"):
                 model(**{**few, name: given[name][:rows]})
