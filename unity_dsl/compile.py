@@ -28,7 +28,7 @@ from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.simulated_search import search_simulated
 from .search.strategies import AUTO, has_algebra
-from .search.strategy_space import accept_used
+from .search.strategy_space import accept_used, algebras_for
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -103,12 +103,7 @@ def compile_model(request: Request) -> Compilation:
     fusing = list(shipped.fitting(model)) if algebra else [accepted.rule for accepted in fusions]
 
     theorems = ShardingTheorems(library)
-    algebras = None
-    if request.strategy == AUTO and model.loss is not None and (applied or shipped.fitting(model)):
-        # Only a model that a rule may fit has to wait for what applies it, which is most of the prover.
-        from .search.joint.extracted_model import Algebras
-
-        algebras = Algebras(shipped, applied)
+    algebras = algebras_for(model, request.strategy, shipped, applied)
 
     @cache
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:

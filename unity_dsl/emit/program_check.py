@@ -27,8 +27,8 @@ from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
 from ..search.micro_batches.batch_division import divided_model
 from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
-from ..search.strategies import AUTO, has_algebra
-from ..search.strategy_space import accept_used
+from ..search.strategies import has_algebra
+from ..search.strategy_space import accept_used, algebras_for
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
 from .output_folder import edited_files, render_program, write_files
@@ -226,11 +226,7 @@ def plan_again(
     excluded = excluded_layouts(map(parse_pin, forbidden), model, meshes[0], library)
     recompute = parse_recompute(record.recompute, model)
     given = model, meshes, machine, library, strategy, parse_pins(pins), rules
-    algebras = None
-    if strategy == AUTO and (rules or shipped.fitting(model)):
-        from ..search.joint.extracted_model import Algebras
-
-        algebras = Algebras(shipped, rules)
+    algebras = algebras_for(model, strategy, shipped, rules)
     plan = search(*given, fusions=fusions, excluded=excluded, recompute=recompute, algebras=algebras)
     accept_used(plan, fusions if algebra else (), shipped)
     return in_micro_batches(plan, division), library

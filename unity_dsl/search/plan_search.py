@@ -19,6 +19,7 @@ from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.mesh import all_meshes, build_mesh, describe_mesh
 from ..rules.sharding_theorems import ShardingTheorems
+from ..rules.shipped_rules import ShippedRules
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
@@ -41,7 +42,7 @@ from .model_variants.variant_enumeration import SingleDevice, Variants, variants
 from .plan_notes import describe_outcome, describe_precision, describe_unused
 from .refusals import explain_refusal
 from .strategies import AUTO, RANDOM, STRATEGIES, check_strategy, random, seed_of
-from .strategy_space import found_of, in_same_layouts, space_of
+from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
 from .wanted import Wanted as _Wanted
 from .wanted import made as _made
 
@@ -118,11 +119,8 @@ def search(
         drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
         drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
         return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh), exposed=machine.exposure)
-    if algebras is None and rules and strategy == AUTO and model.loss is not None:
-        # Only a search with rules has to wait for what applies them, which is most of the prover.
-        from .joint.extracted_model import algebras_of
-
-        algebras = algebras_of((), library, rules)
+    if algebras is None:
+        algebras = algebras_for(model, strategy, ShippedRules((), library), rules)
     substitutions = _Substitutions(
         () if strategy == "single" else rules,
         () if strategy == "single" else fusions,
@@ -203,7 +201,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
 
     algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
     if not algebra.groups and not algebra.changed:
-        return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given, ())))
+        return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given)))
     task = Task(given.model, wanted.priced, lambda mesh: wanted.allowed(given.model, mesh, wanted.pins))
     start, known = _large_start(given, wanted), wanted.found.get(given.mesh)
     held = held_by(given.mesh, [] if known is None else [known])
@@ -217,7 +215,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     best, variant = given, None if found.chosen is None else extracted(algebra, found.chosen)
     if variant is not None and variant.rules:
         best = _better(variant, given, given, wanted, start)
-    notes = describe_algebra(algebra, found, best, () if best is given else best.notes)
+    notes = describe_algebra(algebra, found, best)
     return replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
 
 

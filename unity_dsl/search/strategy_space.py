@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
@@ -22,8 +23,12 @@ from .layout_problem.variable_meaning import Impossible
 from .meshes.near_search import Found, Task, held_by, near_plan
 from .model_variants.layouts_of_a_plan import GAIN
 from .refusals import explain_refusal
+from .strategies import AUTO
 from .strategies.strategy import Chosen, Space
 from .wanted import Wanted
+
+if TYPE_CHECKING:
+    from .joint.extracted_model import Algebras
 
 _EVERYTHING = Restriction()
 
@@ -46,6 +51,18 @@ def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequen
         return predict_memory(model, graph, mesh, library, gathered_again=again).total <= machine.memory_bytes
 
     return Space(model, meshes, machine, library, rules, problem, fits)
+
+
+def algebras_for(model: Model, strategy: str, shipped: ShippedRules, rules: Sequence[RuleDecl]) -> Algebras | None:
+    """What the shipped rules and others make of models, for a search that chooses among it; None where none fits the
+    model, or the strategy does not choose.
+    """
+    if strategy != AUTO or model.loss is None or not (rules or shipped.fitting(model)):
+        return None
+    # Only a model that a rule may fit has to wait for what applies it, which is most of the prover.
+    from .joint.extracted_model import Algebras
+
+    return Algebras(shipped, rules)
 
 
 def accept_used(plan: Plan, rules: Sequence[RuleDecl], shipped: ShippedRules) -> None:

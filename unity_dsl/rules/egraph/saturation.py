@@ -40,7 +40,6 @@ SIBLINGS = 4
 class Saturated:
     """The e-graphs of a model, its own first, then those of bodies; `limits` says which limits left something out."""
 
-    model: Model
     graphs: tuple[EqualityGraph, ...]
     limits: tuple[str, ...]
 
@@ -64,7 +63,7 @@ def saturate(
         work = _Saturation(egraph, library, names, dict(known[egraph.path]), model.loss is not None, limits, accept)
         work.run(usable, rounds, largest)
         found.append(egraph)
-    return Saturated(model, tuple(found), tuple(limits))
+    return Saturated(tuple(found), tuple(limits))
 
 
 def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from ...graph.plan import Plan
 from .extracted_model import Algebra
 from .joint_search import JointOptimum
 
 
-def describe_algebra(
-    algebra: Algebra, found: JointOptimum | None, best: Plan, searched: Sequence[str]
-) -> Iterator[str]:
-    """What a reader of a plan has to know; `searched` was told of the search of the model that rules made."""
+def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -> Iterator[str]:
+    """What a reader of a plan has to know."""
     if found is None:
         yield "no rule fits the model"
         yield from algebra.limits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -21,7 +21,6 @@ from ...rules.shipped_rules import ShippedRules
 from ...rules.substitution import Substitution, substitution_of
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import RuleDecl
-from ...syntax.span import Source
 from ..choices.extractions import Extractions, Group, extractions
 from ..model_variants.rewritten_model import Variant
 from ..model_variants.variant_enumeration import SingleDevice
@@ -79,13 +78,6 @@ class Algebras:
     def _accept(self, name: str) -> None:
         if all(name != given.name for given in self.rules):
             self.shipped.accept(name)
-
-
-def algebras_of(
-    sources: Sequence[Source], library: Library, rules: Sequence[RuleDecl] = (), forbidden: Collection[str] = ()
-) -> Algebras:
-    """What the rules of shipped texts, without `forbidden` ones, and others make of models."""
-    return Algebras(ShippedRules(sources, library, forbidden), rules)
 
 
 def algebra_of(

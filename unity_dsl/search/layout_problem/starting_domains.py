@@ -8,7 +8,6 @@ from functools import reduce
 
 import numpy as np
 
-from ...graph.graph import Segment
 from ...machine.mesh import Blocks, refined
 from ..choices.axis_choices import AxisChoices
 from ..cost_network.message_passing import Mask
@@ -120,7 +119,7 @@ class Held:
             if blocks is not None:
                 chosen = {refined(one, blocks) for one in chosen}
             self.chosen.setdefault(prefix + name, set()).update(chosen)
-        for number, (segment, body) in enumerate(zip(_segments(meaning), meaning.bodies, strict=True)):
+        for number, (segment, body) in enumerate(zip(meaning.graph.segments, meaning.bodies, strict=True)):
             iterations = list(dict.fromkeys(solved for plan in plans for solved in plan.repeats[number]))
             self._add(problem, body, iterations, f"{prefix}{segment.name}.", blocks)
 
@@ -155,13 +154,9 @@ def _limited(
         masks[variable] = _preferred(holds(prefix + name, found))
     bodies = [
         _limited(problem, repeat.body, body, f"{prefix}{segment.name}.", holds)
-        for repeat, body, segment in zip(part.repeats, meaning.bodies, _segments(meaning), strict=True)
+        for repeat, body, segment in zip(part.repeats, meaning.bodies, meaning.graph.segments, strict=True)
     ]
     return Domains(masks, bodies)
-
-
-def _segments(meaning: Meaning) -> Iterator[Segment]:
-    return (step for step in meaning.graph.steps if isinstance(step, Segment))
 
 
 def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[str, int, AxisChoices]]:
