@@ -7,11 +7,19 @@ where a program is not equal to its model.
 
 `python bench/check_examples.py --micro-batches 2 --output FILE` checks programs that run a batch as two
 micro-batches; examples for which that would be another step are refused, and told.
+
+`TRITON_INTERPRET=1 python bench/check_examples.py --kernels triton --output FILE` checks programs whose operators run
+as kernels, in Triton's interpreter; a kernel that fails ends the run.
+
+`python bench/check_examples.py --strategies` checks every strategy of `unityc list strategies` instead, with the
+shipped rules and on its own meshes, on 2 and 4 ranks, each program by `unityc check`; where a strategy has no plan, it
+is refused, and told.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import tempfile
@@ -25,7 +33,8 @@ from measure import COMPILER, RESULTS, ROOT, digest, rows_of, write_rows
 
 sys.path.insert(0, str(ROOT))
 
-from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases
+from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases, strategy_cases
+from unity_dsl.emit.plan_file import KERNELS, TORCH, TRITON
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.search.recomputed_segments import NONE
 
@@ -37,7 +46,8 @@ COMMAND = "python bench/check_examples.py"
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--ranks", type=int, nargs="+", default=list(RANKS))
+    parser.add_argument("--ranks", type=int, nargs="+", help="1, 2 and 4 by default, of strategies 2 and 4")
+    parser.add_argument("--strategies", action="store_true", help="every strategy with the shipped rules")
     parser.add_argument("--plans", type=int, default=PLANS, help="plans drawn by chance, per example and ranks")
     parser.add_argument("--seed", type=int, default=0, help="which plans are drawn")
     parser.add_argument("--examples", nargs="+", default=list(EXAMPLES), choices=EXAMPLES, metavar="NAME")
@@ -45,22 +55,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--recompute", default=NONE, help="of examples that have any, segments run again: names or `all`"
     )
+    parser.add_argument(
+        "--kernels", default=TORCH, choices=KERNELS, help="as what operators run: `triton` in its interpreter"
+    )
     parser.add_argument("--again", action="store_true", help="check what was checked before too")
-    parser.add_argument("--output", type=Path, default=RESULTS / "check_examples.json")
+    parser.add_argument("--output", type=Path)
     options = parser.parse_args(arguments)
+    ranks = options.ranks or (RANKS[1:] if options.strategies else RANKS)
+    output = options.output or RESULTS / f"check_{'strategies' if options.strategies else 'examples'}.json"
 
     compiler = digest(MADE_BY)
     command = COMMAND if options.micro_batches == 1 else f"{COMMAND} --micro-batches {options.micro_batches}"
-    drawn = (case for name in options.examples for case in cases(name, options.ranks, options.plans, options.seed))
-    wanted = [replace(case, recompute=options.recompute, micro_batches=options.micro_batches) for case in drawn]
+    if options.strategies:
+        command = f"{command} --strategies"
+        drawn = [case for name in options.examples for case in strategy_cases(name, ranks)]
+    else:
+        drawn = [case for name in options.examples for case in cases(name, ranks, options.plans, options.seed)]
+    choices = {"recompute": options.recompute, "micro_batches": options.micro_batches, "kernels": options.kernels}
+    wanted = [replace(case, **choices) for case in drawn]
+    if options.kernels == TRITON:
+        command = f"TRITON_INTERPRET=1 {command} --kernels {TRITON}"
+        if os.environ.get("TRITON_INTERPRET") != "1":
+            parser.error("set TRITON_INTERPRET=1: without it kernels do not run on a CPU")
     if options.recompute != NONE:
         wanted = [case for case in wanted if has_segments(case.example)]
     keys = {case: f"{digest([ROOT / 'examples' / f'{case.example}.udl'])[:16]} {compiler[:16]}" for case in wanted}
-    before = {} if options.again else rows_of(options.output)
+    before = {} if options.again else rows_of(output)
     rows: dict[str, dict[str, Any]] = {}
     checked = 0
     begun = perf_counter()
-    with tempfile.TemporaryDirectory(prefix="check-examples-") as folder, RankPool(max(options.ranks)) as pool:
+    with tempfile.TemporaryDirectory(prefix="check-examples-") as folder, RankPool(max(ranks)) as pool:
         checker = Checker(pool, Path(folder))
         for number, case in enumerate(wanted, 1):
             kept = before.get(str(case))
@@ -75,8 +99,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not finding.ok and not finding.refused:
                 print(finding, flush=True)
             checked += 1
-            write_rows(options.output, command, {**before, **rows})
-    write_rows(options.output, command, rows)
+            write_rows(output, command, {**before, **rows})
+    write_rows(output, command, rows)
     done = list(rows.values())
     print(*table(done), sep="\n")
     refused = sum(found.get("refused", False) for found in done)
@@ -98,10 +122,12 @@ def row(finding: Finding, key: str) -> dict[str, Any]:
     return {
         "example": case.example,
         "ranks": case.ranks,
-        "mesh": list(case.mesh),
+        "mesh": list(finding.mesh),
         "strategy": case.strategy,
+        "rules": list(finding.applied),
         "micro_batches": case.micro_batches,
         "recompute": case.recompute,
+        "kernels": case.kernels,
         "equal": finding.ok,
         "refused": finding.refused,
         "error": finding.error,

@@ -18,6 +18,9 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = TemporaryDirectory(prefix="unity-test-cache-")
     os.environ["XDG_CACHE_HOME"] = CACHE.name
 
+# Kernels run in Triton's interpreter. Triton reads this when it is imported, and torch imports it when it likes.
+os.environ["TRITON_INTERPRET"] = "1"
+
 # A rank that dies by a signal says where it was.
 os.environ.setdefault("PYTHONFAULTHANDLER", "1")
 

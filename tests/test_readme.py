@@ -31,6 +31,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
+    "docs/kernels.md",
     "docs/language.md",
     "docs/layouts.md",
     "docs/program.md",

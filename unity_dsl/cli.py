@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -22,15 +21,12 @@ from .commands.console import (
     keep_interruptions,
     print_anything,
     replace_file,
+    say_progress,
     show_diagnostic,
-    show_lines,
     show_progress,
     show_usage_error,
 )
-from .commands.option_values import parse_mesh, parse_setting
-
-if TYPE_CHECKING:
-    from .emit.program_check import CheckReport
+from .commands.option_values import parse_mesh, parse_seconds, parse_setting
 
 DEBUG = "UNITY_DEBUG"
 
@@ -181,6 +177,19 @@ def unityc() -> None:
     metavar="NAME,…|all|none",
     help="Repeats that the backward pass runs again, to save memory; by default where it is short.",
 )
+@click.option(
+    "--kernels",
+    type=click.Choice(["torch", "triton"]),
+    default="torch",
+    show_default=True,
+    help="As what operators run on a GPU: each as operations of torch, or groups of them as fused kernels.",
+)
+@click.option(
+    "--time-limit",
+    callback=parse_seconds,
+    metavar="SECONDS",
+    help="End the search with the best plan by then.",
+)
 @click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 def compile_command(
@@ -201,6 +210,8 @@ def compile_command(
     memory: str | None,
     micro_batches: int | None,
     recompute: str,
+    kernels: str,
+    time_limit: float | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -216,6 +227,7 @@ def compile_command(
     gc.disable()
     from math import prod
 
+    from .commands.search_interruption import ending_search
     from .commands.summary import show_summary, summarise
     from .compile import Request, compile_model
     from .emit.output_folder import write_program
@@ -237,12 +249,15 @@ def compile_command(
         memory=None if memory is None else parse_bytes(memory),
         micro_batches=micro_batches,
         recompute=recompute,
+        kernels=kernels,
         operators=ops,
         rules=rules,
         shipped_rules=not no_rules,
         forbidden=forbid,
+        time_limit=time_limit,
     )
-    compilation = compile_model(request)
+    with ending_search(time_limit) as end, say_progress(model.stem):
+        compilation = compile_model(request, end)
     files = write_program(
         compilation.plan, compilation.library, compilation.sources, request, output or Path("out"), force
     )
@@ -270,6 +285,7 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     float64 (the test of correctness) and in float32. Of a model without a loss the outputs are compared. Exit code 1
     where they differ.
     """
+    from .commands.check_report import show_report
     from .emit.program_check import check
 
     report = check(out, ranks, steps=steps, seed=seed)
@@ -279,27 +295,6 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
         show_report(report)
     if not report.ok:
         raise click.exceptions.Exit(1)
-
-
-def show_report(report: CheckReport) -> None:
-    """The largest relative errors, and the verdict."""
-    errors = {"loss": report.loss_rel_err, "gradients": report.grad_rel_err, "parameters": report.param_rel_err}
-    if not report.trained:
-        errors = {"outputs": report.loss_rel_err, "stored tensors": report.param_rel_err}
-    ranks = "1 rank" if report.ranks == 1 else f"{report.ranks} ranks"
-    lines = [
-        ("float64", ", ".join(f"{name} {error:.1e}" for name, error in errors.items()) + f"; largest: {report.worst}"),
-        ("float32", f"{report.float32_err:.1e}; on one device {report.float32_single_device_err:.1e}"),
-    ]
-    if report.mixed is not None:
-        err, alone = report.mixed.err, report.mixed.single_device_err
-        lines.append((report.mixed.precision, f"{err:.1e}; on one device {alone:.1e}, bound {report.mixed.bound:.1e}"))
-    if report.recompiled:
-        lines.append(("note", f"the program is for another world size: its texts were compiled again for {ranks}"))
-    if report.edited:
-        lines.append(("note", f"edited since they were written: {', '.join(report.edited)}"))
-    verdict = "equals its model" if report.ok else "does NOT equal its model"
-    show_lines([*lines, ("verdict", f"the program on {ranks} {verdict}")])
 
 
 # ---------------------------------------------------------------------------------------------- explain, list, fmt

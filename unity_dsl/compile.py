@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .emit.plan_file import Sources
+from .emit.plan_file import TORCH, Sources
 from .graph.graph import Model
 from .graph.layout import Mesh
 from .graph.model_graph import build_model
@@ -20,15 +20,19 @@ from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
+from .search.imports.plan_reading import read_plan
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division, division_notes
+from .search.plan_notes import ended_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
+from .search.search_end import SearchEnd, SearchEnded
 from .search.simulated_search import search_simulated
 from .search.strategies import AUTO, has_algebra
 from .search.strategy_space import accept_used, algebras_for
+from .simulation.step_tasks import simulate_step
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -44,10 +48,13 @@ class Request:
 
     `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
     the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so is
-    `recompute`, `layer,head.step`. `operators` are folders of the user's own `.uop` files, `rules` files of rules.
+    `recompute`, `layer,head.step`; `kernels` says as what operators run on a GPU. `operators` are folders of the user's
+    own `.uop` files, `rules` files of rules.
     `memory` are bytes that a device may hold, if not all that it has. `micro_batches` are so many, None where memory
     decides. `shipped_rules` says whether the shipped fusions are used;
-    `forbidden` are names of rules that are not, shipped or of these files.
+    `forbidden` are names of rules that are not, shipped or of these files. After `time_limit` seconds the search ends
+    with the best plan known. A `plan` is the file of one that another system exported, which is taken in place of what
+    `strategy` chooses, with its micro-batches and what it recomputes.
     """
 
     model: Path
@@ -62,10 +69,13 @@ class Request:
     memory: int | None = None
     micro_batches: int | None = None
     recompute: str = AUTOMATIC
+    kernels: str = TORCH
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
     shipped_rules: bool = True
     forbidden: Sequence[str] = ()
+    time_limit: float | None = None
+    plan: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -78,8 +88,15 @@ class Compilation:
     rules: tuple[AcceptedRule, ...] = ()
 
 
-def compile_model(request: Request) -> Compilation:
-    """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing."""
+def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation:
+    """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing.
+
+    The search ends at the time limit of the request, or when `end` says so. Raises E320 where it has no plan then.
+    """
+    end = end or SearchEnd(request.time_limit)
+    imported = None if request.plan is None else read_plan(request.plan)
+    if imported is not None:
+        request = replace(request, strategy=imported.system, micro_batches=imported.micro_batches)
     sources = Sources(
         read_source(request.model),
         library_sources(request.operators),
@@ -90,6 +107,8 @@ def compile_model(request: Request) -> Compilation:
     check_forbidden(request.forbidden, sources.rules)
     machine = read_machine(sources.machine).holding(request.memory)
     meshes = meshes_for(machine, request.devices, request.mesh, request.strategy)
+    if imported is not None:
+        meshes = imported.mesh(machine, request.devices)
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     file = parse_model(sources.model)
@@ -111,26 +130,47 @@ def compile_model(request: Request) -> Compilation:
 
     known: dict[int, dict[Mesh, Found]] = {1: {}}
 
-    def plan_of(count: int, priced: Machine, every: Sequence[Mesh]) -> Plan:
+    def simulated_seconds(plan: Plan) -> float:
+        return simulate_step(plan, machine, library).seconds
+
+    def plan_of(count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None) -> Plan:
         part, division = part_of(count)
-        recompute = parse_recompute(request.recompute, part)
+        recompute = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
+        strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
-        found = search(*given, fusions=fusing, recompute=recompute, known=near, algebras=algebras)
+        found = search(
+            *given,
+            fusions=fusing,
+            recompute=recompute,
+            known=near,
+            algebras=algebras,
+            chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),
+            referee=simulated_seconds,
+            imported=strategy,
+        )
         return in_micro_batches(found, division)
 
     def find(priced: Machine, near: Plan | None) -> Plan:
         if near is not None:
             own = [mesh for mesh in meshes if mesh.degrees == near.mesh.degrees]
-            plan = plan_of(near.micro_batches, priced, own or meshes)
+            plan = plan_of(near.micro_batches, priced, own or meshes, near)
             return replace(plan, notes=(*plan.notes, *division_notes(near)))
         if request.micro_batches is None and request.strategy == AUTO:
             return cheapest_division(lambda count: plan_of(count, priced, meshes), machine)
         return plan_of(request.micro_batches or 1, priced, meshes)
 
-    plan = search_simulated(find, machine, library)
+    try:
+        with end.of_search():
+            plan = search_simulated(find, machine, library)
+    except SearchEnded as ended:
+        help = "a plan takes seconds to find, of large models more"
+        raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None
+    plan = replace(plan, notes=(*ended_notes(plan), *plan.notes))
     accept_used(plan, fusing if algebra else (), shipped)
     used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
+    if used:
+        shipped.fitting(model)  # which of the texts they are in
     sources = sources if algebra else replace(sources, fusions=shipped.of(used))
     accepted = (*rules, *fusions, *shipped.accepted.values())
     return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules)

@@ -147,3 +147,50 @@ def test_names_of_strategies(capsys: pytest.CaptureFixture[str]) -> None:
     assert compare.chosen_strategies("random:3") == ("random:3",)
     code, _, err = compared(capsys, "model.udl", "-d", "2", "-s", ",")
     assert code == 2 and "no strategy is named" in err
+
+
+PLAN = {
+    "desc": {
+        "partition_descs": [[number, [[[0, 0], 2]]] for number in range(4)],
+        "recompute_groups": [],
+        "mesh_desc": [1, 2],
+    }
+}
+"""Of nnScaler: every operator divides the first dimension of its first input."""
+
+
+def test_a_plan_of_another_system_has_a_row(capsys: pytest.CaptureFixture[str], workplace: Path) -> None:
+    (workplace / "theirs.json").write_text(json.dumps(PLAN))
+    found = as_json(capsys, "model.udl", "-d", "2", "-s", "data_parallel", "--plan", "theirs.json")
+    theirs, own = found["strategies"]
+    assert theirs["name"] == "nnScaler: theirs.json" and theirs["mesh"] == [2] and theirs["fits"]
+    assert theirs["iteration_s"] == pytest.approx(own["iteration_s"], rel=1e-9) and theirs["speedup"] == pytest.approx(
+        1
+    )
+    _, out, _ = compared(capsys, "model.udl", "-d", "2", "-s", "data_parallel", "--plan", "theirs.json")
+    assert "nnScaler: theirs.json" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "theirs.json:1:1: error[E321]: this is no JSON"),
+        ("{}", "theirs.json:1:1: error[E321]: this is no plan that Galvatron, nnScaler or autoparallel export"),
+        (
+            json.dumps(PLAN).replace("[0, 0]", "[0, 9]", 1),
+            "theirs.json:1:36: error[E322]: `linear_1` (linear) has no input 0",
+        ),
+        ('{"tp_sizes_enc": "1", "pp_deg": 2}', "theirs.json:1:33: error[E323]: a pipeline of several stages"),
+    ],
+)
+def test_a_plan_that_does_not_fit_is_shown(
+    text: str, said: str, capsys: pytest.CaptureFixture[str], workplace: Path
+) -> None:
+    (workplace / "theirs.json").write_text(text)
+    code, out, err = compared(capsys, "model.udl", "-d", "2", "-s", "data_parallel", "--plan", "theirs.json")
+    assert code == 2 and out == "" and said in err and "^" in err
+
+
+def test_a_plan_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = compared(capsys, "model.udl", "-d", "2", "-s", "data_parallel", "--plan", "theirs.json")
+    assert code == 2 and out == "" and "error[E001]: cannot read `theirs.json`" in err

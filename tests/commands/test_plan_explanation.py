@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from unity_dsl.cli import run
+from unity_dsl.search.strategies import STRATEGIES
+
+from ..sampling import SAMPLE, of_the_day
 
 MODEL = """\
 model tiny[b = 64, d = 256]
@@ -102,3 +105,23 @@ def test_nothing_to_tell_of(
     (out.parent / "empty").mkdir()
     assert run(["explain", *arguments]) == 2
     assert told in capsys.readouterr().err
+
+
+BIASED = MODEL.replace("relu(linear(x, w))", "relu(linear(x, w) + bias)").replace(
+    "    x = relu", "    weight bias: f32[d] ~ zeros\n    x = relu"
+)
+STRATEGIES_DRAWN = (*STRATEGIES, "random:3", "random:4")
+
+
+@pytest.mark.parametrize("number", range(len(of_the_day(STRATEGIES_DRAWN, 6))))
+def test_the_plan_of_every_strategy_is_made_again_from_its_file(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the operators that rules fused in it: the file has their texts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model.udl").write_text(BIASED)
+    strategy = of_the_day(STRATEGIES_DRAWN, 6)[number]
+    assert run(["model.udl", "-o", "out", "--machine", "dgx-h100", "--devices", "4", "--strategy", strategy]) == 0
+    plan = json.loads(Path("out/plan.json").read_text())
+    assert run(["explain", "out"]) == 0, f"UNITY_SAMPLE={SAMPLE}: {strategy}: {capsys.readouterr().err}"
+    assert bool(plan["sources"]["fusions"]) >= bool(plan["rules"]), f"UNITY_SAMPLE={SAMPLE}: {strategy}"

@@ -39,6 +39,7 @@ class Asked:
     memory: int | None = 40_000_000_000
     micro_batches: int | None = None
     recompute: str = "layer,head.step"
+    kernels: str = "triton"
     forbidden: tuple[str, ...] = ("linear_with_bias",)
 
 
@@ -76,7 +77,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert plan.world_size == 4 and plan.degrees == (2, 2) and plan.mesh == (2, 2)
     assert plan.settings == {"d": 8, "rate": "0.1"} and plan.preset == "small" and plan.pins == ("w=S0,I",)
     assert plan.forbidden == ("linear_with_bias",) and plan.memory == 40_000_000_000
-    assert plan.recompute == "layer,head.step" and plan.recomputed == ("layer",)
+    assert plan.recompute == "layer,head.step" and plan.recomputed == ("layer",) and plan.kernels == "triton"
     assert plan.sources.hash == SOURCES.hash
     assert [source.text for source in plan.sources.operators] == ["op one\n", "op two\n"]
     assert [source.text for source in plan.sources.rules] == ["# one\n", "# two\n"]

@@ -11,7 +11,7 @@ import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
-from unity_dsl.emit.program_check import TOLERANCE, CheckReport, check
+from unity_dsl.emit.program_check import TOLERANCE, CheckReport, MixedErrors, check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.syntax.diagnostic import InputError
 
@@ -139,3 +139,11 @@ def test_a_folder_that_is_no_program(tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         check(tmp_path)
     assert caught.value.diagnostic.code == "E403"
+
+
+@pytest.mark.parametrize(
+    ("alone", "bound"), [(1e-3, 2.0**-6), (0.01, 0.04), (0.5, 2.0), (1, 2.0**-6), (float("inf"), 2.0**-6)]
+)
+def test_a_program_that_is_wrong_on_one_device_excuses_nothing(alone: float, bound: float) -> None:
+    """Its rounding does: four times that, while this is less than all of it."""
+    assert MixedErrors("bf16", 0.0, alone).bound == bound

@@ -37,6 +37,8 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Programs:
         ("--clip -1", "--clip must be at least"),
         ("--clip 0", "--clip must be at least"),
         ("--momentum 1.5", "--momentum must be at most 1"),
+        ("--beta2 1", "--beta2 must be at most 0.9999999999999999, not 1.0"),
+        ("--eps -1", "--eps must be at least 0"),
         ("--weight-decay nan", "--weight-decay must be at least 0"),
         ("--bucket-mb inf", "--bucket-mb must be at most"),
         ("--steps -1", "--steps must be at least 0"),

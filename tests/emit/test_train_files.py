@@ -88,7 +88,11 @@ RECIPE = (
 )
 
 
-def expected_losses(out: Path) -> list[float]:
+ADAMW = ("--optimizer", "adamw", "--lr", 0.05, "--beta1", 0.7, "--beta2", 0.8, "--eps", 0.01)
+"""In place of what the recipe says."""
+
+
+def expected_losses(out: Path, adamw: bool = False) -> list[float]:
     """The same recipe written with torch alone."""
     import torch
     from torch.nn import functional as F
@@ -99,8 +103,12 @@ def expected_losses(out: Path) -> list[float]:
         w1, b1, w2 = (dict(model.named_parameters())[name].detach().clone() for name in ("w1", "b1", "w2"))
         batches = [data.synthetic(program.INPUTS, 3, position, "train") for position in range(12)]
     weights = [tensor.requires_grad_() for tensor in (w1, b1, w2)]
-    optimizer = torch.optim.SGD([{"params": [w1, w2], "weight_decay": 0.01}, {"params": [b1]}], lr=0.5, momentum=0.9)
-    rates = [0.25, 0.5, *(0.25 * (1 + math.cos(math.pi * k / 4)) for k in range(4))]
+    groups = [{"params": [w1, w2], "weight_decay": 0.01}, {"params": [b1], "weight_decay": 0.0}]
+    optimizer: torch.optim.Optimizer = torch.optim.SGD(groups, lr=0.5, momentum=0.9)
+    if adamw:
+        optimizer = torch.optim.AdamW(groups, lr=0.05, betas=(0.7, 0.8), eps=0.01)
+    highest = 0.05 if adamw else 0.5
+    rates = [highest * part for part in (0.5, 1, *(0.5 * (1 + math.cos(math.pi * k / 4)) for k in range(4)))]
     found = []
     for step in range(6):
         optimizer.zero_grad()
@@ -125,6 +133,12 @@ def test_training_is_what_torch_alone_would_do(programs: Programs, tmp_path: Pat
     assert losses(log) == pytest.approx(expected_losses(programs.out(1)), rel=1e-9)
     last = json.loads(log.read_text().splitlines()[-1])
     assert set(last) == {"step", "loss", "lr", "grad_norm", "seconds"} and last["step"] == 6
+
+
+def test_adamw_is_what_torch_alone_would_do(programs: Programs, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    train(programs.out(1), 1, *RECIPE, *ADAMW, "--log-file", log)
+    assert losses(log) == pytest.approx(expected_losses(programs.out(1), adamw=True), rel=1e-9)
 
 
 def test_training_goes_on_with_another_number_of_ranks(programs: Programs, tmp_path: Path) -> None:

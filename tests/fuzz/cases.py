@@ -8,8 +8,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from tests.program.example_cases import strict
+from unity_dsl.emit.plan_file import TORCH
 from unity_dsl.emit.program_check import compare
-from unity_dsl.emit.program_text import render_model, render_parallel, write_down
+from unity_dsl.emit.program_text import render_kernels, render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis
@@ -70,11 +72,15 @@ def draw(seed: int, case: int, degrees: Sequence[int], known: tuple[Library, Lib
     return Drawn(text, model, library, random_plan(model, mesh, library, rng))
 
 
-def write(plan: Plan, library: Library, folder: Path) -> Path:
+def write(plan: Plan, library: Library, folder: Path, kernels: str = TORCH) -> Path:
+    """The program; a kernel that fails ends the run."""
     folder.mkdir(parents=True)
+    text = write_down(plan, library, kernels=kernels)
     (folder / "__init__.py").write_text("from .model import Model as Model\n")
-    (folder / "model.py").write_text(render_model(write_down(plan, library)))
-    (folder / "parallel.py").write_text(render_parallel(write_down(plan, library)))
+    (folder / "model.py").write_text(render_model(text))
+    (folder / "parallel.py").write_text(render_parallel(text))
+    if written := render_kernels(text):
+        (folder / "kernels.py").write_text(strict(written))
     return folder
 
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from time import perf_counter
 
-from unity_dsl.compile import Request
+from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import render_program, write_files
-from unity_dsl.emit.plan_file import Sources
-from unity_dsl.emit.program_check import STARTS, CheckReport, MixedErrors, compare
+from unity_dsl.emit.plan_file import TORCH, Sources
+from unity_dsl.emit.program_check import STARTS, CheckReport, MixedErrors, check, compare
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
@@ -24,6 +24,7 @@ from unity_dsl.resources import folder
 from unity_dsl.search.micro_batches.batch_division import divided_model
 from unity_dsl.search.plan_search import RANDOM, search
 from unity_dsl.search.recomputed_segments import NONE, parse_recompute
+from unity_dsl.search.strategies import STRATEGIES
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
@@ -35,6 +36,8 @@ RANKS = (1, 2, 4)
 PLANS = 5
 REFUSALS = ("E309", "E316", "E317")
 """What is said where a batch is not run as micro-batches: why, and that the devices do not divide one."""
+NO_PLAN = ("E309", "E318")
+"""What a strategy says that has no plan of a model on these devices."""
 SLOW = str(Path(__file__).parent / "slow.toml")
 """A machine on which it pays to divide even a small preset; on a real one `auto` would divide nothing of it."""
 
@@ -42,7 +45,8 @@ SLOW = str(Path(__file__).parent / "slow.toml")
 @dataclass(frozen=True)
 class Case:
     """An example at its small preset under one strategy, on a mesh of these degrees, in so many micro-batches.
-    `recompute` is as written.
+    `recompute` is as written, `kernels` as what operators run. With `rules` it is as `unityc compile` makes it: the
+    strategy has the shipped rules, and chooses the mesh where none is given.
     """
 
     example: str
@@ -51,11 +55,25 @@ class Case:
     strategy: str
     recompute: str = NONE
     micro_batches: int = 1
+    kernels: str = TORCH
+    rules: bool = False
 
     def __str__(self) -> str:
         again = f", {self.recompute} recomputed" if self.recompute != NONE else ""
         several = f" in {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return f"{self.example} on {' x '.join(map(str, self.mesh)) or '1'} by {self.strategy}{several}{again}"
+        rules = " with rules" if self.rules else ""
+        by = self.strategy if self.kernels == TORCH else f"{self.strategy} with kernels"
+        mesh = " x ".join(map(str, self.mesh)) or self.ranks
+        return f"{self.example} on {mesh} by {by}{rules}{several}{again}"
+
+    @property
+    def request(self) -> Request:
+        """What a user would ask for."""
+        return Request(
+            folder("examples") / f"{self.example}.udl", preset="small", machine=SLOW, devices=self.ranks,
+            mesh=self.mesh or None, strategy=self.strategy, recompute=self.recompute, micro_batches=self.micro_batches,
+            kernels=self.kernels,
+        )  # fmt: skip
 
 
 def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: int = 0) -> Iterator[Case]:
@@ -73,6 +91,13 @@ def cases(example: str, ranks: Iterable[int] = RANKS, plans: int = PLANS, seed: 
             yield Case(example, mesh, count, f"{RANDOM}:{drawn}")
 
 
+def strategy_cases(example: str, ranks: Iterable[int]) -> Iterator[Case]:
+    """Every strategy of the literature, with the rules and on the meshes that it has for users."""
+    for count in ranks:
+        for strategy in STRATEGIES:
+            yield Case(example, (), count, strategy, rules=True)
+
+
 def sample(count: int, seed: int) -> list[Case]:
     """Some cases, of as many examples as there can be."""
     rng = Random(seed)
@@ -84,8 +109,8 @@ def sample(count: int, seed: int) -> list[Case]:
 @dataclass(frozen=True)
 class Finding:
     """What a case came to: its report, or `fault` where it could not be compiled or run; `refused` says that no program
-    is the answer, as the model's examples are not treated apart or micro-batches not divided by the strategy. `divided`
-    is a fraction of the operators.
+    is the answer, as the model's examples are not treated apart, or the strategy does not divide micro-batches or has
+    no plan. `divided` is a fraction of the operators; `mesh` and `applied` are degrees and rules of the plan.
     """
 
     case: Case
@@ -94,6 +119,8 @@ class Finding:
     divided: float
     seconds: float
     refused: bool = False
+    mesh: tuple[int, ...] = ()
+    applied: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -130,18 +157,26 @@ class Checker:
         """Compile, write and run a case. Never raises for a program that is wrong."""
         begun = perf_counter()
         report, fault, divided, refused = None, "", 0.0, False
+        mesh, applied = case.mesh, tuple[str, ...]()
         try:
             program, plan = self.write(case)
-            divided = divided_part(plan)
-            errors = dict(compare(program, self.reference(case.example), case.ranks, steps, pool=self.pool))
-            mixed, err = None, errors.pop("mixed_err", None)
-            if err is not None:
-                mixed = MixedErrors(str(plan.model.precision), err, self.mixed_alone(case.example, steps))
-            report = CheckReport(**errors, mixed=mixed, ranks=case.ranks, recompiled=False, edited=())
+            divided, mesh = divided_part(plan), plan.mesh.degrees
+            applied = tuple(dict.fromkeys(used.rule for used in plan.rules))
+            report = self.run(case, plan, program, steps)
         except InputError as error:
             fault = render(error.diagnostic)
-            refused = case.micro_batches > 1 and error.diagnostic.code in REFUSALS
-        return Finding(case, report, fault, divided, perf_counter() - begun, refused)
+            refused = error.diagnostic.code in (REFUSALS if case.micro_batches > 1 else NO_PLAN if case.rules else ())
+        return Finding(case, report, fault, divided, perf_counter() - begun, refused, mesh, applied)
+
+    def run(self, case: Case, plan: Plan, program: Path, steps: int) -> CheckReport:
+        """The errors of a program: with rules as `unityc check` tells them, else against the model's plan `single`."""
+        if case.rules:
+            return check(program, steps=steps, pool=self.pool)
+        errors = dict(compare(program, self.reference(case.example), case.ranks, steps, pool=self.pool))
+        mixed, err = None, errors.pop("mixed_err", None)
+        if err is not None:
+            mixed = MixedErrors(str(plan.model.precision), err, self.mixed_alone(case.example, steps))
+        return CheckReport(**errors, mixed=mixed, ranks=case.ranks, recompiled=False, edited=())
 
     def reference(self, example: str) -> Path:
         """The program for one device."""
@@ -159,15 +194,16 @@ class Checker:
 
     def write(self, case: Case) -> tuple[Path, Plan]:
         """The program of a case, as `unityc compile` writes it."""
-        plan = self.plan(case)
-        request = Request(
-            Path(f"{case.example}.udl"), preset="small", machine=SLOW, devices=case.ranks, mesh=case.mesh,
-            strategy=case.strategy, recompute=case.recompute, micro_batches=case.micro_batches,
-        )  # fmt: skip
-        sources = Sources(self.text(case.example), self.operators, self.machine_source)
         self._written += 1
         out = self.folder / f"program{self._written}"
-        write_files(render_program(plan, self.library, sources, request), out)
+        if case.rules:
+            made, request = compile_model(case.request), case.request
+            plan, library, sources = made.plan, made.library, made.sources
+        else:
+            plan, library, request = self.plan(case), self.library, replace(case.request, mesh=case.mesh)
+            sources = Sources(self.text(case.example), self.operators, self.machine_source)
+        files = render_program(plan, library, sources, request)
+        write_files({name: strict(text) for name, text in files.items()}, out)
         return out, plan
 
     def plan(self, case: Case) -> Plan:
@@ -183,6 +219,11 @@ class Checker:
 
     def text(self, example: str) -> Source:
         return read_source(folder("examples") / f"{example}.udl")
+
+
+def strict(text: str) -> str:
+    """A file of a program in which a kernel that fails ends the run, instead of giving way to operations of torch."""
+    return text.replace("    if isinstance(error, torch.OutOfMemoryError):\n        raise error\n", "    raise error\n")
 
 
 def divided_part(plan: Plan) -> float:

@@ -202,7 +202,7 @@ def train_scaled(rank: int, ranks: int, program: str) -> list[tuple[float, bool,
         train = __import__(f"{module.__package__}.train", fromlist=["train"])
         options = argparse.Namespace(
             dtype=None, seed=0, accumulate=2, clip=1.0, log=None, lr=0.01, warmup=0, schedule="constant", steps=4,
-            optimizer="adamw", weight_decay=0.0,
+            optimizer="adamw", weight_decay=0.0, beta1=0.9, beta2=0.999, eps=1e-8,
         )  # fmt: skip
         model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
         model.initialise(0)

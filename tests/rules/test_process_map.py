@@ -165,3 +165,28 @@ def test_what_lasting_processes_raise_and_their_deaths_are_told() -> None:
     with pytest.raises(BrokenProcessPool), lasting_processes(compute, 2) as computed:
         computed([("a", 1), ("b", -1)])
     assert forked() == before
+
+
+class Enough(BaseException):
+    """What is asked again and again raises this."""
+
+
+def polled_until(end: float) -> None:
+    if time.monotonic() > end:
+        raise Enough
+
+
+def test_what_is_polled_ends_the_processes() -> None:
+    """Of both maps, while they wait for what takes ten minutes."""
+    begun = time.monotonic()
+    before = set(active_children())
+    with pytest.raises(Enough):
+        list(process_map(time.sleep, [0, 600, 600], 2, lambda: polled_until(begun + 0.3)))
+    assert set(active_children()) <= before
+    begun = time.monotonic()
+    with (
+        pytest.raises(Enough),
+        lasting_processes(time.sleep, 2, lambda: polled_until(begun + 0.3)) as mapped,
+    ):
+        mapped([(1, 600), (2, 600)])
+    assert set(active_children()) <= before

@@ -111,12 +111,18 @@ class BruteForce:
 
     def _span(self, name: str, root: Layout, held: tuple[Layout, ...]) -> float:
         """The cheapest way to make each layout from the root or from another, without circles."""
-        prices = np.array([[self.price(name, source, layout) for layout in held] for source in (root, *held)])
+        prices = np.array(
+            [
+                [self.price(name, source, layout, not number) for layout in held]
+                for number, source in enumerate((root, *held))
+            ]
+        )
         return float(prices[_sources(len(held)), np.arange(len(held))].sum(axis=1).min())
 
-    def _price(self, name: str, source: Layout, target: Layout) -> float:
+    def _price(self, name: str, source: Layout, target: Layout, produced: bool) -> float:
+        """Of a value as it is produced, or of a copy: gradients of copies of weights are no part of a bucket."""
         value = self.values[name]
-        summed = name in self.weights
+        summed = produced and name in self.weights
         found = self.conversions.conversion(source, target, value.shape, value.bytes, in_buckets=summed)
         seconds, held = 0.0, local_fraction(source, self.mesh)
         for step in found.forward:
@@ -127,12 +133,15 @@ class BruteForce:
             held = local_fraction(target, self.mesh)
             for number, step in enumerate(found.backward, 1):
                 price, left = price_step(step, self.mesh, self.machine, held)
-                price += price_copies(step, self.machine, held, left)
-                at_once: float = value.bytes
+                copies = price_copies(step, self.machine, held, left).seconds(value.bytes)
+                taken = price.seconds(value.bytes) + copies
                 ends = number == len(found.backward)
                 if summed and ends and step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER):
-                    at_once = max(at_once, min(25 * 2**20 / held, self.gradients))
-                seconds += price.seconds(at_once) * value.bytes / at_once
+                    at_once = max(value.bytes, min(25 * 2**20 / held, self.gradients))
+                    moved = 2 * (held + left) * value.bytes  # into the bucket, and out of it
+                    copies += self.machine.launch_seconds + self.machine.traffic_seconds(moved)
+                    taken = min(taken, price.seconds(at_once) * value.bytes / at_once + copies)
+                seconds += taken
                 held = left
         return seconds
 

@@ -13,8 +13,9 @@ from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Plan, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
-from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.search.exact_search import bounded_search as module
+from unity_dsl.search.meshes.mesh_search import PROMISING
 from unity_dsl.search.plan_search import search
 
 from .brute_force import BruteForce, TooMany
@@ -178,3 +179,25 @@ def test_what_is_read_is_held(seed: int, library: Library, build: Build) -> None
         for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
             planned = plan.graph.values[value.name]
             assert layout in (planned.produced, *(made.layout for made in planned.materialised))
+
+
+def test_of_candidates_the_referee_takes_one(library: Library, build: Build) -> None:
+    """Of the best plans of meshes that cost nearly the same; without a referee the cheapest is taken."""
+    machine = load_machine("dgx-a100")
+    model = build(
+        "model m[n = 1]\n  input x: f32[64, 64]\n  input target: f32[64, 64]\n  weight w: f32[64, 64] ~ normal(0.1)\n"
+        "  loss mse(relu(linear(x, w)), target)\n"
+    )
+    meshes = all_meshes(machine, 4)
+    cheapest, asked = search(model, meshes, machine, library), list[Plan]()
+
+    def prefers_last(plan: Plan) -> float:
+        asked.append(plan)
+        return -float(len(asked))
+
+    plan = search(model, meshes, machine, library, referee=prefers_last)
+    assert len({one.mesh.degrees for one in asked}) == len(asked) > 1
+    assert asked[0].cost.seconds == pytest.approx(cheapest.cost.seconds)
+    assert plan.mesh.degrees == asked[-1].mesh.degrees
+    assert plan.cost.seconds <= cheapest.cost.seconds * PROMISING
+    assert any(note.startswith("simulated were the best plans of the meshes") for note in plan.notes)

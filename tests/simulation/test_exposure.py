@@ -31,10 +31,15 @@ def test_a_step_counted_by_hand() -> None:
         collective(1.0, (0,), Purpose.WEIGHTS),
         kernel(2.0, (3,)),
     )
-    found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)))
+    found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)), Exposure())
     assert (found.launches, found.sums, found.gathers) == pytest.approx((1 / 3, 2 / 3, 1.0))
 
 
 def test_where_the_host_computes_launches_are_exposed() -> None:
-    found = exposure_of(simulate(TaskGraph((kernel(1.0), kernel(1.0))), Hardware(1.0, host_computes=True)))
+    found = exposure_of(simulate(TaskGraph((kernel(1.0), kernel(1.0))), Hardware(1.0, host_computes=True)), Exposure())
     assert found == Exposure()
+
+
+def test_of_what_a_step_does_not_have_nothing_is_known() -> None:
+    found = exposure_of(simulate(TaskGraph((kernel(1.0),)), Hardware(0.0)), Exposure(0.1, 0.2, 0.3))
+    assert (found.sums, found.gathers) == (0.2, 0.3)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from .option_values import parse_setting
+from .option_values import parse_seconds, parse_setting
 from .strategy_comparison import Comparison, Row, as_data, compared
 
 
@@ -26,6 +26,20 @@ from .strategy_comparison import Comparison, Row, as_data, compared
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )
+@click.option(
+    "--plan",
+    "plans",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="A plan that Galvatron, nnScaler or autoparallel exported (repeatable).",
+)
+@click.option(
+    "--time-limit",
+    callback=parse_seconds,
+    metavar="SECONDS",
+    help="End each search with the best plan by then.",
+)
 @click.option("--picture", type=click.Path(path_type=Path), metavar="FILE", help="Draw speedups: .svg, .png or .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="Print the rows as JSON.")
 def compare_command(
@@ -38,6 +52,8 @@ def compare_command(
     settings: tuple[str, ...],
     memory: str | None,
     ops: tuple[Path, ...],
+    plans: tuple[Path, ...],
+    time_limit: float | None,
     picture: Path | None,
     as_json: bool,
 ) -> None:
@@ -68,10 +84,11 @@ def compare_command(
         devices=devices,
         memory=None if memory is None else parse_bytes(memory),
         operators=ops,
+        time_limit=time_limit,
     )
     found: list[Comparison] = []
     for model in models:
-        found.append(compared(replace(request, model=model), names))
+        found.append(compared(replace(request, model=model), names, plans))
         if found[-1].interrupted:
             break
     if as_json:
@@ -118,6 +135,8 @@ def table_lines(comparison: Comparison) -> Iterator[str]:
     for row in comparison.strategies:
         if row.refused is not None:
             yield f"{row.name}: no plan: {row.refused}"
+        if row.ended is not None:
+            yield f"{row.name}: its search was ended by {row.ended}"
 
 
 _HEAD = ("strategy", "step", "speedup", "search", "memory", "sent", "mesh", "rules")

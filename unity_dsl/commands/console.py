@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..syntax.diagnostic import Diagnostic
 
 
+LIBRARY = __name__.partition(".")[0]
+"""The package, whose modules tell what they are at work on."""
+
+
 def show_lines(lines: Sequence[tuple[str, str]]) -> None:
     """Labels in a column, bold on a terminal; never folded, so that output can be piped."""
     width = max(len(label) for label, _ in lines)
@@ -28,28 +32,49 @@ def show_lines(lines: Sequence[tuple[str, str]]) -> None:
 
 
 def show_progress() -> None:
-    """On a terminal, say on stderr what the library tells while it is at work on something long."""
+    """On a terminal, say on stderr which declarations are tried, each on a line."""
     if sys.stderr.isatty():
         import logging
 
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("unityc: %(message)s"))
-        logger = logging.getLogger(__package__)
-        logger.handlers = [handler]
+        handler.setFormatter(logging.Formatter("\r\x1b[Kunityc: %(message)s"))
+        logger = logging.getLogger(f"{LIBRARY}.index")
+        logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
 
 
 @contextmanager
 def say_progress(what: str) -> Iterator[None]:
-    """On a terminal, a line on stderr for as long as something goes on."""
-    shown = sys.stderr.isatty()
-    if shown:
-        click.echo(f"\r{what}\x1b[K", nl=False, err=True)
+    """On a terminal, a line on stderr for as long as something goes on, with the last thing that the library told of
+    it.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
+    import logging
+
+    process = os.getpid()
+
+    class Line(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if os.getpid() == process:  # processes that are forked inherit this
+                show(f"{what}: {record.getMessage()}")
+
+    def show(text: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        click.echo(f"\r{text[:width]}\x1b[K", nl=False, err=True)
+
+    logger, line = logging.getLogger(LIBRARY), Line(logging.INFO)
+    before = logger.level
+    show(what)
+    logger.addHandler(line)
+    logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        if shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+        logger.removeHandler(line)
+        logger.setLevel(before)
+        click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def show_diagnostic(diagnostic: Diagnostic) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from math import inf
+
 import click
 
 
@@ -21,3 +24,14 @@ def parse_mesh(text: str | None) -> tuple[int, ...] | None:
         return tuple(int(degree) for degree in text.replace("x", ",").split(","))
     except ValueError:
         raise click.BadParameter(f"`{text}` is not a list of numbers such as 2,4", param_hint="--mesh") from None
+
+
+def parse_seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """A positive number of seconds, not infinite: what an option calls back."""
+    if text is None:
+        return None
+    with suppress(ValueError):
+        seconds = float(text)
+        if 0 < seconds < inf:
+            return seconds
+    raise click.BadParameter(f"`{text}` is not a positive number of seconds", param=option)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -14,19 +15,21 @@ if TYPE_CHECKING:
 
 BASELINE = "data_parallel"
 """The strategy that others are faster than by the factor that is shown."""
-REFUSALS = ("E309", "E311", "E318")
+REFUSALS = ("E309", "E311", "E318", "E320")
 """What a strategy says where it has no plan for a model on these devices."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The plan of a strategy: seconds of the search and of a simulated step, the peak of a device's memory and what it
-    sends in a step, in bytes, and the rules that it applied; or why there is none.
+    """The plan of a strategy: seconds of the search and of a simulated step, those that its tasks take at least in any
+    order, the peak of a device's memory and what it sends in a step, in bytes, and the rules that it applied; or why
+    there is none. `ended` says what ended its search before it was through.
     """
 
     name: str
     search_s: float
     iteration_s: float | None = None
+    bound_s: float | None = None
     peak_memory_bytes: float | None = None
     comm_bytes: float | None = None
     fits: bool = False
@@ -34,6 +37,7 @@ class Row:
     mesh: tuple[int, ...] = ()
     micro_batches: int = 1
     refused: str | None = None
+    ended: str | None = None
 
 
 @dataclass(frozen=True)
@@ -55,20 +59,23 @@ class Comparison:
         return None if base is None or row.iteration_s is None else base / row.iteration_s
 
 
-def compared(request: Request, names: Sequence[str]) -> Comparison:
-    """The plans of some strategies for a model; of those before an interruption. Raises InputError for what no strategy
-    could plan.
+def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ()) -> Comparison:
+    """The plans in files of other systems and those of some strategies for a model; of those before an interruption.
+    Raises InputError for what no strategy could plan, and for files that hold no plan of this model.
     """
     from ..compile import compile_model
     from ..syntax.diagnostic import InputError
 
     rows: list[Row] = []
     batch, model = 0, request.model.stem
-    for number, name in enumerate(names):
+    wanted = [*((path.name, replace(request, plan=path)) for path in plans)]
+    wanted += [(name, replace(request, strategy=name)) for name in names]
+    for number, (name, asked) in enumerate(wanted):
         begun = perf_counter()
         try:
-            with say_progress(f"{model}: {name}, {number + 1} of {len(names)}"):
-                found = compile_model(replace(request, strategy=name))
+            with say_progress(f"{model}: {name}, {number + 1} of {len(wanted)}"):
+                found = compile_model(asked)
+                name = f"{found.plan.strategy}: {name}" if asked.plan is not None else name
                 rows.append(simulated(found, name, perf_counter() - begun))
         except InputError as error:
             if error.diagnostic.code not in REFUSALS:
@@ -85,6 +92,7 @@ def compared(request: Request, names: Sequence[str]) -> Comparison:
 def simulated(found: Compilation, name: str, seconds: float) -> Row:
     """The row of a plan that took so many seconds to find."""
     from ..machine.machine import read_machine
+    from ..simulation.lower_bound import lower_bound
     from ..simulation.step_tasks import simulate_step
 
     plan = found.plan
@@ -93,12 +101,14 @@ def simulated(found: Compilation, name: str, seconds: float) -> Row:
         name,
         seconds,
         timeline.seconds,
+        lower_bound(timeline.graph, timeline.hardware).seconds,
         timeline.memory().peak,
         sum(timeline.sent.values()),
         not plan.warnings,
         tuple(used.rule for used in plan.rules),
         plan.mesh.degrees,
         plan.micro_batches,
+        ended=plan.ended,
     )
 
 

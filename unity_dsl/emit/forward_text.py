@@ -6,59 +6,22 @@ What only updates of buffers need comes last, and runs in training alone, withou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ..graph.graph import Graph, Segment, Value, computed_from
-from ..graph.layout import Layout, Mesh
+from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..graph.precision import FULL, arithmetic, operand_types, result_types
-from ..index.library import Library
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, roles, where
-from .conversion_text import Collectives
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
+from .kernels.operator_groups import Grouping, OperatorGroup
 from .module_text import ModuleText, Repeat, Stored, name_constants
 from .operator_text import Place, operator_text
 from .program_names import Names, class_name, path
+from .program_state import Copies, Program
 from .source_lines import WIDTH, block, broken, statement
-
-
-@dataclass
-class Copies:
-    """The variables that hold a value, by layout. `parameter` is one whose gradient GradientSync may take over.
-
-    `stored` is the variable of a weight of which these hold a cast, `cast` those of casts to another float type.
-    """
-
-    value: Value
-    produced: Layout
-    variables: dict[Layout, str]
-    sources: dict[Layout, Layout] = field(default_factory=dict)
-    parameter: bool = False
-    stored: str | None = None
-    cast: dict[tuple[str, str], str] = field(default_factory=dict)
-
-
-@dataclass
-class Program:
-    """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
-
-    `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
-    `recomputed` are paths of segments.
-    """
-
-    mesh: Mesh
-    library: Library
-    collectives: Collectives
-    classes: Names
-    random_sites: int
-    mixed: bool = False
-    micro_batches: bool = False
-    recomputed: frozenset[str] = frozenset()
-    modules: list[ModuleText] = field(default_factory=list)
-    random: bool = False
-    gathered: bool = False
 
 
 class ForwardText:
@@ -83,6 +46,7 @@ class ForwardText:
         self.state = state
         self.prefix = prefix
         self.detached = False
+        self.leaving: set[str] = {update.value.name for update in planned.graph.updates}
         self.written: set[int] = set()
         self.announced: dict[str, str] = {}
         self.held: dict[str, Copies] = {}
@@ -125,6 +89,7 @@ class ForwardText:
         _, numbers = computed_from(self.planned.graph, [value for value, _ in wanted])
         left = numbers - self.written
         self.written |= left
+        self.leaving |= {value.name for value, _ in wanted}
         self.steps(self.planned.steps[number] for number in sorted(left))
         return [self.before_updates(value, layout) for value, layout in wanted]
 
@@ -134,11 +99,23 @@ class ForwardText:
         for number, stretch in enumerate(stretches, 1):
             following = stretches[number] if number < len(stretches) else []
             self.gather(stretch)
-            for step in stretch:
+            for step in self.grouped(stretch):
                 if isinstance(step, PlannedNode):
                     self.node(step)
+                elif isinstance(step, OperatorGroup):
+                    self.kernel(step)
                 else:
                     self.segment(step, following if step is stretch[-1] else [])
+
+    def grouped(
+        self, steps: Sequence[PlannedNode | PlannedSegment]
+    ) -> Iterable[PlannedNode | PlannedSegment | OperatorGroup]:
+        """The steps, those that run as one kernel together."""
+        nodes = [step for step in steps if isinstance(step, PlannedNode)]
+        if self.program.kernels is None or len(nodes) < len(steps):
+            return steps
+        program = self.program
+        return Grouping(program.mesh, program.library, self.planned, self.leaving, self.detached).groups(nodes)
 
     # ------------------------------------------------------------------------------------------ updates
 
@@ -220,7 +197,8 @@ class ForwardText:
             return self.cast(value.name, stored, value.stored_dtype, value.dtype)
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
-        shape, choice = value.shape, {"gradient": gradient, "in_buckets": value.is_weight, "deferred": parameter}
+        in_buckets = value.is_weight and source == produced
+        shape, choice = value.shape, {"gradient": gradient, "in_buckets": in_buckets, "deferred": parameter}
         found = self.program.collectives.conversion(source, layout, shape, value.bytes, value.stored_bytes, **choice)
         if found is None:
             return self.converted(value, source)
@@ -291,6 +269,24 @@ class ForwardText:
         by = f", by rule {node.rule}" if node.rule is not None else ""
         self.module.lines += block(lines, f"{where(node.span)}{node.instance.name}{words}{by}")
         for value, layout, name in zip(node.results, typed.results, results, strict=True):
+            self.add(value, name, layout)
+
+    def kernel(self, group: OperatorGroup) -> None:
+        """Operators that run as one kernel."""
+        assert self.program.kernels is not None
+        made = self.program.kernels.function(group)
+        given = [
+            self.variable(value, layout, None if value.dtype == "int" else group.dtype) for value, layout in group.reads
+        ]
+        if made.draws:
+            self.program.random = self.module.sites = True
+            given.append(self.site(group.site))
+        results = [self.names.fresh(value.name) for value, _ in group.makes]
+        call = f"{', '.join(results)} = kernels.{made.name}({', '.join([self.state, *given])})"
+        first, *others = (step.node for step in group.nodes)
+        words = ", ".join([f"{where(first.span)}{first.instance.name}", *(node.instance.name for node in others)])
+        self.module.lines += statement(call, words)
+        for (value, layout), name in zip(group.makes, results, strict=True):
             self.add(value, name, layout)
 
     def site(self, number: int) -> str:

@@ -18,7 +18,7 @@ from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_bytes
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
-from .program_text import ProgramText, render_model, render_parallel, write_down
+from .program_text import ProgramText, render_kernels, render_model, render_parallel, write_down
 from .smaller_sizes import SmallerSizes, find_smaller_sizes
 from .theorem_list import list_declared, list_theorems
 from .train_files import render_checkpoint, render_data, render_train
@@ -31,12 +31,14 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
     One device needs no parallel.py, and what has no loss nothing to train it with.
     """
-    text = write_down(plan, library)
+    text = write_down(plan, library, kernels=choices.kernels)
     if smaller := _smaller_sizes(text, library, sources, choices):
-        text = write_down(plan, library, smaller)
+        text = write_down(plan, library, smaller, choices.kernels)
+    kernels = render_kernels(text)
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
         "model.py": render_model(text),
+        **({"kernels.py": kernels} if kernels else {}),
         **({"parallel.py": render_parallel(text)} if plan.mesh.size > 1 else {}),
         **({"train.py": render_train(plan), "data.py": render_data(plan)} if plan.model.loss is not None else {}),
         "checkpoint.py": render_checkpoint(plan),
@@ -60,10 +62,16 @@ def _smaller_sizes(text: ProgramText, library: Library, sources: Sources, choice
 
     def comparable(text: ProgramText) -> object:
         modules = [(part.name, part.parameters, part.lines) for part in (*text.program.modules, text.module)]
-        return modules, text.signature, render_parallel(text)
+        kernels = text.program.kernels
+        return (
+            modules,
+            text.signature,
+            render_parallel(text),
+            [one.torch for one in kernels.known.values()] if kernels else [],
+        )
 
     def write(plan: Plan) -> object:
-        return comparable(write_down(plan, library))
+        return comparable(write_down(plan, library, kernels=choices.kernels))
 
     return find_smaller_sizes(text.plan, comparable(text), file, library, again, write)
 

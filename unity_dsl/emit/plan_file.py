@@ -22,6 +22,9 @@ from ..syntax.span import Source
 FORMAT = 1
 NAME = "plan.json"
 
+TORCH, TRITON = KERNELS = ("torch", "triton")
+"""As what operators run on a GPU: as operations of torch, or in groups as kernels of kernels.py."""
+
 
 @dataclass(frozen=True)
 class Sources:
@@ -51,7 +54,8 @@ class Sources:
 
 class Choices(Protocol):
     """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
-    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute` is as written too.
+    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute` is as written too;
+    `kernels` is one of KERNELS.
     """
 
     @property
@@ -73,6 +77,8 @@ class Choices(Protocol):
     @property
     def recompute(self) -> str: ...
     @property
+    def kernels(self) -> str: ...
+    @property
     def forbidden(self) -> Sequence[str]: ...
 
 
@@ -82,7 +88,7 @@ class PlanFile:
 
     `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `graph` is the
     description of the planned graph; `recomputed` are the paths of segments that its backward pass runs again. The
-    search took so much of a step's work to be `exposed`.
+    search took so much of a step's work to be `exposed`, and was `ended` by something before it was through, or not.
     """
 
     sources: Sources
@@ -96,12 +102,14 @@ class PlanFile:
     memory: int | None
     micro_batches: int
     recompute: str
+    kernels: str
     recomputed: tuple[str, ...]
     forbidden: tuple[str, ...]
     exposed: Exposure
     degrees: tuple[int, ...]
     graph: Mapping[str, Any]
     files: Mapping[str, str]
+    ended: str | None = None
 
     @property
     def world_size(self) -> int:
@@ -149,12 +157,14 @@ def render_plan_file(
             "memory": choices.memory,
             "micro_batches": choices.micro_batches,
             "recompute": choices.recompute,
+            "kernels": choices.kernels,
             "forbidden": list(choices.forbidden),
         },
         "cost": describe_cost(plan.cost),
         "exposed": asdict(plan.exposed),
         "simulated_seconds": plan.simulated,
         "notes": list(plan.notes),
+        **({} if plan.ended is None else {"ended": plan.ended}),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
         "recomputed": sorted(plan.recomputed),
@@ -367,6 +377,7 @@ def _read(document: object) -> PlanFile:
         memory=None if memory is None else _count(memory, "request.memory"),
         micro_batches=_count(division.get("count"), "micro_batches.count"),
         recompute=_text(request.get("recompute", "none"), "request.recompute"),
+        kernels=_kernels(_text(request.get("kernels", TORCH), "request.kernels")),
         recomputed=tuple(_text(path, "recomputed") for path in _list(top.get("recomputed", []), "recomputed")),
         forbidden=tuple(
             _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
@@ -375,7 +386,14 @@ def _read(document: object) -> PlanFile:
         degrees=tuple(_count(_table(a, "mesh").get("degree"), "mesh") for a in _list(top.get("mesh"), "mesh")),
         graph=_table(top.get("graph"), "graph"),
         files={_file_name(name): _text(value, f"files.{name}") for name, value in files.items()},
+        ended=None if top.get("ended") is None else _text(top["ended"], "ended"),
     )
+
+
+def _kernels(word: str) -> str:
+    if word not in KERNELS:
+        raise ValueError("request.kernels")
+    return word
 
 
 def _exposure(parts: Mapping[str, object]) -> Exposure:

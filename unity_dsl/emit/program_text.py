@@ -22,11 +22,15 @@ from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
-from .forward_text import ForwardText, Program
+from .forward_text import ForwardText
+from .kernels.kernel_calls import KernelCalls
+from .kernels.kernel_file import kernel_file_text
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
+from .plan_file import TORCH, TRITON
 from .program_facts import program_facts
 from .program_names import STATE, TORCH_TYPES, Names, docstring_text, is_plain_attribute, path
+from .program_state import Program
 from .smaller_sizes import NONE, SmallerSizes
 from .source_lines import broken, statement
 from .templates import template, tuple_text
@@ -56,11 +60,14 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
     modules = [*program.modules, text.module]
     containers = [part for module in modules for part in _containers(module)]
     guarded = any(part.rpartition(".")[2] == "training" for module in modules for part in _dotted(module))
+    beside = {"kernels": program.kernels and program.kernels.known, "parallel": mesh.size > 1}
     return template("model.py.j2").render(
         title=docstring_text(plan.model.name),
         machine=docstring_text(plan.machine),
         facts=list(program_facts(plan)),
         imports=imports,
+        beside=[name for name, needed in beside.items() if needed],
+        draws=any("uniform(" in line for module in modules for line in module.lines),
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
@@ -90,6 +97,14 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         joined=list(joined_outputs(plan)),
         cuts=sorted(_cuts(text)),
     )
+
+
+def render_kernels(text: ProgramText) -> str | None:
+    """kernels.py: the groups of operators that run as kernels on a GPU; None where there are none."""
+    kernels = text.program.kernels
+    if kernels is None or not kernels.known:
+        return None
+    return kernel_file_text(docstring_text(text.plan.model.name), kernels.known.values(), kernels.micro_batches)
 
 
 def render_parallel(text: ProgramText) -> str:
@@ -156,13 +171,14 @@ def render_collectives(
     return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
 
 
-def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE) -> ProgramText:
-    """Walk the plan once: every line of the forward, and everything it needs."""
+def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE, kernels: str = TORCH) -> ProgramText:
+    """Walk the plan once: every line of the forward, and everything it needs. `kernels` is one of KERNELS."""
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several = is_mixed(plan.model), plan.division is not None
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed)
+    calls = KernelCalls(mesh, library, collectives, mixed, several) if kernels == TRITON else None
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed, calls)
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}

@@ -255,7 +255,7 @@ class Plan:
     the plan is that of a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does
     not fit the memory, its step would take `unlimited_seconds`; where none fits, the one that was found to hold the
     least holds `least_bytes`. The cost counts work as far as the search took it to be `exposed`; `simulated` are the
-    seconds of the simulated step.
+    seconds of the simulated step. Where the search was ended before it was through, `ended` says by what.
     """
 
     model: Model
@@ -276,6 +276,7 @@ class Plan:
     least_bytes: float | None = None
     exposed: Exposure = Exposure()
     simulated: float | None = None
+    ended: str | None = None
 
     @property
     def seconds(self) -> float:

@@ -82,6 +82,13 @@ def price_copies(step: Step, machine: Machine, before: float, after: float) -> P
     return packed + local_price(machine, 2 * after) if joins(step) else packed
 
 
+def price_bucket(machine: Machine, before: float, after: float) -> Price:
+    """The copies of a gradient into a bucket, of which a device has the fraction `before`, and of what is kept out of
+    it.
+    """
+    return local_price(machine, 2 * (before + after))
+
+
 def packs(step: Step) -> bool:
     """Whether what is sent are blocks of a copy: those of the first dimension lie one behind the other."""
     scatters = step.kind is StepKind.REDUCE_SCATTER and step.dim != 0

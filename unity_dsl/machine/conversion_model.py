@@ -17,7 +17,7 @@ from ..graph.layout_conversion import Conversion, beside, divisors
 from ..graph.single_steps import step_layouts
 from ..index.library import Library
 from .cheapest_paths import Paths
-from .collective_price import local_fraction, price_copies, price_step
+from .collective_price import local_fraction, price_bucket, price_copies, price_step
 from .declared_exchanges import Direct, Ends, Exchanges, Pair
 from .machine import Machine
 from .price import Price
@@ -71,8 +71,9 @@ class ConversionModel:
     Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
 
     Gradients of weights, `gradient_bytes` in all, are summed in buckets: a sum of `n` bytes on a device costs n / B of
-    that of a bucket of B, if it is the last step. This leaves out that the last bucket of each group is smaller. Of the
-    machine's `exposure` the sums count here, the gathers of weights where these are told from other tensors.
+    that of a bucket of B, if it is the last step, and the copies into it and out of it, or what it costs by itself if
+    that is less, so that no way by a copy is cheaper. This leaves out that the last bucket of each group is smaller. Of
+    the machine's `exposure` the sums count here, the gathers of weights where these are told from other tensors.
     """
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
@@ -202,16 +203,18 @@ class ConversionModel:
         self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...], count: float, *, in_buckets: bool = False
     ) -> float:
         """Of steps that begin in a layout of a tensor of so many bytes, without `TIE`s. The last one, if it is a sum,
-        may be `in_buckets`.
+        may be `in_buckets`, where that is not dearer.
         """
         held, seconds = local_fraction(start, self.mesh), 0.0
         for number, (step, (price, left)) in enumerate(zip(steps, self.prices(steps, start, shape), strict=True), 1):
-            price += price_copies(step, self.machine, held, left)
+            around = price_copies(step, self.machine, held, left)
+            alone = (price + around).seconds(count)
             if in_buckets and number == len(steps) and step.kind in SUMS:
                 bucket = bucket_of(count, held, self.gradient_bytes)
-                seconds += self.machine.exposure.sums * price.seconds(bucket) * count / bucket
-            else:
-                seconds += price.seconds(count)
+                around += price_bucket(self.machine, held, left)
+                exposed = self.machine.exposure.sums * count / bucket
+                alone = min(alone, exposed * price.seconds(bucket) + around.seconds(count))
+            seconds += alone
             held = left
         return seconds
 

@@ -34,8 +34,10 @@ class StepPrices:
     infinite where no single step converts.
 
     `latency` and `per_byte` are those of the first algorithm, shape [layouts, layouts]; `further` both of the others,
-    shape [2, algorithms, pairs], of the pairs that have `several`, as places in a flat table. The first `ordered`
-    layouts cut every dimension by mesh axes in their order.
+    shape [2, algorithms, pairs], of the pairs that have `several`, as places in a flat table. Of the steps that are
+    `sums`, places there too, `copies` are latency and price per byte of the copies around them, and of those into a
+    bucket and out of it, shape [2, 2, sums]. The first `ordered` layouts cut every dimension by mesh axes in their
+    order.
     """
 
     steps: SingleSteps
@@ -43,6 +45,8 @@ class StepPrices:
     per_byte: Table
     several: Places
     further: Table
+    sums: Places
+    copies: Table
     ordered: int
 
     def seconds(self, count: float) -> Table:
@@ -50,12 +54,17 @@ class StepPrices:
         return self._seconds(np.full(len(self.latency), count))
 
     def sums_in_buckets(self, count: float, total: float, exposed: float) -> Table:
-        """Of sums of a tensor that is a part of `total` bytes, its part of a bucket, of which so much is `exposed`;
-        infinite for other steps.
+        """Of sums of a tensor that is a part of `total` bytes, its part of a bucket, of which so much is `exposed`, and
+        the copies around it; infinite for other steps.
         """
         buckets = np.array([bucket_of(count, held, total) for held in self.steps.local.tolist()])
-        summed = self._seconds(buckets) * (exposed * count / buckets)[:, None]
-        return np.where(self._sums, summed, np.inf)
+        (around, around_rate), (bucket, bucket_rate) = self.copies
+        of_bucket = buckets[self.sums // len(buckets)]
+        summed = self._seconds(buckets).take(self.sums) - around - around_rate * of_bucket
+        copied = around + bucket + (around_rate + bucket_rate) * count
+        found = np.full(self.latency.shape, np.inf)
+        found.ravel()[self.sums] = exposed * count / of_bucket * summed + copied
+        return found
 
     def _seconds(self, counts: Table) -> Table:
         """Of tensors of so many bytes by the layout that they begin in."""
@@ -63,11 +72,6 @@ class StepPrices:
         others = self.further[0] + self.further[1] * counts[self.several // len(counts)]
         found[self.several] = np.minimum(found[self.several], others.min(axis=0, initial=np.inf))
         return found.reshape(self.latency.shape)
-
-    @cached_property
-    def _sums(self) -> npt.NDArray[np.bool_]:
-        """Which single steps are sums. Shape [layouts, layouts]."""
-        return np.isin(self.steps.kind, [STEP_KINDS.index(kind) for kind in SUMS])
 
 
 def bucket_of(count: float, held: float, total: float) -> float:
@@ -104,7 +108,8 @@ class Tariff:
             some = exchanges[group[exchanges] == number]
             moved = received[some], before[some], after[some]
             found[:, 0, some] = price_exchanges(axes_of(number), self.mesh, self.machine, *moved)
-        found += self._copies(steps, first)
+        around = self._copies(steps, first)
+        found += around
         ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
         found[0] += ties[kind]
         latency, per_byte = np.zeros((2, *steps.kind.shape))
@@ -112,8 +117,13 @@ class Tariff:
         latency[at], per_byte[at] = found[:, 0]
         several = np.flatnonzero((found[0, 1:] < np.inf).any(axis=0))
         places = np.ravel_multi_index(at, steps.kind.shape)[several]
+        (copy,) = local_price(self.machine, 2).algorithms
+        summed = np.flatnonzero(np.isin(kind, [STEP_KINDS.index(of) for of in SUMS]))
+        bucket = np.stack([np.full(len(summed), copy.latency), copy.per_byte * (before + after)[summed]])
+        copies = np.stack([around[:, 0, summed], bucket])
+        sums = np.ravel_multi_index(at, steps.kind.shape)[summed]
         ordered = int(np.count_nonzero(steps.layouts.in_mesh_order))
-        return StepPrices(steps, latency, per_byte, places, found[:, 1:, several], ordered)
+        return StepPrices(steps, latency, per_byte, places, found[:, 1:, several], sums, copies, ordered)
 
     def _copies(self, steps: SingleSteps, first: bool) -> Table:
         """Latency and price per byte of the copies around every single step. Shape [2, 1, steps]."""

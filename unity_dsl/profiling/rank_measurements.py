@@ -53,7 +53,8 @@ def measure_update(rank: int, ranks: int, where: str, amounts: Sequence[int], al
         parameters = [torch.zeros(amount // 4, device=target, requires_grad=True) for _ in range(PARAMETERS)]
         for parameter in parameters:
             parameter.grad = torch.full_like(parameter, 1e-3)
-        optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, foreach=True)
+        fused = target.type == "cuda"
+        optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, foreach=not fused, fused=fused)
         return lambda: optimizer.step()
 
     return [seconds / PARAMETERS for seconds in median_seconds([*map(step, amounts)], clock, allowance)]

@@ -110,15 +110,15 @@ def reached_hashes(names: Iterable[str], library: Library) -> dict[str, str]:
     `facts` hashes all facts stated of element functions, wherever they are used. An unknown name is recorded as such,
     since no proof can depend on it.
     """
-    declared = _declared(library)
-    hashes = {FACTS: declared[FACTS].hash}
-    pending = [f"{kind} {name}" for name in names for kind in _known_as(name, declared)]
+    hashes = {FACTS: _facts(library)}
+    pending = [f"{kind} {name}" for name in names for kind in _known_as(name, library)]
     while pending:
         name = pending.pop()
         if name in hashes:
             continue
-        hashes[name] = declared[name].hash if name in declared else ""
-        pending += [f"fn {used}" for used in declared[name].uses] if name in declared else []
+        declared = _declared(library, name)
+        hashes[name] = "" if declared is None else declared.hash
+        pending += [] if declared is None else [f"fn {used}" for used in declared.uses]
     return hashes
 
 
@@ -130,22 +130,27 @@ class _Declared:
     uses: frozenset[str]
 
 
+@lru_cache(maxsize=1024)
+def _declared(library: Library, name: str) -> _Declared | None:
+    """A declaration of a library by kind and name, `op linear`."""
+    kind, _, own = name.partition(" ")
+    found = _groups(library).get(kind, {}).get(own)
+    return None if found is None else _Declared(_hash(canonical_text(found)), _functions_used(found, library))
+
+
 @lru_cache(maxsize=4)
-def _declared(library: Library) -> Mapping[str, _Declared]:
-    """Every declaration of a library, by kind and name."""
-    groups = {"op": library.operators, "parallel": library.parallels, "fn": library.functions}
-    found = {
-        f"{kind} {name}": _Declared(_hash(canonical_text(declaration)), _functions_used(declaration, library))
-        for kind, group in groups.items()
-        for name, declaration in group.items()
-    }
+def _facts(library: Library) -> str:
+    """The hash of all facts that are stated of element functions."""
     stating = [function for function in library.functions.values() if function.facts]
-    facts = canonical_text(tuple(sorted(stating, key=lambda function: function.name)))
-    return {**found, FACTS: _Declared(_hash(facts), frozenset())}
+    return _hash(canonical_text(tuple(sorted(stating, key=lambda function: function.name))))
 
 
-def _known_as(name: str, declared: Mapping[str, _Declared]) -> list[str]:
-    return [kind for kind in ("op", "parallel", "fn") if f"{kind} {name}" in declared] or ["absent"]
+def _groups(library: Library) -> Mapping[str, Mapping[str, object]]:
+    return {"op": library.operators, "parallel": library.parallels, "fn": library.functions}
+
+
+def _known_as(name: str, library: Library) -> list[str]:
+    return [kind for kind, group in _groups(library).items() if name in group] or ["absent"]
 
 
 def _functions_used(declaration: object, library: Library) -> frozenset[str]:

@@ -12,7 +12,7 @@ operators between that leave them as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import islice
@@ -99,7 +99,7 @@ def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
     steps = iter(range(STEPS))
     finite = _FiniteValues(model, substitution)
     for path, graph in graphs(model.graph):
-        for match in _Matcher(substitution, path, graph, steps).run():
+        for match in _Matcher(substitution, path, Operators.of(_nodes(graph)), steps).run():
             if finite.are_inputs_of(match):
                 yield match
 
@@ -110,7 +110,7 @@ Wanted = Callable[[Sequence[Value], Mapping[str, Value], Sequence[Node]], bool]
 
 def matches_among(
     substitution: Substitution,
-    nodes: Sequence[Node],
+    operators: Operators,
     path: tuple[str, ...],
     infinite: Mapping[str, Infinities],
     wanted: Wanted,
@@ -120,9 +120,8 @@ def matches_among(
 
     Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
-    graph = Graph((), (), (), tuple(nodes))
     inputs = [tensor.name for tensor in substitution.rule.inputs]
-    for match in _Matcher(substitution, path, graph, iter(range(STEPS)), wanted).run():
+    for match in _Matcher(substitution, path, operators, iter(range(STEPS)), wanted).run():
         if not any(infinite[match.values[name].name] for name in inputs if name in match.values):
             yield match
 
@@ -152,6 +151,32 @@ def graphs(graph: Graph, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield from graphs(step.body, (*path, step.name))
 
 
+def _nodes(graph: Graph) -> Iterator[Node]:
+    return (step for step in graph.steps if isinstance(step, Node))
+
+
+@dataclass(frozen=True)
+class Operators:
+    """Operators by the value that they make, by name, and by their name and a value that they read."""
+
+    makers: Mapping[str, Sequence[Node]]
+    by_name: Mapping[str, Sequence[Node]]
+    readers: Mapping[tuple[str, str], Sequence[Node]]
+
+    @classmethod
+    def of(cls, nodes: Iterable[Node]) -> Operators:
+        makers: dict[str, list[Node]] = {}
+        by_name: dict[str, list[Node]] = {}
+        readers: dict[tuple[str, str], list[Node]] = {}
+        for node in nodes:
+            for name in {value.name for value in node.arguments}:
+                readers.setdefault((node.instance.name, name), []).append(node)
+            for value in node.results:
+                makers.setdefault(value.name, []).append(node)
+            by_name.setdefault(node.instance.name, []).append(node)
+        return cls(makers, by_name, readers)
+
+
 class _Matcher:
     """The matching of a rule in one graph."""
 
@@ -159,7 +184,7 @@ class _Matcher:
         self,
         substitution: Substitution,
         path: tuple[str, ...],
-        graph: Graph,
+        operators: Operators,
         steps: Iterator[int],
         wanted: Wanted | None = None,
     ) -> None:
@@ -167,16 +192,7 @@ class _Matcher:
         self.substitution = substitution
         self.path = path
         self.steps = steps
-        self.makers: dict[str, list[Node]] = {}
-        self.by_operator: dict[str, list[Node]] = {}
-        self.readers: dict[tuple[str, str], list[Node]] = {}
-        for step in graph.steps:
-            if isinstance(step, Node):
-                for name in {value.name for value in step.arguments}:
-                    self.readers.setdefault((step.instance.name, name), []).append(step)
-                for value in step.results:
-                    self.makers.setdefault(value.name, []).append(step)
-                self.by_operator.setdefault(step.instance.name, []).append(step)
+        self.operators = operators
 
     def run(self) -> Iterator[Match]:
         for roots, found in self._roots(0, (), _Found()):
@@ -197,10 +213,10 @@ class _Matcher:
         assert isinstance(left, GraphCall | GraphView)
         operator = left.name if isinstance(left, GraphCall) else "rearrange"
         result = left.result if isinstance(left, GraphCall) else 0
-        nodes: Sequence[Node] = self.by_operator.get(operator, ())
+        nodes: Sequence[Node] = self.operators.by_name.get(operator, ())
         read = [found.values[name.name] for name in left_operands(left) if name.name in found.values]
         if read and self.wanted is not None:
-            nodes = min((self.readers.get((operator, value.name), ()) for value in read), key=len)
+            nodes = min((self.operators.readers.get((operator, value.name), ()) for value in read), key=len)
         values = {node.results[result].name: node.results[result] for node in nodes}
         for value in values.values():
             if all(value.name != root.name for root in roots):
@@ -255,7 +271,7 @@ class _Matcher:
 
     def _made_by(self, value: Value, operator: str) -> Iterator[tuple[Value, Node]]:
         """The operators of that name that make a value; what leaves it as it is, dropout at p = 0, is passed over."""
-        for node in self.makers.get(value.name, ()):
+        for node in self.operators.makers.get(value.name, ()):
             if node.instance.name == operator:
                 yield value, node
             elif leaves_as_is(node.instance):

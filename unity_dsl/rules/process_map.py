@@ -7,6 +7,7 @@ import signal
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import Pipe, get_context, parent_process
@@ -18,6 +19,10 @@ from typing import Any, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+Poll = Callable[[], None]
+POLLED = 0.05
+"""Seconds between two calls of `poll`."""
+
 
 def processors() -> int:
     """How many processors this process may use."""
@@ -25,15 +30,16 @@ def processors() -> int:
 
 
 def process_map(
-    function: Callable[[Item], Result], items: Sequence[Item], processes: int
+    function: Callable[[Item], Result], items: Sequence[Item], processes: int, poll: Poll = lambda: None
 ) -> Generator[Result, None, None]:
     """`function` of every item, in order, each result as soon as it and all before it are known.
 
     Forked processes inherit the function and the items, which need no pickling; positions and results are sent. With
     one process or one item the function is called here. The processes end when the generator ends or is closed, without
-    waiting for what they compute, and when this process ends, however it does. They never see an interruption.
+    waiting for what they compute, and when this process ends, however it does. They never see an interruption. While
+    this process waits it calls `poll` again and again, whose exceptions end them too.
 
-    Raises what the function raises, and BrokenProcessPool where a process dies.
+    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
     """
     if processes < 2 or len(items) < 2:
         yield from map(function, items)
@@ -42,6 +48,9 @@ def process_map(
     try:
         results = _submitted(pool, len(items))
         while results:
+            while not results[0].done():
+                wait_for([results[0]], POLLED)
+                poll()
             yield results.popleft().result()
     finally:
         # ProcessPoolExecutor.kill_workers is new in Python 3.14.
@@ -52,15 +61,15 @@ def process_map(
 
 @contextmanager
 def lasting_processes(
-    function: Callable[[Item], Result], processes: int
+    function: Callable[[Item], Result], processes: int, poll: Poll = lambda: None
 ) -> Iterator[Callable[[Sequence[tuple[Hashable, Item]]], list[Result]]]:
     """A map of `function` that can be called several times, by forked processes that live as long as the context.
 
     Items come with a key: those of one key are computed by the process that had it before, which has what the function
     keeps of it, unless that one has more to do than others. Items and results are sent. With one process the function
-    is called here.
+    is called here. While this process waits it calls `poll` again and again.
 
-    Raises what the function raises, and BrokenProcessPool where a process dies.
+    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
     """
     if processes < 2:
         yield lambda asked: [function(item) for _, item in asked]
@@ -68,7 +77,7 @@ def lasting_processes(
     begun = [_forked(function) for _ in range(processes)]
     try:
         owners: dict[Hashable, int] = {}
-        yield lambda asked: _answers([end for _, end in begun], owners, asked)
+        yield lambda asked: _answers([end for _, end in begun], owners, asked, poll)
     finally:
         for process, end in begun:
             process.kill()
@@ -90,7 +99,10 @@ def _forked(function: Callable[[Any], Any]) -> tuple[ForkProcess, Connection[Any
 
 
 def _answers(
-    ends: Sequence[Connection[Any, Any]], owners: dict[Hashable, int], asked: Sequence[tuple[Hashable, Any]]
+    ends: Sequence[Connection[Any, Any]],
+    owners: dict[Hashable, int],
+    asked: Sequence[tuple[Hashable, Any]],
+    poll: Poll,
 ) -> list[Any]:
     results: list[Any] = [None] * len(asked)
     waiting, busy, free = list(range(len(asked))), dict[int, int](), set(range(len(ends)))
@@ -103,7 +115,8 @@ def _answers(
                 busy[number] = place
                 owners[asked[place][0]] = number
                 ends[number].send(asked[place][1])
-        for ready in wait([ends[number] for number in busy]):
+        poll()
+        for ready in wait([ends[number] for number in busy], POLLED):
             number = next(number for number in busy if ends[number] is ready)
             try:
                 answered, result = ends[number].recv()

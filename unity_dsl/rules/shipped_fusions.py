@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,9 @@ from ..index.library import Library
 from ..resources import folder
 from ..syntax.ast import Name
 from ..syntax.canonical_text import syntax_nodes
-from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
-from ..syntax.span import Source
+from ..syntax.outline import called_before_arrow, outline_rules
+from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rule, parse_rules
+from ..syntax.span import Source, Span
 
 if TYPE_CHECKING:
     from .rulebook import AcceptedRule
@@ -37,7 +39,9 @@ def fusions_for(
     The shipped certificates spare their proofs. Raises E542 for one that is not proved.
     """
     present = {node.instance.name for node in model.graph.nodes()}
-    fitting = [(rule, source) for source in sources for rule in _fitting(source, present) if rule.name not in forbidden]
+    fitting = [
+        (rule, source) for source in sources for rule in fitting_rules(source, present) if rule.name not in forbidden
+    ]
     if not fitting:
         return ()
     # Only a model that a rule may fit has to wait for what reads certificates and proves rules.
@@ -49,8 +53,26 @@ def fusions_for(
     return tuple(accept(check_rule(rule, library), source, library, known) for rule, source in fitting)
 
 
-def _fitting(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
-    return (rule for rule in parse_rules(source).rules if operators_of_the_left_side(rule) <= set(present))
+def fitting_rules(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
+    """The rules of a text whose left sides have no operator but these; only what may be one of them is parsed."""
+    parts = _outlined(source)
+    if parts is None:
+        rules: Iterable[RuleDecl] = parse_rules(source).rules
+    else:
+        rules = (_parsed(part) for part, called in parts if called <= set(present))
+    return (rule for rule in rules if operators_of_the_left_side(rule) <= set(present))
+
+
+@lru_cache(maxsize=64)
+def _outlined(source: Source) -> tuple[tuple[Span, frozenset[str]], ...] | None:
+    """The parts of a text that are its rules, with what their left sides are seen to call."""
+    parts = outline_rules(source)
+    return None if parts is None else tuple((part, called_before_arrow(part)) for part in parts.values())
+
+
+@lru_cache(maxsize=4096)
+def _parsed(part: Span) -> RuleDecl:
+    return parse_rule(part)
 
 
 def operators_of_the_left_side(rule: RuleDecl) -> set[str]:

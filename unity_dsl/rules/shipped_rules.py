@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
 from ..index.library import Library
 from ..resources import folder
-from ..syntax.parse_rules import RuleDecl, parse_rules
+from ..syntax.parse_rules import RuleDecl
 from ..syntax.read import read_source
 from ..syntax.span import Source
-from .shipped_fusions import operators_of_the_left_side
+from .shipped_fusions import fitting_rules
 
 if TYPE_CHECKING:
     from .rulebook import AcceptedRule
@@ -33,30 +32,29 @@ class ShippedRules:
     library: Library
     forbidden: Collection[str] = ()
     accepted: dict[str, AcceptedRule] = field(default_factory=dict)
-
-    @cached_property
-    def _declared(self) -> tuple[tuple[RuleDecl, Source], ...]:
-        return tuple((rule, source) for source in self.sources for rule in parse_rules(source).rules)
+    _found: dict[str, tuple[RuleDecl, Source]] = field(default_factory=dict)
 
     def fitting(self, model: Model) -> tuple[RuleDecl, ...]:
         """The rules whose left sides have no operator that the model has not."""
         present = {node.instance.name for node in model.graph.nodes()}
-        allowed = (rule for rule, _ in self._declared if rule.name not in self.forbidden)
-        return tuple(rule for rule in allowed if operators_of_the_left_side(rule) <= present)
+        fitting = [(rule, source) for source in self.sources for rule in fitting_rules(source, present)]
+        for rule, source in fitting:
+            self._found.setdefault(rule.name, (rule, source))
+        return tuple(rule for rule, _ in fitting if rule.name not in self.forbidden)
 
     def accept(self, name: str) -> None:
-        """Checks that the rule of these with that name is proved. Raises E542."""
+        """Checks that the rule of these with that name, which fits some model, is proved. Raises E542."""
         if name in self.accepted:
             return
         from .certificate import certificates_path, known_certificates
         from .rulebook import accept
         from .wellformed import check_rule
 
-        rule, source = next(declared for declared in self._declared if declared[0].name == name)
+        rule, source = self._found[name]
         known = known_certificates(certificates_path(folder("rules") / PurePath(source.name).name))
         self.accepted[name] = accept(check_rule(rule, self.library), source, self.library, known)
 
     def of(self, names: Collection[str]) -> tuple[Source, ...]:
-        """The texts with rules of these names."""
-        kept = {id(source) for rule, source in self._declared if rule.name in names}
+        """The texts with rules of these names, which fit some model."""
+        kept = {id(self._found[name][1]) for name in names if name in self._found}
         return tuple(source for source in self.sources if id(source) in kept)

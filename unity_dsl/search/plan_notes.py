@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..graph.graph import Model
+from ..graph.graph import Model, Segment
 from ..graph.layout import Mesh
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ..graph.precision import FULL, PRECISIONS
@@ -14,6 +14,7 @@ from ..machine.mesh import describe_mesh
 from ..syntax.diagnostic import first_of
 from .memory_limit.multiplier_search import Tried
 from .meshes.mesh_search import Outcome
+from .model_variants.variant_enumeration import Variants
 
 _NAMED = 6
 
@@ -26,8 +27,11 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         found = f"optimal for the additive cost{over}, with at most two layouts besides the produced one of every value"
         yield found + (", among the plans that keep the pins" if pinned else "")
     else:
-        gap = 100 * (1 - outcome.bound / outcome.cost)
-        yield f"not proved optimal: the tables grew too large; no plan{over} is more than {gap:.2g} % cheaper"
+        gap, why = 100 * (1 - outcome.bound / outcome.cost), "the tables grew too large"
+        if outcome.ended is not None:
+            why = f"the search was ended by {outcome.ended}"
+        known = f"no plan{over} is more than {gap:.2g} % cheaper" if outcome.bounds else "no bound is known"
+        yield f"not proved optimal: {why}; {known}"
     left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
     if near := [mesh for mesh in left if mesh in outcome.near]:
         yield f"searched near the plans of other meshes only: {_named(near)}"
@@ -39,6 +43,36 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         yield f"{values} held in two further layouts, the most that is considered"
     if meshes[0].size > 1 and not any(_divides(part) for part in _graphs(graph)):
         yield "no operator is divided: at these sizes communication would cost more than it saves"
+
+
+def describe_variants(best: Plan, found: Variants, model: Model, searched: int) -> Iterator[str]:
+    """What rules did that make other models, of which so many are searched, and where a bound was met."""
+    applied = ", ".join(f"`{used.rule}` at {used.place}" for used in best.rules)
+    count = len(found.found)
+    looked = f"{count} model{'s' if count > 1 else ''} made by rules compared with the given one"
+    if count:
+        yield f"rules applied: {applied}; {looked}" if applied else f"no rule makes the model cheaper; {looked}"
+    else:
+        yield "no rule fits the model"
+    if not found.complete:
+        yield "the rules make more models than were looked at"
+    if count > searched:
+        yield f"layouts were searched for the {searched} of them that cost least on one device"
+    if found.found and any(isinstance(step, Segment) for step in model.graph.steps):
+        yield "rules were matched within iterations of repeats, not over their borders"
+    yield from found.unused
+
+
+def ended_notes(plan: Plan) -> Iterator[str]:
+    """What a reader has to know of a plan whose search was ended before it was through."""
+    if plan.ended is not None:
+        yield f"the search was ended by {plan.ended}: this is the best plan that it had found"
+
+
+def describe_unsearched(rules: bool) -> Iterator[str]:
+    """What a search that was ended did not come to, besides meshes."""
+    if rules:
+        yield "what rules make of the model was not searched to the end, and no bound holds for it"
 
 
 def describe_limit(best: Plan, cheapest: Plan, limit: float) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from math import inf
 from random import Random
@@ -38,10 +39,12 @@ from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
-from .model_variants.variant_enumeration import SingleDevice, Variants, variants
-from .plan_notes import describe_outcome, describe_precision, describe_unused
+from .model_variants.variant_enumeration import SingleDevice, variants
+from .plan_notes import describe_outcome, describe_precision, describe_unsearched, describe_unused, describe_variants
 from .refusals import explain_refusal
-from .strategies import AUTO, RANDOM, STRATEGIES, check_strategy, random, seed_of
+from .search_end import SearchEnded, check_end, why_ended
+from .search_progress import tell_stage
+from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
 from .wanted import Wanted as _Wanted
 from .wanted import made as _made
@@ -86,6 +89,9 @@ def search(
     recompute: Collection[str] | None = (),
     known: dict[Mesh, Found] | None = None,
     algebras: Algebras | None = None,
+    chosen: Plan | None = None,
+    referee: Callable[[Plan], float] | None = None,
+    imported: Strategy | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
@@ -99,26 +105,34 @@ def search(
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
     The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
     memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
-    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs.
+    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
+    operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
+    plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds.
+    A plan of another system is `imported` as a strategy, and `strategy` its name.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
-    check_strategy(strategy)
-    seed = seed_of(strategy)
+    if imported is None:
+        check_strategy(strategy)
+    seed = seed_of(strategy) if imported is None else None
     every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine), *describe_precision(model, machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
     earlier = {} if known is None else known
-    wanted = _Wanted(machine, library, proving, strategy, pins, model.gradient_bytes, excluded, again, found=earlier)
+    gradients, referee = model.gradient_bytes, referee if strategy == AUTO else None
+    wanted = _Wanted(
+        machine, library, proving, strategy, pins, gradients, excluded, again, found=earlier, referee=referee
+    )
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
-    if seed is not None or STRATEGIES[strategy].algorithm is not None:
+    if seed is not None or (imported or STRATEGIES[strategy]).algorithm is not None:
         if seed is not None:
             drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         else:
-            drawn = _by_algorithm(model, every, wanted, rules, fusions)
+            drawn = _by_algorithm(model, every, wanted, rules, fusions, imported or STRATEGIES[strategy])
         drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
         drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
-        return replace(drawn, mesh=named_axes(drawn.graph, drawn.mesh), exposed=machine.exposure)
+        mesh = named_axes(drawn.graph, drawn.mesh)
+        return replace(drawn, mesh=mesh, exposed=machine.exposure, ended=why_ended())
     if algebras is None:
         algebras = algebras_for(model, strategy, ShippedRules((), library), rules)
     substitutions = _Substitutions(
@@ -128,7 +142,10 @@ def search(
     )
 
     def search_at(meshes: Sequence[Mesh], priced: _Wanted) -> Plan:
-        best = _best(model, meshes, priced, substitutions)
+        best = None
+        if chosen is not None and substitutions.algebras is not None:
+            best = _with_operators_of(chosen, model, meshes, priced, substitutions.algebras)
+        best = best or _best(model, meshes, priced, substitutions)
         return replace(best, notes=(*best.notes, *notes))
 
     cheapest = counted(search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted), library)
@@ -151,12 +168,16 @@ def search(
 
 
 def _by_algorithm(
-    model: Model, every: Sequence[Mesh], wanted: _Wanted, rules: Sequence[RuleDecl], fusions: Sequence[RuleDecl]
+    model: Model,
+    every: Sequence[Mesh],
+    wanted: _Wanted,
+    rules: Sequence[RuleDecl],
+    fusions: Sequence[RuleDecl],
+    strategy: Strategy,
 ) -> Plan:
     """The plan that a strategy's own algorithm chooses. Fusions are among the rules of one with algebra; to the plan of
     any other those are applied that cost less in its layouts, which are kept.
     """
-    strategy = STRATEGIES[wanted.strategy]
     assert strategy.algorithm is not None
     space = space_of(model, every, wanted, (*rules, *fusions) if strategy.algebra else ())
     chosen = strategy.algorithm(space)
@@ -164,8 +185,10 @@ def _by_algorithm(
     plan = replace(_made(start, chosen.variant.model, wanted), rules=chosen.variant.rules, notes=chosen.notes)
     if strategy.algebra:
         return plan
-    fused, applied = _fusions_in(plan, fusions, wanted)
-    better = in_same_layouts(space.of(fused), start, chosen) if applied else None
+    better = None
+    with suppress(SearchEnded):
+        fused, applied = _fusions_in(plan, fusions, wanted)
+        better = in_same_layouts(space.of(fused), start, chosen) if applied else None
     return plan if better is None else replace(_made(better, fused, wanted), rules=applied, notes=chosen.notes)
 
 
@@ -181,15 +204,25 @@ class _Substitutions:
     fusions: Sequence[RuleDecl] = ()
     algebras: Algebras | None = None
 
+    @property
+    def any(self) -> bool:
+        return bool(self.rules or self.fusions or self.algebras)
+
 
 def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan:
     """The cheapest plan of a model and of those that substitutions make of it. Raises as `search`."""
-    given = _plan(model, every, wanted)
-    assert given is not None, "any cost is of use"
-    if substitutions.algebras is not None and not wanted.multiplier:
-        return _joint(given, substitutions.algebras, wanted)
-    best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
-    return _fused(best, every, substitutions.fusions, wanted)
+    given = best = _plan(model, every, wanted)
+    assert given is not None and best is not None, "any cost is of use"
+    with suppress(SearchEnded):
+        check_end()
+        if substitutions.algebras is not None and not wanted.multiplier:
+            best = _joint(given, substitutions.algebras, wanted)
+        else:
+            best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
+            best = _fused(best, every, substitutions.fusions, wanted)
+    if (reason := why_ended()) is None:
+        return best
+    return replace(best, notes=(*best.notes, *describe_unsearched(substitutions.any)), ended=reason)
 
 
 def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
@@ -199,8 +232,11 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     from .joint.joint_search import WHOLE, near_problem, search_joint
     from .joint.plan_layouts import in_layouts, layouts_of
 
+    tell_stage("rules and layouts together", wanted.cost(given))
     algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
+    check_end()
     if not algebra.groups and not algebra.changed:
+        algebras.chosen.setdefault(wanted.machine, given)
         return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given)))
     task = Task(given.model, wanted.priced, lambda mesh: wanted.allowed(given.model, mesh, wanted.pins))
     start, known = _large_start(given, wanted), wanted.found.get(given.mesh)
@@ -216,7 +252,30 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     if variant is not None and variant.rules:
         best = _better(variant, given, given, wanted, start)
     notes = describe_algebra(algebra, found, best)
-    return replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
+    best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
+    algebras.chosen.setdefault(wanted.machine, best)
+    return best
+
+
+def _with_operators_of(
+    chosen: Plan, model: Model, every: Sequence[Mesh], wanted: _Wanted, algebras: Algebras
+) -> Plan | None:
+    """The cheapest plan of the model that rules make of the given one as they did for another plan, of the same model
+    or of one of other sizes; None where they do not. At a price of memory the operators of other sizes are not kept:
+    fused ones take their operands in fewer layouts. Raises as `search`.
+    """
+    from .joint.algebra_notes import describe_rules
+
+    if chosen.model.parameters == model.parameters:
+        changed: Model | None = chosen.model
+    else:
+        changed = None if wanted.multiplier else algebras.applied(model, chosen.rules)
+    if changed is None:
+        return None
+    best = _plan(changed, every, wanted)
+    assert best is not None, "any cost is of use"
+    notes = (*best.notes, *describe_rules(algebras.looked_at(model), chosen.rules))
+    return replace(best, notes=notes, rules=chosen.rules, considered=chosen.considered)
 
 
 def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: _Wanted) -> Plan:
@@ -226,7 +285,7 @@ def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], want
     best = given
     for variant in found.found[:SEARCHED]:
         best = _better(variant, best, given, wanted)
-    told = [*_describe_rules(best, found, model)]
+    told = [*describe_variants(best, found, model, SEARCHED)]
     if found.found and len(every) > 1:
         told.append(f"layouts of models made by rules were searched on {describe_mesh(given.mesh)} only")
     return replace(best, notes=(*best.notes, *told), considered=1 + len(found.found))
@@ -304,8 +363,9 @@ def _plan(
         if outcome.bounds:
             return None
         raise _refused(outcome, task, wanted) from None
-    plan = _made(outcome.found, model, wanted)
-    wanted.found[plan.mesh] = outcome.found
+    chosen, preferred = _refereed(outcome, model, wanted)
+    plan = _made(chosen, model, wanted)
+    wanted.found[plan.mesh] = chosen
     if start is None:
         for mesh, bound in outcome.bounds.items():
             wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
@@ -313,10 +373,25 @@ def _plan(
     searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
     notes = (
         *searched,
+        *preferred,
         *describe_gathered(pins, model, plan.graph),
         *describe_refusals(model, plan.mesh, library),
     )
-    return replace(plan, notes=notes)
+    return replace(plan, notes=notes, ended=outcome.ended)
+
+
+def _refereed(outcome: Outcome, model: Model, wanted: _Wanted) -> tuple[Found, tuple[str, ...]]:
+    """Of the candidates the one that the referee prefers, and what is told of that; without a referee the cheapest."""
+    candidates = outcome.candidates
+    if wanted.referee is None or len(candidates) == 1:
+        return candidates[0], ()
+    seconds = [wanted.referee(_made(one, model, wanted)) for one in candidates]
+    best = seconds.index(min(seconds))
+    meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
+    more = 100 * (candidates[best].best.cost / outcome.cost - 1)
+    note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"
+    note += f" {describe_mesh(candidates[best].mesh)}" + (f", which costs {more:.2g} % more" if best else "")
+    return candidates[best], (note,)
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:
@@ -392,24 +467,6 @@ def _pinned(pins: Mapping[str, Pin], model: Model) -> set[str]:
     """The paths of the weights and values that are pinned."""
     every = list(places(model))
     return {place.path for name in pins for place in matching(name, every)}
-
-
-def _describe_rules(best: Plan, found: Variants, model: Model) -> Iterator[str]:
-    """What the rules did, and where a bound was met."""
-    applied = ", ".join(f"`{used.rule}` at {used.place}" for used in best.rules)
-    count = len(found.found)
-    looked = f"{count} model{'s' if count > 1 else ''} made by rules compared with the given one"
-    if count:
-        yield f"rules applied: {applied}; {looked}" if applied else f"no rule makes the model cheaper; {looked}"
-    else:
-        yield "no rule fits the model"
-    if not found.complete:
-        yield "the rules make more models than were looked at"
-    if count > SEARCHED:
-        yield f"layouts were searched for the {SEARCHED} of them that cost least on one device"
-    if found.found and any(isinstance(step, Segment) for step in model.graph.steps):
-        yield "rules were matched within iterations of repeats, not over their borders"
-    yield from found.unused
 
 
 def _searchable(

@@ -17,9 +17,11 @@ from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..simulation.exposure import exposure_of
 from ..simulation.step_tasks import simulate_step
+from .search_end import SearchEnded, check_end
+from .search_progress import tell_stage
 from .strategies import AUTO
 
-AHEAD = Exposure(launches=0.2, sums=0.25)
+AHEAD = Exposure(launches=0.2, sums=0.1, gathers=0.05)
 """What a first search counts where the host does not compute."""
 NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""
@@ -28,16 +30,23 @@ LEAST = 0.02
 
 
 def search_simulated(find: Callable[[Machine, Plan | None], Plan], machine: Machine, library: Library) -> Plan:
-    """The better of the plans that `find` makes by two exposures, of all meshes and numbers of micro-batches first, and
-    then of those of the first plan: the shorter one of those that fit the memory. Only `auto` has a choice.
+    """The better of the plans that `find` makes by two exposures, of all meshes, numbers of micro-batches and operators
+    that rules make first, and then of those of the first plan: the shorter one of those that fit the memory. Only
+    `auto` has a choice.
     """
     first, measured = _simulated(find(machine.exposing(expected_exposure(machine)), None), machine, library)
     if first.strategy != AUTO or abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
         return first
-    second, _ = _simulated(find(machine.exposing(measured), first), machine, library)
-    told = "meshes were compared by what a step exposes mostly, layouts by what the simulated step exposes on"
+    try:
+        check_end()
+        tell_stage("the same at what the simulated step exposes", first.seconds)
+        second, _ = _simulated(find(machine.exposing(measured), first), machine, library)
+    except SearchEnded as end:
+        return replace(first, ended=end.reason)
+    told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step exposes on"
     second = replace(second, notes=(*second.notes, f"{told} {describe_mesh(first.mesh)}"))
-    return min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
+    best = min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
+    return replace(best, ended=second.ended)
 
 
 def expected_exposure(machine: Machine) -> Exposure:
@@ -48,6 +57,6 @@ def expected_exposure(machine: Machine) -> Exposure:
 def _simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, Exposure]:
     """The plan with its simulated time, and what is exposed in it."""
     timeline = simulate_step(plan, machine, library)
-    found = exposure_of(timeline)
+    found = exposure_of(timeline, expected_exposure(machine))
     counted = Exposure(*(max(LEAST, part) for part in (found.launches, found.sums, found.gathers)))
     return replace(plan, simulated=timeline.seconds), counted

@@ -8,12 +8,12 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
-from ..graph.layout import Mesh
-from ..graph.plan import Plan, PlannedGraph
+from ..graph.layout import Layout, Mesh
+from ..graph.plan import Plan, PlannedGraph, PlannedSegment
 from ..rules.shipped_rules import ShippedRules
 from ..syntax.parse_rules import RuleDecl
 from .accounting.memory_prediction import kept_gathered, predict_memory
-from .choices.restriction import Restriction
+from .choices.restriction import Restriction, places
 from .exact_search.bounded_search import Optimum
 from .layout_pins import apply_pins
 from .layout_problem.changed_operators import changed_paths
@@ -79,8 +79,31 @@ def found_of(chosen: Chosen) -> Found:
 
 
 def in_same_layouts(fused: Space, start: Found, chosen: Chosen) -> Found | None:
-    """The plan of a model with fused operators in the layouts that were chosen; None where it does not cost less."""
-    task = Task(fused.model, lambda _: start.problem.prices, lambda _: Restriction(), chosen.held)
+    """The plan of a model with fused operators in the layouts that were chosen; None where it does not cost less.
+
+    Values are stored and made as they were: a fused operator has no more configurations than those that it stands for.
+    """
+    kept = _kept_layouts(fused.model, chosen.graph)
+    task = Task(fused.model, lambda _: start.problem.prices, lambda _: kept, chosen.held)
     changed = changed_paths(fused.model.graph, start.problem.meaning.graph)
     held = held_by(start.mesh, [start]).without(changed)
     return near_plan(task, start.mesh, held, chosen.cost * (1 - GAIN), rounds=1, reach=0)
+
+
+def _kept_layouts(model: Model, graph: PlannedGraph) -> Restriction:
+    """The layouts in which a plan stores and makes the values of a model, where all iterations agree."""
+    made = _made_in(graph, "")
+    agreed = {path: next(iter(layouts)) for path, layouts in made.items() if len(layouts) == 1}
+    storage = {place.path: agreed[place.path] for place in places(model) if place.stored and place.path in agreed}
+    produced = {place.path: agreed[place.path] for place in places(model) if place.node and place.path in agreed}
+    return Restriction(storage=storage, produced=produced)
+
+
+def _made_in(graph: PlannedGraph, prefix: str) -> dict[str, set[Layout]]:
+    found = {prefix + name: {value.produced} for name, value in graph.values.items()}
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                for path, layouts in _made_in(run.body, f"{prefix}{step.segment.name}.").items():
+                    found.setdefault(path, set()).update(layouts)
+    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -34,7 +34,7 @@ class Wanted:
     """What plans are searched for: those of a strategy with pins, on a machine.
 
     The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
-    starts near these.
+    starts near these. The `referee`, if there is one, tells the seconds of a plan's simulated step.
     """
 
     machine: Machine
@@ -52,10 +52,11 @@ class Wanted:
     multiplier: float = 0.0
     held: dict[tuple[int, frozenset[str]], tuple[Graph, HeldBytes]] = field(default_factory=dict)
     fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
+    referee: Callable[[Plan], float] | None = None
 
     def limited(self, multiplier: float, recomputed: frozenset[str]) -> Wanted:
         """The same at a price of memory, in seconds a byte. What is found is kept apart."""
-        return replace(self, multiplier=multiplier, recomputed=recomputed, found={}, bounds={})
+        return replace(self, multiplier=multiplier, recomputed=recomputed, found={}, bounds={}, referee=None)
 
     def memory(self, model: Model) -> MemoryPrice | None:
         """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""

@@ -71,9 +71,11 @@ class Conversions:
         return self._through(self._priced(steps, value, start), x, x, value, place)
 
     def start_together(
-        self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str
+        self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str, *, ahead: bool
     ) -> tuple[list[Local], int]:
-        """All-gathers of several tensors in one group, as one collective: what will have arrived, and its task."""
+        """All-gathers of several tensors in one group, as one collective: what will have arrived, and its task. They
+        may be wanted at once, or be begun `ahead`.
+        """
         arriving = []
         for step, x, value, start in gathers:
             ((_, _, after),) = self._priced([step], value, start)
@@ -84,7 +86,8 @@ class Conversions:
         self.tasks.hold(made)
         mesh, machine = self.prices.mesh, self.prices.machine
         held = sum(tensor.bytes for tensor in arriving) / mesh.degree(first.axes)
-        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made, Purpose.WEIGHTS)
+        purpose = Purpose.WEIGHTS if ahead else Purpose.VALUES
+        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made, purpose)
 
     def run_begun(
         self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str

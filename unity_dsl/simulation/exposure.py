@@ -10,18 +10,19 @@ from .task import COMPUTE, Purpose
 from .timeline import Timeline
 
 
-def exposure_of(timeline: Timeline) -> Exposure:
+def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
     """Of device 0: of launches, the part of their time for which the device waits; of collectives, that in which no
-    kernel runs. What a step does not have is taken to be exposed.
+    kernel runs. Of what a step does not have nothing is known: that is as `otherwise`.
     """
     kernels = KernelTime(timeline)
 
-    def of(purpose: Purpose) -> float:
+    def of(purpose: Purpose, unknown: float) -> float:
         some = [i for i, task in enumerate(timeline.graph.tasks) if task.purpose is purpose and task.device == 0]
         seconds = float((timeline.end[some] - timeline.start[some]).sum())
-        return kernels.outside(timeline.start[some], timeline.end[some]) / seconds if seconds > 0 else 1.0
+        return kernels.outside(timeline.start[some], timeline.end[some]) / seconds if seconds > 0 else unknown
 
-    return Exposure(_of_launches(timeline), of(Purpose.GRADIENTS), of(Purpose.WEIGHTS))
+    sums, gathers = of(Purpose.GRADIENTS, otherwise.sums), of(Purpose.WEIGHTS, otherwise.gathers)
+    return Exposure(_of_launches(timeline), sums, gathers)
 
 
 def _of_launches(timeline: Timeline) -> float:

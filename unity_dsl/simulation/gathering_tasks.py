@@ -33,13 +33,13 @@ class Gather:
 class Block:
     """Weights that are gathered together, and again before the backward pass reads them where they are not kept.
 
-    `before` is the block whose backward pass comes next.
+    `before` is the block whose backward pass comes next, `again` the all-gathers that are on their way once more.
     """
 
     gathers: Sequence[Gather]
     before: Block | None
     wanted: set[Local] = field(default_factory=set)
-    again: dict[Local, Local] | None = None
+    again: dict[Local, tuple[Local, int]] | None = None
 
 
 @dataclass
@@ -53,13 +53,15 @@ class Gathering:
     _blocks: dict[Storage, tuple[Block, Local]] = field(default_factory=dict)
     _last: Block | None = None
 
-    def start(self, gathers: Iterable[Gather]) -> None:
-        """The all-gathers with which conversions begin, one collective for each group."""
-        self._begun |= self._begin([gather for gather in gathers if gather.stored not in self._begun])
+    def start(self, gathers: Iterable[Gather], *, ahead: bool = True) -> None:
+        """The all-gathers with which conversions begin, one collective for each group; they may be wanted at once, or
+        be begun `ahead`.
+        """
+        self._begun |= self._begin([gather for gather in gathers if gather.stored not in self._begun], ahead)
 
     def gather(self, gathers: Sequence[Gather]) -> list[Local]:
         """Every weight gathered. Nobody holds them yet."""
-        self.start(gathers)
+        self.start(gathers, ahead=False)
         found = [self._finish(gather, self._begun.pop(gather.stored, None)) for gather in gathers]
         if self.freed:
             self._last = Block(gathers, self._last)
@@ -76,21 +78,23 @@ class Gathering:
         return found
 
     def gather_again(self, block: Block, stored: Local) -> Storage:
-        """A weight for the backward pass, gathered with the others of its block. Nobody holds it yet."""
-        self._start_again(block)
+        """A weight for the backward pass, gathered with the others of its block while that of the one after runs. It is
+        held.
+        """
+        begun = self._start_again(block, ahead=False)
         if block.before is not None:
-            self._start_again(block.before)
-        assert block.again is not None
-        return block.again[stored].storage
+            self._start_again(block.before, ahead=True)
+        gather = next(gather for gather in block.gathers if gather.stored == stored)
+        found = self._finish(gather, begun.pop(stored, None))
+        self.tasks.hold([found.storage])
+        return found.storage
 
-    def _start_again(self, block: Block) -> None:
+    def _start_again(self, block: Block, *, ahead: bool) -> dict[Local, tuple[Local, int]]:
         if block.again is None:
-            wanted = [gather for gather in block.gathers if gather.stored in block.wanted]
-            begun = self._begin(wanted)
-            block.again = {gather.stored: self._finish(gather, begun.get(gather.stored)) for gather in wanted}
-            self.tasks.hold(tensor.storage for tensor in block.again.values())
+            block.again = self._begin((gather for gather in block.gathers if gather.stored in block.wanted), ahead)
+        return block.again
 
-    def _begin(self, gathers: Iterable[Gather]) -> dict[Local, tuple[Local, int]]:
+    def _begin(self, gathers: Iterable[Gather], ahead: bool) -> dict[Local, tuple[Local, int]]:
         together: dict[tuple[int, ...], list[Gather]] = {}
         for gather in gathers:
             first = gather.conversion.forward[0]
@@ -105,6 +109,7 @@ class Gathering:
                     for gather, x in zip(some, slices, strict=True)
                 ],
                 some[0].place,
+                ahead=ahead,
             )
             for gather, x in zip(some, slices, strict=True):
                 settle_cast(self.tasks, x, gather.stored)

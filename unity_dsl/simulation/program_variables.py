@@ -53,9 +53,10 @@ class Program:
             self.tasks.hold([tensor.storage])
         return self.stored[name]
 
-    def steps(self, value: Value, source: Layout, target: Layout) -> Conversion:
-        shape, count, back = value.shape, value.bytes, value.stored_bytes
-        return self.plan.conversions.conversion(source, target, shape, count, back, in_buckets=value.is_weight)
+    def steps(self, value: Value, source: Layout, target: Layout, *, copy: bool = False) -> Conversion:
+        """Of a value as it is produced, or of a `copy`."""
+        shape, count, back, in_buckets = value.shape, value.bytes, value.stored_bytes, value.is_weight and not copy
+        return self.plan.conversions.conversion(source, target, shape, count, back, in_buckets=in_buckets)
 
 
 @dataclass
@@ -187,7 +188,7 @@ class Variables:
         uncast = held.uncast if source == held.produced else None
         if uncast is not None and layout == source:
             return self._cast(uncast, value.name, value.stored_dtype, value.dtype)
-        conversion = program.steps(value, source, layout)
+        conversion = program.steps(value, source, layout, copy=source != held.produced)
         given = self._in_layout(value, source) if uncast is None else uncast
         if not (conversion.forward or (given.moves and conversion.backward)):
             return self._in_layout(value, source)

@@ -189,7 +189,7 @@ class _Forward(Variables):
         gathering = self.program.gathering
         for turn, (number, iteration) in enumerate(turns):
             if len(turns) > 1:
-                gathering.start(bodies[turn].first_gathers())
+                gathering.start(bodies[turn].first_gathers(), ahead=False)
                 last = turn + 1 == len(turns)
                 gathering.start(self._gathers_in_buckets(after) if last else bodies[turn + 1].first_gathers())
             entering = self._entering(step, number, carried)
@@ -281,7 +281,7 @@ class _Forward(Variables):
         *before, first = bodies
         body = self._body(step, *turn, captured, first.stored)
         if before:
-            self.program.gathering.start(body.first_gathers())
+            self.program.gathering.start(body.first_gathers(), ahead=False)
             self.program.gathering.start(before[0].first_gathers())
         self._iteration(step, turn[0], body, entering)
 

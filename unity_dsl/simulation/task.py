@@ -16,7 +16,9 @@ class Phase(Enum):
 
 
 class Purpose(Enum):
-    """What a collective is for: values that kernels wait for, gradients in a bucket, weights gathered ahead."""
+    """What a collective is for: values and weights that kernels wait for, gradients in a bucket, weights gathered
+    ahead of that.
+    """
 
     VALUES = "values"
     GRADIENTS = "gradients"

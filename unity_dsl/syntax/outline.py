@@ -1,4 +1,4 @@
-"""Finds the operators that a `.uop` text declares, and where, without parsing it."""
+"""Finds what a `.uop` or a `.rules` text declares, and where, without parsing it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from .span import Source, Span
 
 _BEGINNING = re.compile(r"^[^\s#]", re.MULTILINE)
 """Where a line begins that is neither indented nor a comment."""
+_COMMENT = re.compile(r"#[^\n]*")
+_CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\(")
+_RULE = re.compile(r"rule ([A-Za-z_][A-Za-z0-9_]*)\(")
 _OPERATOR = re.compile(r"(?:extern )?op ([A-Za-z_][A-Za-z0-9_]*)\(")
 
 
@@ -16,9 +19,38 @@ def outline(source: Source) -> dict[str, Span] | None:
 
     None where the text is not plainly a list of operators with different names: that has to be parsed as a whole.
     """
+    return _parts(source, _OPERATOR)
+
+
+def outline_rules(source: Source) -> dict[str, Span] | None:
+    """The same of the rules of a text."""
+    return _parts(source, _RULE)
+
+
+def called_before_arrow(rule: Span) -> frozenset[str]:
+    """Names that the left side of a rule, given by its lines, calls: some of them, but no others.
+
+    The left side of a substitution stands before its arrow, on one line or several; what stands on lines before that,
+    conditions and local names, which the right side may be of alone, is not looked at.
+    """
+    before, arrow, _ = _COMMENT.sub("", rule.text).partition("=>")
+    line = before.rstrip() if arrow else ""
+    while _open_brackets(line[(start := line.rfind("\n") + 1) :]):
+        if not start:
+            return frozenset()
+        line = line[: start - 1] + " " + line[start:]
+    return frozenset(_CALL.findall(line[start:]))
+
+
+def _open_brackets(text: str) -> bool:
+    """Whether a text closes more than it opens: its line begins before."""
+    return sum(text.count(bracket) for bracket in ")]") > sum(text.count(bracket) for bracket in "([")
+
+
+def _parts(source: Source, declaration: re.Pattern[str]) -> dict[str, Span] | None:
     names, starts = [], []
     for beginning in _BEGINNING.finditer(source.text):
-        if head := _OPERATOR.match(source.text, beginning.start()):
+        if head := declaration.match(source.text, beginning.start()):
             names.append(head[1])
             starts.append(_with_comments(source.text, head.start()))
         elif beginning[0] != ")" or not names:  # a list of operands may be closed on a line of its own

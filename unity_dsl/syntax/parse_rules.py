@@ -108,9 +108,19 @@ INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 
 def parse_rules(source: Source) -> RulesFile:
     """The rules of a `.rules` text. Raises E005 to E029."""
-    layout, tree = parse(source, "rules")
-    rules = tuple(_RulesBuilder(layout).build_all(tree.children))
-    return RulesFile(rules, span=Span(source, 0, len(source.text)))
+    whole = Span(source, 0, len(source.text))
+    return RulesFile(_rules(whole), span=whole)
+
+
+def parse_rule(part: Span) -> RuleDecl:
+    """The rule that the whole lines of a part of a `.rules` text declare. Raises E005 to E029."""
+    (rule,) = _rules(part)
+    return rule
+
+
+def _rules(part: Span) -> tuple[RuleDecl, ...]:
+    layout, tree = parse(part.source, "rules", part)
+    return tuple(_RulesBuilder(layout).build_all(tree.children))
 
 
 class _RulesBuilder(Builder):

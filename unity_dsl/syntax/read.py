@@ -12,21 +12,24 @@ from .span import Source
 MAX_BYTES = 1 << 20  # the largest file a person writes is a few hundred lines; a megabyte is not a model
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path, most: int = MAX_BYTES) -> Source:
     """The text of a file, newlines normalised to `\\n`, a byte order mark removed.
 
-    Raises E001 (cannot be read), E002 (not UTF-8 text), E003 (nothing but white space), E004 (more than 1 MiB).
+    Raises E001 (cannot be read), E002 (not UTF-8 text), E003 (nothing but white space), E004 (more than `most` bytes).
     """
+    name, data = printable(path), read_data(path, most + 1)
+    if len(data) > most:
+        raise fail("E004", f"`{name}` is larger than {most >> 20} MiB", help="is this the file you meant?")
+    return decode(name, data)
+
+
+def read_data(path: Path, most: int) -> bytes:
+    """The first `most` bytes of a file. Raises E001 where it cannot be read."""
     try:
-        data = read_bytes(path, MAX_BYTES + 1)
+        return read_bytes(path, most)
     except OSError as error:
         reason = error.strerror or str(error)
         raise fail("E001", f"cannot read `{printable(path)}`: {reason[0].lower()}{reason[1:]}") from None
-    if len(data) > MAX_BYTES:
-        raise fail(
-            "E004", f"`{printable(path)}` is larger than {MAX_BYTES >> 20} MiB", help="is this the file you meant?"
-        )
-    return decode(printable(path), data)
 
 
 def printable(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -21,6 +22,9 @@ from unity_dsl.search.layout_problem.plan_assembly import assemble
 from unity_dsl.search.layout_problem.problem_context import prices_on
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
+
+from ..conftest import FOUR, Build
+from ..random_models import random_machine
 
 THIN = str(Path(__file__).parents[2] / "program" / "thin.toml")
 
@@ -41,3 +45,31 @@ def test_windows_cost_what_the_search_found(devices: int, library: Library) -> N
     assert any(layout.overlaps for node in nodes for layout in node.typed.arguments)
     cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
     assert cost.seconds == pytest.approx(best.cost, rel=1e-6)
+
+
+CHAINED = """model m[n = 1]
+  input x: f32[4, 4]
+  input target: f32[4, 4]
+  weight w: f32[4, 4] ~ normal(0.1)
+  a = linear(x, w)
+  b = relu(linear(a, w))
+  c = linear(b, w) * a
+  loss mse(linear(c, w), target)
+"""
+
+
+def test_a_copy_of_a_weight_made_of_a_copy_costs_what_the_search_found(build: Build, library: Library) -> None:
+    """Only the gradient of a copy of what is stored is summed in buckets."""
+    model, chained = build(CHAINED), 0
+    for seed in range(16, 24):
+        machine = random_machine(Random(f"copies {seed}"))
+        prices = prices_on(FOUR, machine, library, ShardingTheorems(library), None, model.gradient_bytes)
+        problem = build_problem(model, prices, Restriction())
+        best = optimise(problem.part, everything(problem.part))
+        assert best.plan is not None and best.exact
+        graph = assemble(problem, best.plan, prices.mesh, model)
+        weight = graph.values["w"]
+        chained += sum(made.source != weight.produced for made in weight.materialised)
+        cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
+        assert cost.seconds == pytest.approx(best.cost, rel=1e-6), f"seed {seed}"
+    assert chained, "some plan makes a copy of a copy"

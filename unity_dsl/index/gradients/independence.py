@@ -56,17 +56,33 @@ def _gradient_free(kind: Kind) -> frozenset[str]:
     return frozenset(name for name in names if name not in varying or _Changed(instance, name).cancels())
 
 
+def scaling(
+    instance: Instance, name: str, by: str, *, multiplied: bool = False, held: frozenset[str] = frozenset()
+) -> Fraction | None:
+    """The a for which tensor `name` is multiplied by exp(a * d[i]) where intermediate `by` gains d[i], or, if it is
+    `multiplied`, is multiplied by exp(d[i]). None where none is known. Tensors that are `held` do not change.
+    """
+    changed = _Changed(instance, by, multiplied, held)
+    place = changed.operands[by].axes
+    found = [change.amount for change in changed.known[name] if change.times and change.place == place]
+    return found[0] if found else None
+
+
 class _Changed:
     """The changes of all tensors of an instance in response to that of one intermediate."""
 
-    def __init__(self, instance: Instance, name: str) -> None:
+    def __init__(
+        self, instance: Instance, name: str, multiplied: bool = False, held: frozenset[str] = frozenset()
+    ) -> None:
         self.instance = instance
         self.operands: dict[str, Operand] = {operand.name: operand for operand in instance.inputs}
         self.known: dict[str, Response] = dict.fromkeys(self.operands, _SAME)
         for equation in instance.equations:
             target = equation.target
             if target.name == name:
-                answer = frozenset({_Change(False, Fraction(1), target.axes)})
+                answer = frozenset({_Change(multiplied, Fraction(1), target.axes)})
+            elif target.name in held:
+                answer = _SAME
             else:
                 answer = _reduced(equation, self.response(equation.value))
             self.operands[target.name] = target

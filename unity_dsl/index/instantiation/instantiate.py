@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from ...syntax.ast import (
     Apply,
@@ -42,16 +43,36 @@ def instantiate(
     binding: Binding | None = None,
     span: Span | None = None,
 ) -> Instance:
-    """The operator at these shapes. `binding` are the axes of a pattern at the call, `span` is the call's.
+    """The operator at these shapes, once for equal calls. `binding` are the axes of a pattern at the call, `span` is
+    the call's.
 
     Raises E120 to E131: shapes, attributes, conditions or the pattern do not fit, or a read is out of bounds.
     """
-    site = Site(operator, tuple(shapes), span)
+    sizes = tuple((shape.dims, shape.integer_range) for shape in shapes)
+    values = tuple((name, type(value), value) for name, value in attributes.items())
+    return _instantiated(_Call(id(operator), sizes, values, binding, Site(operator, tuple(shapes), span)))
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What an instance depends on: the operator, shapes and ranges of operands, attributes, the axes of a pattern."""
+
+    operator: int
+    shapes: tuple[tuple[tuple[int, ...], int | None], ...]
+    attributes: tuple[tuple[str, type, Value], ...]
+    binding: Binding | None
+    site: Site = field(compare=False)
+
+
+@lru_cache(maxsize=16384)
+def _instantiated(call: _Call) -> Instance:
+    site, binding = call.site, call.binding
+    attributes = {name: value for name, _, value in call.attributes}
     if binding is None:
         site = unmerge(site, attributes)
         return _build(site, frame(site, attributes, {}), None)
-    if len(shapes) != len(operator.inputs):
-        raise site.fault("E120", f"takes {len(operator.inputs)} tensors, {len(shapes)} given")
+    if len(site.shapes) != len(site.operator.inputs):
+        raise site.fault("E120", f"takes {len(site.operator.inputs)} tensors, {len(site.shapes)} given")
     return _build(site, pattern_frame(site, attributes, binding), binding)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...syntax.diagnostic import fail
-from ...syntax.read import printable, read_bytes
+from ...syntax.read import printable, read_data
 from .file_rules import MAX_RULES, RuleFile, check_rule_graphs
 from .taso_file import parse_taso
 from .unity_file import parse_unity
@@ -21,12 +21,7 @@ def read_rule_file(path: Path) -> RuleFile:
     Raises E001 where it cannot be read, E003 where it is empty, E551 where it is of no known format, E552 to E554 for
     faulty rules, E555 where it is too large.
     """
-    name = printable(path)
-    try:
-        data = read_bytes(path, MAX_JSON_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise fail("E001", f"cannot read `{name}`: {reason[0].lower()}{reason[1:]}") from None
+    name, data = printable(path), read_data(path, MAX_JSON_BYTES + 1)
     if not data.strip():
         raise fail("E003", f"`{name}` is empty")
     is_json = data.removeprefix(b"\xef\xbb\xbf").lstrip().startswith((b"{", b"["))

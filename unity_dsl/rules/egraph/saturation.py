@@ -20,13 +20,14 @@ from ...syntax.ast import Reduce
 from ...syntax.canonical_text import syntax_nodes
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import GraphCall, GraphView
-from ..graph_match import Match, TooMany, left_operands, matches_among
+from ..graph_match import Match, Operators, TooMany, left_operands, matches_among
 from ..infinities import Infinities, Known, infinities, infinities_of_results
 from ..rewrite import all_names
 from ..right_side import Made, Refused, RightSide
 from ..substitution import Substitution
 from .enode import Enode
 from .equality_graph import EqualityGraph, equality_graph
+from .prospect import Prospect, left_skeleton, skeleton_of
 
 ROUNDS = 4
 """Rounds in which every rule is applied wherever it fits."""
@@ -38,15 +39,18 @@ SIBLINGS = 4
 
 @dataclass(frozen=True)
 class Saturated:
-    """The e-graphs of a model, its own first, then those of bodies; `limits` says which limits left something out."""
+    """The e-graphs of a model, its own first, then those of bodies; `limits` says which limits left something out.
+    `rules` are those that were looked for, by their names.
+    """
 
     graphs: tuple[EqualityGraph, ...]
     limits: tuple[str, ...]
+    rules: Mapping[str, Substitution]
 
 
 def saturate(
     model: Model,
-    rules: Sequence[Substitution],
+    rules: Sequence[Substitution | Prospect],
     library: Library,
     kept: frozenset[str] = frozenset(),
     accept: Callable[[str], None] = lambda _: None,
@@ -57,13 +61,14 @@ def saturate(
     with paths in `kept` are always computed. A rule is accepted by its name when it first fits; raises what that does.
     """
     known = infinities(model, library)
-    names, limits = all_names(model), dict[str, None]()
-    found, usable = [], [rule for rule in rules if shares_an_operand(rule)]
+    names, limits, used = all_names(model), dict[str, None](), dict[str, Substitution]()
+    found = []
     for egraph in _egraphs(model, kept):
-        work = _Saturation(egraph, library, names, dict(known[egraph.path]), model.loss is not None, limits, accept)
-        work.run(usable, rounds, largest)
+        infinite, gradients = dict(known[egraph.path]), model.loss is not None
+        work = _Saturation(egraph, library, names, infinite, gradients, limits, accept, used)
+        work.run(rules, rounds, largest)
         found.append(egraph)
-    return Saturated(tuple(found), tuple(limits))
+    return Saturated(tuple(found), tuple(limits), used)
 
 
 def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:
@@ -100,23 +105,25 @@ class _Saturation:
     gradients: bool
     limits: dict[str, None]
     accept: Callable[[str], None]
+    used: dict[str, Substitution]
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seen: set[tuple[object, ...]] = field(default_factory=set)
 
-    def run(self, rules: Sequence[Substitution], rounds: int, largest: int) -> None:
+    def run(self, rules: Sequence[Substitution | Prospect], rounds: int, largest: int) -> None:
         self.order = {value.name: place for place, node in enumerate(self.egraph.nodes) for value in node.results}
         for _ in range(rounds):
             if not self._round(rules, largest):
                 return
         self.limits["rules were applied in so many rounds that others might make more"] = None
 
-    def _round(self, rules: Sequence[Substitution], largest: int) -> bool:
+    def _round(self, rules: Sequence[Substitution | Prospect], largest: int) -> bool:
         """Applies every rule wherever it fits. Whether that made anything."""
         egraph, nodes = self.egraph, self.egraph.nodes
+        operators = Operators.of(nodes)
         known, made, joined = egraph.known(), list[Enode](), list[_Joined]()
         derived = {id(enode.node): enode.applied for enode in egraph.enodes}
-        for rule in rules:
-            for match in self._matches(rule, nodes):
+        for rule in self._possible(rules, nodes):
+            for match in self._matches(rule, operators):
                 if len(egraph.enodes) + len(made) > largest:
                     self.limits[f"a graph has more than {largest} operators with those that rules make"] = None
                     break
@@ -133,7 +140,17 @@ class _Saturation:
         self._infinities()
         return bool(joined) or len(egraph.enodes) > before
 
-    def _matches(self, rule: Substitution, nodes: Sequence[Node]) -> Iterator[Match]:
+    def _possible(self, rules: Sequence[Substitution | Prospect], nodes: Sequence[Node]) -> Iterator[Substitution]:
+        """The rules whose left sides these operators may be, prepared for matching."""
+        skeleton = skeleton_of(nodes)
+        for rule in rules:
+            if left_skeleton(rule.rule, rule.library).within(skeleton):
+                found = rule if isinstance(rule, Substitution) else rule.prepared
+                if found is not None and shares_an_operand(found):
+                    self.used[found.rule.name] = found
+                    yield found
+
+    def _matches(self, rule: Substitution, operators: Operators) -> Iterator[Match]:
         if self._reorders(rule):
             self.limits["sums and joined parts are taken in the order that the model has"] = None
             return
@@ -146,7 +163,7 @@ class _Saturation:
             return new and self._is_wanted(roots, matched)
 
         try:
-            yield from matches_among(rule, nodes, self.egraph.path, self.infinite, is_wanted)
+            yield from matches_among(rule, operators, self.egraph.path, self.infinite, is_wanted)
         except TooMany:
             self.limits[f"rule `{rule.rule.name}` fits more places than were looked at"] = None
 
@@ -186,16 +203,19 @@ class _Saturation:
         self.accept(match.substitution.rule.name)
         local: ChainMap[tuple[object, ...], Value] = ChainMap({}, known)
         right = RightSide(match, local, self.names)
-        joined = []
         try:
-            for root, expr in zip(match.roots, match.substitution.rule.right, strict=True):
-                found = right.root(expr, root)
-                if found.dtype != root.dtype:
-                    return None
-                if found.name != root.name:
-                    joined.append((root, found))
+            results = [
+                right.root(expr, root) for root, expr in zip(match.roots, match.substitution.rule.right, strict=True)
+            ]
         except (Refused, InputError):
             return None
+        pairs = [*zip(match.roots, results, strict=True)]
+        if any(root.dtype != found.dtype for root, found in pairs):
+            return None
+        if all(_is_of_itself(root, found, right.made) for root, found in pairs):
+            self.names -= {value.name for node in right.made for value in node.results if value not in match.roots}
+            return None
+        joined = [(root, found) for root, found in pairs if root.name != found.name]
         if self.gradients and not all(value.needs_gradient for node in right.made for value in node.results):
             return None
         for root, found in joined:
@@ -235,6 +255,21 @@ class _Saturation:
             if len(left) == len(pending):
                 break
             pending = left
+
+
+def _is_of_itself(root: Value, found: Value, made: Sequence[Node]) -> bool:
+    """Whether new operators make a value of the root that it stands for, which no extraction can do."""
+    makers = {value.name: node for node in made for value in node.results}
+    pending, seen = [found.name], set[str]()
+    while pending:
+        node = makers.get(pending.pop())
+        for value in () if node is None else node.arguments:
+            if value.name == root.name:
+                return True
+            if value.name not in seen:
+                seen.add(value.name)
+                pending.append(value.name)
+    return False
 
 
 def _maker(nodes: Sequence[Node], root: Value) -> Node:

@@ -57,7 +57,8 @@ def _graph_cost(
     weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
-            total = _sum(total, _conversion_cost(planned, reads.get(name, set()), prices, stored=name in weights))
+            exposed, asked = meaning.exposed_gathers.get(name, 1.0), reads.get(name, set())
+            total = _sum(total, _conversion_cost(planned, asked, prices, exposed, stored=name in weights))
     return total
 
 
@@ -86,16 +87,18 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
     return prices.seconds_of(found.forward, planned.produced, value.shape, value.bytes)
 
 
-def _conversion_cost(planned: PlannedValue, reads: set[Layout], prices: ConversionModel, *, stored: bool) -> Cost:
+def _conversion_cost(
+    planned: PlannedValue, reads: set[Layout], prices: ConversionModel, exposed: float, *, stored: bool
+) -> Cost:
     """Backward only where a reader is reached: what merely leaves the program has no cotangent. `stored` says that it
-    is a weight.
+    is a weight, so much of whose gather is `exposed`.
     """
     value = planned.value
     reached = set(reads)
     seconds = once = 0.0
     for made in reversed(planned.materialised):
-        shape, back, in_buckets = value.shape, value.stored_bytes, value.is_weight
-        exposed = prices.machine.exposure.gathers if value.is_weight else 1.0
+        shape, back = value.shape, value.stored_bytes
+        in_buckets = value.is_weight and made.source == planned.produced
         found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
         seconds += exposed * prices.seconds_of(found.forward, made.source, shape, value.bytes)
         if value.needs_gradient and made.layout in reached:

@@ -62,16 +62,16 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, back: int | None, *, weight: bool) -> Table:
+    def seconds(self, count: int, back: int | None, *, exposed: float = 1.0, in_buckets: bool = False) -> Table:
         """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
-        for every pair of layouts. A `weight` is gathered ahead, and its gradients are summed in buckets.
+        for every pair of layouts. Of the way there so much is `exposed`; sums on the way back may be `in_buckets`.
         """
         there = self.prices.seconds(self._located, count)
-        if weight:
-            there = self.prices.machine.exposure.gathers * there
+        if exposed != 1:
+            there = exposed * there
         if back is None:
             return there
-        return there + self.prices.seconds(self._transposed, back, in_buckets=weight).T
+        return there + self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
 
     def alike(self, back: int | None) -> tuple[Located, Located | None]:
         """What the prices of its conversions, and of those back, depend on beside bytes."""
@@ -119,9 +119,9 @@ class Space:
         return np.array([i for i, layout in enumerate(self.layouts) if storable(layout)], dtype=np.intp)
 
 
-ConversionTable = dict[tuple[Located, Located | None, int, int | None, bool], Table]
-"""By the layouts and their transposes, bytes of the tensor and of its cotangent, if it has one, and whether it is a
-weight.
+ConversionTable = dict[tuple[Located, Located | None, int, int | None, float, bool], Table]
+"""By the layouts and their transposes, bytes of the tensor and of its cotangent, if it has one, what is exposed of the
+way there, and whether sums of its gradient are in buckets.
 """
 
 
@@ -133,23 +133,33 @@ class Spaces:
         self.prices = prices
         self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[tuple[tuple[int, ...], int, int | None, bool], Table] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, int | None, float, bool], Table] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
             self._spaces[value.shape] = Space(value.shape, self.prices)
         return self._spaces[value.shape]
 
-    def conversions(self, value: Value) -> Table:
-        """Seconds of conversions of a value, there and back, for every pair of layouts of its space; closed under
-        paths. `TIE`s are included.
+    def conversions(self, value: Value, exposed: float = 1.0) -> Table:
+        """Seconds of conversions of a value as it is produced, so much of which is `exposed`, and back, for every pair
+        of layouts of its space; closed under paths. `TIE`s are included.
         """
+        return self._seconds(value, exposed, in_buckets=value.is_weight)
+
+    def between(self, value: Value) -> Table | None:
+        """The same of a copy in another layout, where that is another price: the gradient of a copy of a weight is
+        summed by itself.
+        """
+        return self._seconds(value, 1.0, in_buckets=False) if value.is_weight and value.needs_gradient else None
+
+    def _seconds(self, value: Value, exposed: float, *, in_buckets: bool) -> Table:
         back = value.stored_bytes if value.needs_gradient else None
-        kind = value.shape, value.bytes, back, value.is_weight
+        kind = value.shape, value.bytes, back, exposed, in_buckets
         if kind not in self._conversions:
             space = self.of(value)
             everywhere = *space.alike(back), *kind[1:]
             if everywhere not in self.found:
-                self.found[everywhere] = space.seconds(value.bytes, back, weight=value.is_weight)
+                found = space.seconds(value.bytes, back, exposed=exposed, in_buckets=in_buckets)
+                self.found[everywhere] = found
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]

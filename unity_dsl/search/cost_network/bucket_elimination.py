@@ -12,6 +12,8 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from ..search_end import check_end
+
 Table = npt.NDArray[np.float64]
 
 LARGEST_TABLE = 1 << 24
@@ -119,6 +121,7 @@ def eliminate(
             having[variable].add(number)
     buckets = []
     for number, variable in enumerate(order, len(live)):
+        check_end()
         bucket = tuple(live.pop(i) for i in sorted(having[variable]))
         buckets.append(_Bucket(variable, bucket or (Factor((variable,), np.zeros(sizes[variable])),)))
         if not bucket:
@@ -170,6 +173,7 @@ def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Fac
     for low in range(0, len(result) if shape else 1, step):
         part = result[low : low + step] if shape else result
         for start in range(0, sizes[variable], rows):
+            check_end()
             total: Table | float = 0.0
             for table in tables:
                 some = table[start : start + rows]

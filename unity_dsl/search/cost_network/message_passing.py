@@ -18,6 +18,7 @@ from heapq import heappop, heappush
 import numpy as np
 import numpy.typing as npt
 
+from ..search_end import check_end
 from .bucket_elimination import Factor, Table
 from .shared_conversions import GroupedCost, SharedCost
 
@@ -304,6 +305,7 @@ class Relaxation:
         """One pass through the variables and one back."""
         for forward in (True, False):
             for entry in self._order if forward else reversed(self._order):
+                check_end()
                 if isinstance(entry, _Joint):
                     self._send_joint(entry, forward)
                 else:

@@ -64,14 +64,21 @@ def _sets(readers: int) -> _Sets:
 class SharedCost:
     """The cost of making what is asked of one tensor. All layouts are numbers of rows of the table.
 
-    `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. Of at most `few` layouts
-    every choice of a produced one and two others is looked at: that is quicker. A reader may ask for nothing, which
-    costs nothing and takes no layout's place: the number `nothing` stands for that, and for a tensor that is not made.
+    `prices[i, j]` is the price of a conversion of the produced layout; none is more than by way of a layout between.
+    One of a layout that was made is `between`, if that is another price, and no less. Of at most `few` layouts every
+    choice of a produced one and two others is looked at: that is quicker. A reader may ask for nothing, which costs
+    nothing and takes no layout's place: the number `nothing` stands for that, and for a tensor that is not made.
     """
 
     prices: Table
     few: int = 16
     nothing: int | None = None
+    between: Table | None = None
+
+    @property
+    def onward(self) -> Table:
+        """The price of a conversion of a layout that was made."""
+        return self.prices if self.between is None else self.between
 
     @property
     def is_partial(self) -> bool:
@@ -119,7 +126,7 @@ class SharedCost:
     def _every_choice(self) -> Table:
         """The price of making two layouts of a produced one. Shape [layouts, layouts, layouts]."""
         prices = self.prices
-        making = prices[:, :, None] + np.minimum(prices[:, None, :], prices)
+        making = prices[:, :, None] + np.minimum(prices[:, None, :], self.onward)
         return np.asarray(np.minimum(making, making.transpose(0, 2, 1)))
 
     def _least_of_few(self, merged: _Merged) -> list[Table]:
@@ -164,7 +171,7 @@ class SharedCost:
         for low in range(0, len(rows), step):
             some = slice(low, low + step)
             held = materialised_from(rows[some], useful, near[some])
-            cost = merged.root[held[:, 0]] + price_materialised(self.prices, held)
+            cost = merged.root[held[:, 0]] + price_materialised(self.prices, held, self.onward)
             for reader in merged.readers:
                 cost = cost + reader[held].min(axis=1)
             yield held[np.isfinite(cost) & (cost <= room)]
@@ -275,9 +282,17 @@ class _Choices:
 
     @cached_property
     def made(self) -> Table:
-        """A layout made for a set, by the layout it is made of; nothing for the empty set."""
+        """A layout made for a set, by the produced one; nothing for the empty set."""
+        return self._made(self.cost.prices)
+
+    @cached_property
+    def made_onward(self) -> Table:
+        """The same of a layout that was made."""
+        return self.made if self.cost.between is None else self._made(self.cost.between)
+
+    def _made(self, prices: Table) -> Table:
         made = np.zeros_like(self.taken)
-        made[1:] = min_plus(self.taken[1:], self.cost.prices.T)
+        made[1:] = min_plus(self.taken[1:], prices.T)
         return made
 
     @cached_property
@@ -289,7 +304,7 @@ class _Choices:
     def served(self) -> Table:
         """What serving a set costs by further layouts, by the produced one: by one, by one of another, or by two."""
         served, pairs = self.made.copy(), self.sets.by_union
-        after = min_plus(_least_of_groups(self.taken, pairs.first, self.made, pairs), self.cost.prices.T)
+        after = min_plus(_least_of_groups(self.taken, pairs.first, self.made_onward, pairs), self.cost.prices.T)
         beside = _least_of_groups(self.made, pairs.first, self.made, pairs)
         served[pairs.keys] = np.minimum(np.minimum(served[pairs.keys], after), beside)
         return served
@@ -301,9 +316,9 @@ class _Choices:
         """
         rows = list(rows)
         direct, found = self.cost.prices[rows], np.inf
-        arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.prices).min(axis=0)
+        arriving = np.where(np.eye(len(self.root), dtype=bool), np.inf, self.cost.onward).min(axis=0)
         for given, other in zip(self.sets.by_first.first, self.sets.by_first.second, strict=True):
-            first = direct + np.minimum(self.made[other][rows, None], self.made[other][None, :])
+            first = direct + np.minimum(self.made[other][rows, None], self.made_onward[other][None, :])
             least = self.taken[other].min()
             second = np.maximum(direct + least, self.made[other][rows, None] + arriving[None, :])
             rest = self.rest[given | other][rows, None] + self.taken[given][None, :]
@@ -316,8 +331,8 @@ class _Choices:
         further, both = np.full_like(self.taken, np.inf), pairs.first | pairs.second
         further[1:] = min_plus(self.rest[1:], prices)
         beside = min_plus(_least_of_groups(self.rest, both, self.made, pairs), prices)
-        ahead = _least_of_groups(further, both, self.made, pairs)
-        behind = min_plus(_least_of_groups(further, both, self.taken, pairs), prices)
+        ahead = _least_of_groups(further, both, self.made_onward, pairs)
+        behind = min_plus(_least_of_groups(further, both, self.taken, pairs), self.cost.onward)
         further[pairs.keys] = np.minimum.reduce([further[pairs.keys], beside, ahead, behind])
         further += self.taken
         found = [np.asarray(total.min(axis=0))]
@@ -352,12 +367,12 @@ def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
     return np.concatenate([single, one, np.stack([roots[place], first, second], axis=1)])
 
 
-def price_materialised(prices: Table, held: Numbers) -> Table:
-    """The cheapest way to make the held layouts: each from the produced one or from the other."""
+def price_materialised(prices: Table, held: Numbers, onward: Table) -> Table:
+    """The cheapest way to make the held layouts: each from the produced one or, at prices `onward`, from the other."""
     root, first, second = held.T
     both = np.minimum(
-        prices[root, first] + np.minimum(prices[root, second], prices[first, second]),
-        prices[root, second] + prices[second, first],
+        prices[root, first] + np.minimum(prices[root, second], onward[first, second]),
+        prices[root, second] + onward[second, first],
     )
     return np.asarray(np.where(second == root, prices[root, first], both), dtype=np.float64)
 

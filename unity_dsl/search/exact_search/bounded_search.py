@@ -16,6 +16,7 @@ from ..folded_solver.exact_minimum import Solved, Solver
 from ..folded_solver.lower_bounds import limit_materialised
 from ..folded_solver.problem_part import Domains, Part, no_limits
 from ..folded_solver.reduced_cost_filtering import TOLERANCE, WORTHWHILE, Bounded, bounded
+from ..search_end import SearchEnded
 from .presolve import Simplified, simplify
 
 _STEP = 4.0
@@ -136,7 +137,7 @@ def search(
     attempts: float = np.inf,
 ) -> Optimum:
     """As `optimise`, of a domain that is surveyed; it is bounded at most `rounds` times, and so many parts of it are
-    eliminated.
+    eliminated. Ended before, the best plan known by then, with the bound of the survey.
     """
     best = _Best(cost=below, attempts=attempts)
     bound, exact = best.cost, True
@@ -145,9 +146,14 @@ def search(
             best.offer(solver)
             bound = best.cost
         case Bounded() as now:
-            if below == np.inf:
-                _begin(now, best)
-            bound, exact = _raise(now, best, rounds)
+            try:
+                if below == np.inf:
+                    _begin(now, best)
+                bound, exact = _raise(now, best, rounds)
+            except SearchEnded:
+                if best.plan is None:
+                    raise
+                bound, exact = known.bound, False
     plan = None if best.plan is None else known.searched.restored(best.plan)
     found = Optimum(plan, best.cost, min(bound, best.cost), exact)
     return found if exact else improved(known.part, known.domains, near, found)
@@ -162,7 +168,10 @@ def improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimu
     tried, at = 0, 0
     around = list(near(found.plan))
     while tried < len(around):
-        better = search(survey(part, domains.intersected(around[at])), below=found.cost, rounds=1)
+        try:
+            better = search(survey(part, domains.intersected(around[at])), below=found.cost, rounds=1)
+        except SearchEnded:
+            return found
         at, tried = (at + 1) % len(around), tried + 1
         if better.plan is not None:
             found, tried = replace(found, plan=better.plan, cost=better.cost), 1

@@ -18,6 +18,7 @@ from ..cost_network.shared_conversions import MOST_READERS, min_plus
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.materialised_layouts import always, possible, unary
 from ..folded_solver.problem_part import Domains, Layouts, Part, Port, Tensor
+from ..search_end import check_end
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class _Contraction:
     def run(self) -> Contracted:
         waiting = [variable for variable in range(len(self.costs)) if variable not in self.fixed]
         while waiting:
+            check_end()
             variable = waiting.pop()
             sides = [self._side(variable, number) for number in sorted(self.around[variable])]
             others = {side.other.variable for side in sides}

@@ -19,6 +19,7 @@ from ..cost_network.bucket_elimination import (
     elimination_order,
 )
 from ..cost_network.message_passing import Network
+from ..search_end import check_end
 from .materialised_layouts import add_tensors
 from .problem_part import Domains, Layouts, Limits, Part, Port, Repeat
 
@@ -252,6 +253,7 @@ def _product(left: Table, right: Table) -> Table:
     result = np.full(left.shape, np.inf)
     sums = np.empty_like(result)
     for middle in range(left.shape[-1]):
+        check_end()
         np.add(left[..., :, middle, None], right[..., None, middle, :], out=sums)
         np.minimum(result, sums, out=result)
     return result

@@ -39,7 +39,7 @@ def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Lay
     useful = np.isin(np.arange(len(tensor.prices)), wanted)
     choices = [materialised_from(np.array([root]), useful, useful[None]) for root in produced]
     held = np.concatenate(choices) if choices else np.zeros((0, 3), dtype=np.intp)
-    return held, price_materialised(tensor.prices, held)
+    return held, price_materialised(tensor.prices, held, tensor.onward)
 
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
@@ -122,7 +122,7 @@ def _add_materialised(
     if limit is None:
         held, prices = layout_sets(tensor, np.unique(produced.layouts), wanted(tensor, reads))
     else:
-        held, prices = limit, price_materialised(tensor.prices, limit)
+        held, prices = limit, price_materialised(tensor.prices, limit, tensor.onward)
     prices = with_fixed(tensor, held, prices)
     held, prices = held[np.isfinite(prices)], prices[np.isfinite(prices)]
     variable = network.add(prices, f"{tensor.name} held")

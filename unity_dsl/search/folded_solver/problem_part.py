@@ -33,10 +33,11 @@ class Port:
 class Tensor:
     """A tensor that is produced in one layout and read in others.
 
-    `prices[i, j]` is the price of a conversion; none is more than by way of a layout between. `fixed` are
-    layouts that somebody always asks for. A reader may ask for nothing: the number `nothing` stands for that, and for a
-    tensor that is not produced; what is made of it but itself is infinite. By end, the produced one first, values may
-    have a number in `common`, of `numbers`: these ends have the same one, which other tensors see to.
+    `prices[i, j]` is the price of a conversion of the produced layout; none is more than by way of a layout between.
+    One of a layout that was made is `between`, if that is another price. `fixed` are layouts that somebody always asks
+    for. A reader may ask for nothing: the number `nothing` stands for that, and for a tensor that is not produced; what
+    is made of it but itself is infinite. By end, the produced one first, values may have a number in `common`, of
+    `numbers`: these ends have the same one, which other tensors see to.
     """
 
     name: str
@@ -47,6 +48,12 @@ class Tensor:
     nothing: int | None = None
     common: tuple[Layouts | None, ...] = ()
     numbers: int = 1
+    between: Table | None = None
+
+    @property
+    def onward(self) -> Table:
+        """The price of a conversion of a layout that was made."""
+        return self.prices if self.between is None else self.between
 
     def closed(self, layouts: Layouts) -> Layouts:
         """The layouts in order, with what stands for nothing besides them."""
@@ -54,9 +61,10 @@ class Tensor:
 
     def cost(self, layouts: Layouts, share: float = 1.0) -> SharedCost:
         """What the tensor costs, at a share of the prices, in layouts that are `closed`."""
-        prices = self.prices[np.ix_(layouts, layouts)]
+        pairs = np.ix_(layouts, layouts)
         nothing = None if self.nothing is None else int(np.searchsorted(layouts, self.nothing))
-        return SharedCost(prices if share == 1 else prices * share, nothing=nothing)
+        between = None if self.between is None else share * self.between[pairs]
+        return SharedCost(share * self.prices[pairs], nothing=nothing, between=between)
 
     @property
     def shared(self) -> bool:
@@ -102,6 +110,7 @@ class Part:
                 replace(
                     tensor,
                     prices=tensor.prices * factor,
+                    between=None if tensor.between is None else tensor.between * factor,
                 )
                 for tensor in self.tensors
             ),

@@ -2,31 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ...graph.plan import Plan
+from ...graph.plan import AppliedRule, Plan
 from .extracted_model import Algebra
 from .joint_search import JointOptimum
 
 
 def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -> Iterator[str]:
     """What a reader of a plan has to know."""
-    if found is None:
-        yield "no rule fits the model"
-        yield from algebra.limits
-        return
-    places: dict[str, list[str]] = {}
-    for used in best.rules:
-        places.setdefault(used.rule, []).append(used.place)
-    named = (f"`{rule}` {f'{len(at)} times' if len(at) > 1 else f'at {at[0]}'}" for rule, at in places.items())
-    did = f"rules applied: {', '.join(named)}" if best.rules else "no rule makes the model cheaper"
-    many = f"{algebra.extractions} models that rules make were compared with their layouts"
-    yield f"{did}; {many}, on the mesh of the plan"
-    if not found.exact:
+    did, *limits = describe_rules(algebra, best.rules)
+    yield did
+    if found is not None and not found.exact:
         gap = 100 * (1 - found.bound / best.cost.seconds)
         yield (
             f"not proved optimal: none of these is more than {gap:.2g} % cheaper"
             if found.bound > 0
             else ("other layouts were tried near those of the model's own plan: there are too many for a bound")
         )
+    yield from limits
+
+
+def describe_rules(algebra: Algebra, rules: Sequence[AppliedRule]) -> Iterator[str]:
+    """What rules did, and where a limit of them was met: the same whatever the layouts are."""
+    if not algebra.groups and not algebra.changed:
+        yield "no rule fits the model"
+        yield from algebra.limits
+        return
+    places: dict[str, list[str]] = {}
+    for used in rules:
+        places.setdefault(used.rule, []).append(used.place)
+    named = (f"`{rule}` {f'{len(at)} times' if len(at) > 1 else f'at {at[0]}'}" for rule, at in places.items())
+    did = f"rules applied: {', '.join(named)}" if rules else "no rule makes the model cheaper"
+    many = f"{algebra.extractions} models that rules make were compared with their layouts"
+    yield f"{did}; {many}, on the mesh of the plan"
     yield from algebra.limits

@@ -8,10 +8,11 @@ from math import prod
 
 from ...graph.dead_code import finish
 from ...graph.graph import Graph, Model, Node, Segment
-from ...graph.plan import AppliedRule
+from ...graph.plan import AppliedRule, Plan
 from ...index.library import Library
 from ...machine.machine import Machine
 from ...rules.egraph.enode import Enode
+from ...rules.egraph.prospect import Prospect
 from ...rules.egraph.saturation import saturate
 from ...rules.graph_identity import Identities
 from ...rules.replay import applied_in_order
@@ -56,11 +57,14 @@ class Algebra:
 
 @dataclass(frozen=True)
 class Algebras:
-    """Finds what rules make of models, of each model once: the `shipped` rules that may fit it, and others."""
+    """Finds what rules make of models, of each model once: the `shipped` rules that may fit it, and others. By the
+    machine, `chosen` is the first plan that a search took among all that rules make.
+    """
 
     shipped: ShippedRules
     rules: Sequence[RuleDecl] = ()
     found: dict[tuple[int, frozenset[str]], tuple[Model, Algebra]] = field(default_factory=dict)
+    chosen: dict[Machine, Plan] = field(default_factory=dict)
 
     def of(self, model: Model, machine: Machine, kept: frozenset[str] = frozenset()) -> Algebra:
         """The extractions of a model that compute the values `kept`, by their paths. Raises E542."""
@@ -68,12 +72,22 @@ class Algebras:
         if key not in self.found:
             library = self.shipped.library
             given = {rule.name: substitution_of(rule, library) for rule in self.rules}
-            others = (substitution_of(rule, library) for rule in self.shipped.fitting(model))
-            usable = [found for found in (*given.values(), *others) if isinstance(found, Substitution)]
+            usable = [found for found in given.values() if isinstance(found, Substitution)]
+            others = [Prospect(rule, library) for rule in self.shipped.fitting(model)]
             unused = (f"rule `{name}` is not used: {why}" for name, why in given.items() if isinstance(why, str))
-            algebra = algebra_of(model, usable, machine, library, kept, self._accept)
+            algebra = algebra_of(model, [*usable, *others], machine, library, kept, self._accept)
             self.found[key] = model, replace(algebra, limits=(*algebra.limits, *unused))
         return self.found[key][1]
+
+    def applied(self, model: Model, rules: Sequence[AppliedRule]) -> Model | None:
+        """A model after rules that were applied to one of other sizes, in order; None where one does not fit."""
+        known = {name: rule for _, algebra in self.found.values() for name, rule in algebra.rules.items()}
+        return applied_in_order(model, rules, known)
+
+    def looked_at(self, model: Model) -> Algebra:
+        """That of a model which was looked at, or of the first one that was, if this is it at other sizes."""
+        own = (algebra for given, algebra in self.found.values() if given.graph is model.graph)
+        return next(own, next(iter(self.found.values()))[1])
 
     def _accept(self, name: str) -> None:
         if all(name != given.name for given in self.rules):
@@ -82,7 +96,7 @@ class Algebras:
 
 def algebra_of(
     model: Model,
-    rules: Sequence[Substitution],
+    rules: Sequence[Substitution | Prospect],
     machine: Machine,
     library: Library,
     kept: frozenset[str] = frozenset(),
@@ -97,7 +111,7 @@ def algebra_of(
     }
     left_out = sum(not group.complete for graph in graphs.values() for group in graph.groups)
     told = (f"{left_out} groups of values have more extractions than were looked at",) if left_out else ()
-    return Algebra(model, graphs, (*saturated.limits, *told), {rule.rule.name: rule for rule in rules})
+    return Algebra(model, graphs, (*saturated.limits, *told), saturated.rules)
 
 
 def extracted(algebra: Algebra, chosen: Chosen) -> Variant | None:

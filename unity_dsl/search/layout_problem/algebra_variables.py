@@ -117,10 +117,10 @@ class AlgebraVariables:
         copies, nothing = self.copies(value), len(self.spaces.of(value).layouts)
         if not copies:
             return self._grouped(tensor)
-        prices = np.full((nothing + 1, nothing + 1), np.inf)
-        prices[:-1, :-1], prices[:, -1] = tensor.prices, 0.0
+        prices = _with_nothing(tensor.prices)
         if copies == 1:
-            return self._grouped(replace(tensor, prices=prices, nothing=nothing))
+            between = None if tensor.between is None else _with_nothing(tensor.between)
+            return self._grouped(replace(tensor, prices=prices, nothing=nothing, between=between))
         (read,) = tensor.reads
         rows, columns = np.unique(tensor.produced.layouts), np.unique(read.layouts)
         self.numbered[tensor.name] = rows, columns
@@ -155,3 +155,10 @@ class AlgebraVariables:
             produced, read = (Port(*chosen[name], count) for name in (first, second))
             same = np.where(np.eye(count, dtype=bool), 0.0, np.inf)
             yield Tensor(f"{prefix}{first} with {second}", produced, (read,), same)
+
+
+def _with_nothing(prices: Table) -> Table:
+    """Prices of conversions with a number more, which costs nothing to ask for and of which nothing is made."""
+    found = np.full((len(prices) + 1, len(prices) + 1), np.inf)
+    found[:-1, :-1], found[:, -1] = prices, 0.0
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,9 @@ from ..choices.operator_options import Around, Options
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
+from ..search_end import check_end
 from .algebra_variables import AlgebraVariables
+from .gather_exposure import gather_exposure
 from .held_price import HeldPrice
 from .problem_context import Context, Prices
 from .storage_price import StoragePrice
@@ -69,8 +71,8 @@ class _Ends:
 
 
 class _Builder:
-    """One part. `weights` are names of stored values outside, `whole` those of values without gradient; `closed` are
-    results that must be whole on every device.
+    """One part, which is run `turns` times in a loop. `weights` are names of stored values outside, `whole` those of
+    values without gradient; `closed` are results that must be whole on every device.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class _Builder:
         weights: frozenset[str],
         whole: frozenset[str],
         closed: frozenset[str],
+        turns: int = 1,
     ) -> None:
         self.context = context
         self.graph = graph
@@ -89,7 +92,8 @@ class _Builder:
         self.closed = closed
         given = context.algebra.get(prefix)
         self.algebra = None if given is None else AlgebraVariables(given, context.spaces)
-        self.meaning = Meaning(graph, free=set(whole))
+        ahead = context.prices.machine.exposure.gathers
+        self.meaning = Meaning(graph, free=set(whole), exposed_gathers=gather_exposure(graph, turns, ahead))
         self.costs: list[Table] = []
         self.names: list[str] = []
         self.values: dict[str, Value] = {}
@@ -127,6 +131,7 @@ class _Builder:
             self.meaning.free.add(source.value.name)
         self._add_stored()
         for step in self.graph.steps:
+            check_end()
             if isinstance(step, Segment):
                 self._add_segment(step)
             elif self.algebra is None:
@@ -135,6 +140,7 @@ class _Builder:
                 self._add_made(step, self.algebra)
         if self.algebra is not None:
             for choice in self.algebra.algebra.choices.values():
+                check_end()
                 self._add_choice(choice, self.algebra)
         self._add_updates()
         for entry, exit_, initial in zip(ends.entries, ends.exits, ends.initial, strict=True):
@@ -176,7 +182,9 @@ class _Builder:
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, self.context.storing.keeping(value, layouts))
                 continue
-            self.meaning.stored[value.name] = Stored(value, *self.context.storing.reading(value, self.prefix, layouts))
+            exposed = self.meaning.exposed_gathers.get(value.name, 1.0)
+            reading = self.context.storing.reading(value, self.prefix, layouts, exposed)
+            self.meaning.stored[value.name] = Stored(value, *reading)
 
     def _add_node(self, node: Node) -> None:
         path = node_path(self.prefix, node)
@@ -360,7 +368,8 @@ class _Builder:
     def _body(self, segment: Segment, whole: Iterable[str], kept: Iterable[int]) -> _Builder:
         closed = frozenset(segment.exit[i].name for i in kept)
         prefix = f"{self.prefix}{segment.name}."
-        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed)
+        turns = segment.count if segment.predicate is None else 1
+        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed, turns)
 
     def _read(self, value: Value, layouts: Layouts | None = None) -> Port:
         """A variable for the layout in which something other than an operator reads a value."""
@@ -418,15 +427,13 @@ class _Builder:
     # ---------------------------------------------------------------------------------------------- tensors
 
     def _tensor(self, name: str, whole: bool) -> Tensor:
+        check_end()
         value = self.values[name]
-        conversions, space = self.context.conversions(value, self.prefix), self.context.spaces.of(value)
-        tensor = Tensor(
-            self.prefix + name,
-            self.produced[name],
-            tuple(self.reads.get(name, ())),
-            conversions,
-            (space.invariant,) if whole else (),
-        )
+        reads, fixed = tuple(self.reads.get(name, ())), (self.context.spaces.of(value).invariant,) if whole else ()
+        conversions = self.context.conversions(value, self.prefix, self.meaning.exposed_gathers.get(name, 1.0))
+        tensor = Tensor(self.prefix + name, self.produced[name], reads, conversions, fixed)
+        if tensor.shared:
+            tensor = replace(tensor, between=self.context.between(value, self.prefix))
         return tensor if self.algebra is None else self.algebra.tensor(tensor, value)
 
     def _port(self, variable: int, value: Value, layouts: Layouts) -> Port:

@@ -75,8 +75,8 @@ def _assemble(
         steps.append(_segment(problem, step, body, border, iterations, mesh))
     values = {}
     for name, (value, layout) in produced.items():
-        free = name in meaning.free
-        conversions = _materialise(problem, value, layout, asked.get(name, ()), free)
+        exposed = None if name in meaning.free else meaning.exposed_gathers.get(name, 1.0)
+        conversions = _materialise(problem, value, layout, asked.get(name, ()), exposed)
         values[name] = PlannedValue(value, layout, conversions)
     return PlannedGraph(meaning.graph, values, tuple(steps))
 
@@ -136,31 +136,38 @@ def _steady(body: PlannedGraph, segment: Segment) -> bool:
 
 
 def _materialise(
-    problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], free: bool
+    problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], exposed: float | None
 ) -> tuple[Materialised, ...]:
     """The cheapest conversions that give every layout asked for, through at most two layouts besides the produced one.
 
-    A free value is sliced for each.
+    Of the conversions of that so much is `exposed`; a free value, None, is sliced for each.
     """
     needed = [layout for layout in dict.fromkeys(asked) if layout != produced]
-    if free:
+    if exposed is None:
         return tuple(Materialised(layout, produced) for layout in needed)
-    space, prices = problem.spaces.of(value), problem.spaces.conversions(value)
-    tree = cheapest_tree(prices, space.number(produced), list(map(space.number, needed)))
+    spaces, space = problem.spaces, problem.spaces.of(value)
+    prices, between = spaces.conversions(value, exposed), spaces.between(value)
+    tree = cheapest_tree(prices, space.number(produced), list(map(space.number, needed)), between)
     return tuple(Materialised(space.layouts[target], space.layouts[source]) for target, source in tree)
 
 
-def cheapest_tree(prices: Table, root: int, needed: Sequence[int]) -> Tree:
+def cheapest_tree(prices: Table, root: int, needed: Sequence[int], between: Table | None = None) -> Tree:
     """Conversions as (target, source), sources first: the cheapest that make at most two layouts, all needed ones among
-    them. The first of equals, simple ones first.
+    them, at prices of their own `between` two that are made. The first of equals, simple ones first.
     """
     best, found = np.inf, None
     for tree in _trees(root, needed):
-        cost = float(sum(prices[source, target] for target, source in tree))
+        cost = tree_price(prices, root, tree, between)
         if cost < best:
             best, found = cost, tree
     assert found is not None, "more layouts are needed than may be held"
     return found
+
+
+def tree_price(prices: Table, root: int, tree: Tree, between: Table | None = None) -> float:
+    """Seconds of conversions as (target, source)."""
+    onward = prices if between is None else between
+    return float(sum((prices if source == root else onward)[source, target] for target, source in tree))
 
 
 def _trees(root: int, needed: Sequence[int]) -> Iterator[Tree]:

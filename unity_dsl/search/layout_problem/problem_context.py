@@ -108,7 +108,18 @@ class Context:
             raise Impossible(path, None, None)
         return left
 
-    def conversions(self, value: Value, prefix: str) -> Table:
-        """Seconds of conversions, there and back, for every pair of layouts."""
-        seconds, space = self.spaces.conversions(value), self.spaces.of(value)
-        return seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, space)
+    def conversions(self, value: Value, prefix: str, exposed: float) -> Table:
+        """Seconds of conversions of a value as it is produced, so much of which is `exposed`, and back, for every pair
+        of layouts.
+        """
+        return self._with_memory(self.spaces.conversions(value, exposed), value, prefix)
+
+    def between(self, value: Value, prefix: str) -> Table | None:
+        """The same of copies, where that is another price."""
+        seconds = self.spaces.between(value)
+        return None if seconds is None else self._with_memory(seconds, value, prefix)
+
+    def _with_memory(self, seconds: Table, value: Value, prefix: str) -> Table:
+        return (
+            seconds if self.memory is None else self.memory.with_copies(seconds, value, prefix, self.spaces.of(value))
+        )

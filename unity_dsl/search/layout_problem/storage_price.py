@@ -39,14 +39,16 @@ class StoragePrice:
             self._kept[key] = self._keeping(value, layouts)
         return self._kept[key]
 
-    def reading(self, value: Value, prefix: str, layouts: Layouts) -> tuple[Layouts, Table]:
-        """By the layout in which its only reader reads it, the best layout to keep it in, and the seconds of both."""
+    def reading(self, value: Value, prefix: str, layouts: Layouts, exposed: float) -> tuple[Layouts, Table]:
+        """By the layout in which its only reader reads it, the best layout to keep it in, and the seconds of both;
+        `exposed` is how much of its gather is.
+        """
         key = self._alike(value, layouts)
         if key is None:
-            return self._reading(value, prefix, layouts)
-        if key not in self._read:
-            self._read[key] = self._reading(value, prefix, layouts)
-        return self._read[key]
+            return self._reading(value, prefix, layouts, exposed)
+        if (key, exposed) not in self._read:
+            self._read[key, exposed] = self._reading(value, prefix, layouts, exposed)
+        return self._read[key, exposed]
 
     def _alike(self, value: Value, layouts: Layouts) -> Hashable | None:
         if self.memory is not None or layouts is not self.spaces.of(value).storable:
@@ -64,9 +66,9 @@ class StoragePrice:
             seconds += np.array([price_update(count, self.machine) for count in counts.tolist()])
         return seconds
 
-    def _reading(self, value: Value, prefix: str, layouts: Layouts) -> tuple[Layouts, Table]:
+    def _reading(self, value: Value, prefix: str, layouts: Layouts, exposed: float) -> tuple[Layouts, Table]:
         """It may be gathered once more in the backward pass."""
-        gathering, space = self.spaces.conversions(value), self.spaces.of(value)
+        gathering, space = self.spaces.conversions(value, exposed), self.spaces.of(value)
         if self.memory is not None:
             gathering = self.memory.with_gathers(gathering, value, prefix, space)
         reached = self.keeping(value, layouts)[:, None] + gathering[layouts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...graph.graph import Graph, Node, Value
@@ -47,6 +48,7 @@ class Meaning:
     `free` values carry no gradient and are whole on every device: slices of them cost nothing.
     `chosen` are, by value among whose makers algebra chooses, its variable and the extractions its values stand for;
     `numbered` are the numbers of layouts, by extraction, that the ends of a tensor between two of these count.
+    `exposed_gathers` say, by name of a weight, how much of its gather nothing hides, where that is not all of it.
     """
 
     graph: Graph
@@ -57,6 +59,7 @@ class Meaning:
     fixed: dict[str, Options] = field(default_factory=dict)
     chosen: dict[str, tuple[int, Layouts]] = field(default_factory=dict)
     numbered: dict[str, tuple[Layouts, Layouts]] = field(default_factory=dict)
+    exposed_gathers: Mapping[str, float] = field(default_factory=dict)
     free: set[str] = field(default_factory=set)
     bodies: list[Meaning] = field(default_factory=list)
     borders: list[Crossings] = field(default_factory=list)

@@ -18,6 +18,8 @@ from ..accounting.weighed_plan import counted, least_held, recomputing, within_m
 from ..meshes.mesh_search import COARSE
 from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap, describe_limit
+from ..search_end import SearchEnded
+from ..search_progress import tell_stage
 from .held_bytes import HELD_TRAINED
 from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Tried, try_multipliers
 
@@ -39,7 +41,7 @@ Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found]],
 class LimitedSearch:
     """Searches on any mesh of `every` one. Of the `segments` that may be recomputed, `others` are plans that do so and
     were searched as if they did not. `scouts` are the best plans on coarse meshes, by multiplier and what is
-    recomputed.
+    recomputed; `tried` are all plans that were found within the limit, or as near to it as they are.
     """
 
     machine: Machine
@@ -49,16 +51,21 @@ class LimitedSearch:
     segments: Sequence[str]
     others: list[Plan] = field(default_factory=list)
     scouts: dict[tuple[float, frozenset[str]], Found] = field(default_factory=dict)
+    tried: list[Plan] = field(default_factory=list)
 
     def attempt(
         self, multiplier: float, meshes: Sequence[Mesh], again: frozenset[str], known: Mapping[Mesh, Found] = {}
     ) -> tuple[Attempt, Found]:
         """The best plan for a multiplier, in which the segments `again` are recomputed."""
+        fitting = [plan.cost.seconds for plan in self.tried if not plan.warnings]
+        if fitting:
+            tell_stage("cheaper plans within the memory", min(fitting))
         searched = self.search(multiplier, meshes, again, known)
         if self.segments:
             self.others.append(within_memory(searched.plan, self.machine, self.library, self.segments))
         bounds = {mesh: bound - multiplier * self.machine.memory_bytes for mesh, bound in searched.bounds.items()}
         plan = within_memory(searched.plan, self.machine, self.library)
+        self.tried.append(plan)
         return Attempt(multiplier, plan, least_held(plan, self.library), bounds), searched.found
 
     def scout(self, start: Plan, bounds: Mapping[Mesh, float] = {}) -> Tried:
@@ -73,7 +80,7 @@ class LimitedSearch:
             return made
 
         if coarse:
-            try_multipliers(tried, attempt, MOST_SCOUTS)
+            try_multipliers(tried, attempt, MOST_SCOUTS, in_one_step=True)
         return tried
 
     def search_meshes(self, scouted: Tried) -> Tried:
@@ -117,6 +124,22 @@ def _trained_bytes(plan: Plan) -> int:
 def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
     """The cheapest plan found that fits, where the `cheapest` of all, with its `bounds`, does not. `lessened` is that
     one with weights gathered again and segments recomputed: where none fits, that, with a note on what the least takes.
+    Where the search is ended before, the cheapest by then.
+    """
+    try:
+        return _within_limit(cheapest, lessened, bounds, limited)
+    except SearchEnded as end:
+        fitting = [plan for plan in (lessened, *limited.tried, *limited.others) if not plan.warnings]
+        best = min(fitting, key=lambda plan: plan.cost.seconds, default=lessened)
+        told = (
+            describe_limit(best, cheapest, limited.machine.memory_bytes) if fitting else "no plan that fits was found"
+        )
+        notes = (*best.notes, f"{told}; the search within the memory was ended, and no bound is known")
+        return replace(best, notes=notes, ended=end.reason)
+
+
+def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
+    """As `within_limit`, unless it is ended.
 
     The multiplier is searched on coarse meshes, then all meshes at that one, and at last the mesh of the best plan at
     others.

@@ -117,8 +117,19 @@ class Tried:
         return crossing if last.multiplier * (1 + NEAR) < crossing < following.multiplier * (1 - NEAR) else None
 
 
-def try_multipliers(tried: Tried, attempt: Callable[[float], Attempt], most: int) -> None:
-    """Adds attempts, at most so many, while another multiplier may lead to a cheaper plan that fits."""
+def try_multipliers(tried: Tried, attempt: Callable[[float], Attempt], most: int, *, in_one_step: bool = False) -> None:
+    """Adds attempts, at most so many, while another multiplier may lead to a cheaper plan that fits. Where none is
+    known that does, memory gets dearer step by step; or, `in_one_step`, as dear as it would get in the end after the
+    first attempt, and no other multiplier is tried where nothing fits then.
+    """
+    if in_one_step and tried.best is None:
+        first = tried.multiplier
+        for price in (first, first * STEP ** (most - 1)):
+            if tried.best is None:
+                tried.attempts.append(attempt(price))
+                most -= 1
+        if tried.best is None:
+            return
     for _ in range(most):
         if tried.gap <= ENOUGH or (multiplier := tried.next_multiplier()) is None:
             return

@@ -1,6 +1,9 @@
-"""Joins neighbouring mesh axes of one link level until the search can take the mesh."""
+"""Joins neighbouring mesh axes: those of one link level until the search can take the mesh, and for coarser meshes."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import combinations, pairwise
 
 from ...graph.layout import Mesh
 from ...machine.mesh import MOST_AXES, Blocks, joined
@@ -21,3 +24,21 @@ def joined_mesh(mesh: Mesh) -> tuple[Mesh, Blocks]:
 
 def _levels(mesh: Mesh, block: tuple[int, ...]) -> tuple[int, int]:
     return len({mesh.axes[axis].level for axis in block}), mesh.degree(block)
+
+
+def coarsenings(meshes: Iterable[Mesh], most: int) -> Iterator[Mesh]:
+    """The meshes of so many axes at most that some meshes split, each once, those with few axes first."""
+    found = dict.fromkeys(
+        joined(mesh, blocks)
+        for mesh in meshes
+        for count in range(1, most + 1)
+        for blocks in _cuts(len(mesh.axes), count)
+    )
+    yield from sorted(found, key=lambda mesh: len(mesh.axes))
+
+
+def _cuts(axes: int, count: int) -> Iterator[Blocks]:
+    """Every way to join neighbouring axes to so many blocks."""
+    for inner in combinations(range(1, axes), count - 1):
+        ends = (0, *inner, axes)
+        yield tuple(tuple(range(*block)) for block in pairwise(ends))

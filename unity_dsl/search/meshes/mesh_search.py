@@ -11,11 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import combinations, pairwise
 from math import inf
 
 from ...graph.layout import Mesh
-from ...machine.mesh import Blocks, joined, refined_blocks, reordered_axes
+from ...machine.mesh import refined_blocks, reordered_axes
 from ...rules.process_map import lasting_processes, process_map, processors
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
@@ -36,6 +35,9 @@ from ..layout_problem.changed_operators import changed_paths
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
+from ..search_end import SearchEnded, check_end, ended_by, why_ended
+from ..search_progress import tell_best
+from .mesh_joining import coarsenings
 from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near_by, near_plan
 
 COARSE = 2
@@ -58,7 +60,9 @@ SMALL = 5_000
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
-"""Of the best plan's cost: a local search ends where its first plan costs more."""
+"""Of the best plan's cost: a local search ends where its first plan costs more, and no such plan is a candidate."""
+CANDIDATES = 4
+"""Plans of meshes, each at most so much dearer than the best one, of which one is chosen by its simulated step."""
 COMPARED, COMPARED_MANY = 12, 4
 """Fine meshes that are compared by one round of a local search: those that split the best ones; of models of many
 variables fewer.
@@ -80,8 +84,10 @@ MODERATE = 9_000
 """Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
 problems of more took most of the time and saved 0.02 %.
 """
-UNLIKELY = 1.02
-"""Of the best plan's cost: where a local search ended above, only a mesh of SMALL configurations is searched so."""
+UNLIKELY = 1.01
+"""Of the best plan's cost: where a local search ended above, or found none, only a mesh of SMALL configurations is
+searched so.
+"""
 HOPELESS = 1.1
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
@@ -90,20 +96,32 @@ HOPELESS = 1.1
 class Outcome:
     """The best plan so far costs `cost`, `found` where it is one of the meshes. `bounds` are lower bounds on the plans
     of the meshes that were searched, `refused` the reasons why others have none. `coarse` are the plans of coarse
-    meshes, `near` what local searches found on others.
+    meshes, `near` what local searches found on others, `surveyed` the problems that were bounded. Where the search was
+    ended before it was through, `ended` says why. Better plans are `told` as progress.
     """
 
     cost: float
     found: Found | None = None
+    surveyed: list[tuple[Problem, Survey]] = field(default_factory=list)
+    ended: str | None = None
+    told: bool = False
     bounds: dict[Mesh, float] = field(default_factory=dict)
     coarse: list[Found] = field(default_factory=list)
     near: dict[Mesh, Near] = field(default_factory=dict)
     refused: dict[Mesh, Impossible | InputError] = field(default_factory=dict)
 
     @property
+    def candidates(self) -> list[Found]:
+        """The best plan and those of coarse meshes that cost little more, each of a mesh: the cheapest first."""
+        assert self.found is not None, "a plan was found"
+        others = [one for one in self.coarse if one.best.plan is not None and one.mesh != self.found.mesh]
+        near = [one for one in others if one.best.cost <= self.cost * PROMISING]
+        return [self.found, *sorted(near, key=lambda one: one.best.cost)[: CANDIDATES - 1]]
+
+    @property
     def bound(self) -> float:
         """Of all plans on the meshes that were searched."""
-        return min(self.bounds.values())
+        return min(self.bounds.values(), default=0.0)
 
     @property
     def exact(self) -> bool:
@@ -123,22 +141,43 @@ def search_meshes(
     is searched as a whole.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
-    all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer.
+    all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
+    is ended before any plan is known.
     """
     coarse = [mesh for mesh in meshes if len(mesh.axes) <= COARSE]
     fine = [mesh for mesh in meshes if len(mesh.axes) > COARSE]
-    outcome = Outcome(below)
-    _search_coarse(task, coarse, outcome, known)
-    starts = [*known, *outcome.coarse]
-    if fine and not starts and aid is not None:
-        aided = Outcome(inf)
-        _search_coarse(aid, list(_coarsenings(fine)), aided, ())
-        starts = aided.coarse
-    every = _promising_first(fine, starts)
-    _search_near(task, every, outcome.cost)
-    outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-    _search_rest(task, sorted(every, key=_Fine.promise), outcome, thorough)
+    outcome, every = Outcome(below, told=task.memory is None), list[_Fine]()
+    try:
+        _search_coarse(task, coarse, outcome, known)
+        starts = [*known, *outcome.coarse]
+        if fine and not starts and aid is not None:
+            aided = Outcome(inf)
+            _search_coarse(aid, list(coarsenings(fine, COARSE)), aided, ())
+            starts = aided.coarse
+        every += _promising_first(fine, starts)
+        _search_near(task, every, outcome.cost)
+        outcome.near = {one.mesh: one.near for one in every if one.near is not None}
+        _search_rest(task, sorted(every, key=_Fine.promise), outcome, thorough)
+    except SearchEnded:
+        outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
+        with ended_by(None):
+            _settle(task, outcome)
+        if outcome.found is None:
+            raise
+    outcome.ended = why_ended()
     return outcome
+
+
+def _settle(task: Task, outcome: Outcome) -> None:
+    """Where the search ended: the best plan that is known, or a simple one of the smallest problem, and the bounds of
+    all problems that were looked at.
+    """
+    for problem, known in outcome.surveyed:
+        outcome.bounds.setdefault(problem.spaces.mesh, known.bound)
+    _take_near(task, outcome)
+    simple = sorted((problem for problem, _ in outcome.surveyed), key=lambda problem: sum(_counts(problem.part)))
+    for problem in simple[: outcome.found is None]:
+        _keep(Found(problem, _start(problem, Held(), outcome.cost)), outcome)
 
 
 @dataclass
@@ -151,6 +190,15 @@ class _Fine:
 
     def promise(self) -> tuple[bool, float]:
         return self.near is None, _least(self.above)[0] if self.near is None else self.near.cost
+
+    def is_likely(self, best: _Fine) -> bool:
+        """Whether a search as a whole may find more than that of the most promising mesh."""
+        return best.near is None or (self.near is not None and self.near.cost <= UNLIKELY * best.near.cost)
+
+    @property
+    def effort(self) -> float:
+        """How many configurations there are, as far as coarser meshes tell."""
+        return _effort(self.above, len(self.mesh.axes))
 
 
 def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
@@ -166,7 +214,7 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
     def search(local: _Local) -> Near | None:
         return near_by(near_plan(task, local.mesh, local.held, local.below, rounds=local.rounds, reach=local.reach))
 
-    with lasting_processes(search, processes) as searched:
+    with lasting_processes(search, processes, check_end) as searched:
 
         def each(those: Iterable[_Fine], begun: Callable[[_Fine], _Local]) -> None:
             left = [one for one in those if one.near is None or not one.near.crowded]
@@ -185,7 +233,7 @@ def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
         best = min((one.near.cost for one in found if one.near is not None), default=inf)
         good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
         each(sorted(good, key=_Fine.promise)[:FURTHER], partial(_further, rounds=FURTHER_ROUNDS, reach=1))
-        large = [one for one in good if _effort(one.above, len(one.mesh.axes)) > LARGE]
+        large = [one for one in good if one.effort > LARGE]
         each(sorted(large, key=_Fine.promise)[:WIDER], partial(_further, rounds=MOST_ROUNDS, reach=2))
 
 
@@ -228,8 +276,7 @@ def search_around(task: Task, start: Found, below: float) -> Outcome:
 
 def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
-    every: list[tuple[Problem, Survey]] = []
-    left = EFFORT_COARSE
+    every, left = outcome.surveyed, EFFORT_COARSE
     further = iter(meshes)
     for mesh in further:
         if (problem := _problem(task, mesh, outcome)) is not None:
@@ -241,6 +288,7 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
         if (problem := _problem(task, mesh, outcome)) is not None:
             every.append((problem, _survey(problem)))
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
+        check_end()
         below = outcome.cost * (1 if has_many(problem) else HOPELESS)
         found = Found(problem, _best(problem, known, held_by(problem.spaces.mesh, starts), below))
         _take(found, outcome)
@@ -259,7 +307,7 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
         return inf if problem is None else _survey(problem).bound
 
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    bounds = process_map(bound, looked_at, _processes(size * len(looked_at)))
+    bounds = process_map(bound, looked_at, _processes(size * len(looked_at)), check_end)
     better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
     return [looked_at[number] for _, number in better[:SCOUTED]]
 
@@ -272,9 +320,15 @@ def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough:
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
     _search_whole(task, chosen, outcome)
     if (best := _best_near(outcome)) is not None and thorough:
-        small = (one for one in every if one not in chosen and _effort(one.above, len(one.mesh.axes)) <= LARGE)
-        _search_whole(task, [one for one in small if reordered_axes(one.mesh, best) is not None], outcome)
-        best = _best_near(outcome)
+        turned = (one for one in every if one not in chosen and reordered_axes(one.mesh, best) is not None)
+        small = [one for one in turned if one.effort <= (LARGE if one.is_likely(every[0]) else SMALL)]
+        _search_whole(task, small, outcome)
+    _take_near(task, outcome)
+
+
+def _take_near(task: Task, outcome: Outcome) -> None:
+    """Takes the best of the plans of fine meshes, where it is the best of all."""
+    best = _best_near(outcome)
     if best is not None and outcome.near[best].cost < outcome.cost:
         held = outcome.near[best].held
         if held.chosen:
@@ -290,11 +344,9 @@ def _affordable(every: Sequence[_Fine], left: float) -> list[_Fine]:
     """The most promising mesh, and as many others as the effort that is left allows."""
     chosen = list(every[:1])
     for one in every[1:]:
-        effort = _effort(one.above, len(one.mesh.axes))
-        likely = one.near is None or one.promise() <= (False, UNLIKELY * every[0].promise()[1])
-        if effort > (MODERATE if likely else SMALL):
+        if one.effort > (MODERATE if one.is_likely(every[0]) else SMALL):
             continue
-        left -= EFFORT_MESH + effort
+        left -= EFFORT_MESH + one.effort
         if left < 0:
             break
         chosen.append(one)
@@ -318,7 +370,7 @@ def _search_whole(task: Task, those: Sequence[_Fine], outcome: Outcome) -> None:
         return replace(own, found=None), near_by(own.found)
 
     processes = _processes(sum(_coarse_count(one.above) for one in those))
-    for one, (own, near) in zip(those, process_map(searched, those, processes), strict=True):
+    for one, (own, near) in zip(those, process_map(searched, those, processes, check_end), strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused
         if near is not None and (one.near is None or near.cost < one.near.cost):
@@ -336,6 +388,8 @@ def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
 def _keep(found: Found, outcome: Outcome) -> None:
     if found.best.plan is not None and found.best.cost < outcome.cost:
         outcome.cost, outcome.found = found.best.cost, found
+        if outcome.told:
+            tell_best(outcome.cost, min((known.bound for _, known in outcome.surveyed), default=0.0))
 
 
 def _take(found: Found, outcome: Outcome) -> None:
@@ -400,24 +454,6 @@ def _start(problem: Problem, held: Held, below: float) -> Optimum:
 def is_large(found: Found) -> bool:
     """Whether all plans of its mesh are too many to be searched once more."""
     return len(found.mesh.axes) > COARSE or sum(_counts(found.problem.part)) > LARGE
-
-
-def _coarsenings(meshes: Iterable[Mesh]) -> Iterator[Mesh]:
-    """The coarse meshes that the meshes split, each once, those with few axes first."""
-    found = dict.fromkeys(
-        joined(mesh, blocks)
-        for mesh in meshes
-        for count in range(1, COARSE + 1)
-        for blocks in _cuts(len(mesh.axes), count)
-    )
-    yield from sorted(found, key=lambda mesh: len(mesh.axes))
-
-
-def _cuts(axes: int, count: int) -> Iterator[Blocks]:
-    """Every way to join neighbouring axes to so many blocks."""
-    for inner in combinations(range(1, axes), count - 1):
-        ends = (0, *inner, axes)
-        yield tuple(tuple(range(*block)) for block in pairwise(ends))
 
 
 def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[_Fine]:

@@ -25,6 +25,7 @@ from ..layout_problem.model_problem import Problem, build_problem
 from ..layout_problem.problem_context import Prices
 from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
 from ..layout_problem.variable_meaning import Impossible
+from ..search_end import SearchEnded
 
 MOST_ROUNDS = 8
 """Of a local search: it mostly ends before."""
@@ -98,7 +99,12 @@ def near_plan(
     found: Found | None = None
     cost, whole = below, True
     for _ in range(rounds):
-        better = _next_to(task, mesh, held, cost, reach, whole) if held.chosen else None
+        try:
+            better = _next_to(task, mesh, held, cost, reach, whole) if held.chosen else None
+        except SearchEnded:
+            if found is None:
+                raise
+            break
         if better is None:
             break
         found, gained, cost = better, cost - better.best.cost, better.best.cost

@@ -10,6 +10,7 @@ from ...machine.byte_count import describe_bytes
 from ...machine.machine import Machine
 from ...machine.operator_price import MOMENTS
 from ...syntax.diagnostic import InputError
+from ..search_end import SearchEnded, check_end, why_ended
 
 NEAR = 0.01
 """Of a step's seconds: where a plan takes so little longer than the cheapest of all, no others are tried."""
@@ -39,13 +40,17 @@ def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine) -> Plan:
     while not _found(tried):
         count = _next_number(tried[-1], stored, machine)
         try:
+            check_end()
             tried.append(plan_of(count))
         except InputError as error:
             why = f"{count} cannot be: {error.diagnostic.message}"
             break
+        except SearchEnded:
+            why = "the search was ended"
+            break
     fitting = [plan for plan in tried if not plan.warnings]
     best = min(fitting, key=lambda plan: plan.cost.seconds, default=whole)
-    return _noted(best, _describe(tried, why))
+    return replace(_noted(best, _describe(tried, why)), ended=best.ended or why_ended())
 
 
 def _found(tried: Sequence[Plan]) -> bool:

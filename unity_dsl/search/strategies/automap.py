@@ -25,6 +25,7 @@ from ..choices.restriction import node_path, places, stored_values
 from ..exact_search.bounded_search import optimise
 from ..layout_problem.model_problem import Problem
 from ..model_variants.rewritten_model import Variant
+from ..search_end import SearchEnded
 from .kept_storage import KeptAsRead
 from .operator_sites import Site, allowed_domains
 from .strategy import Chosen, Space, cheapest_fitting, no_plan
@@ -56,7 +57,12 @@ Tilings = tuple[Tiling, ...]
 def automap(space: Space) -> Chosen:
     """Monte-Carlo tree search over tilings of inputs and weights, which are propagated through the model."""
     rng, playouts = Random(SEED), -(-PLAYOUTS // max(1, len(space.meshes)))
-    found = [best for mesh in space.meshes if (best := _Search(space, mesh).run(playouts, rng)) is not None]
+    found: list[Chosen] = []
+    try:
+        found += (best for mesh in space.meshes if (best := _Search(space, mesh).run(playouts, rng)) is not None)
+    except SearchEnded:
+        if not found:
+            raise
     if not found:
         raise no_plan("automap", "no tilings of its tree have a plan")
     return cheapest_fitting(space, found)
@@ -90,7 +96,10 @@ class _Search:
         """The best plan of so many playouts."""
         for number in range(playouts):
             LOG.info("automap: %d of %d playouts", number, playouts)
-            self._playout(rng)
+            try:
+                self._playout(rng)
+            except SearchEnded:
+                break
         return None if self.best is None else self.best[1]
 
     def _batch(self, axis: int) -> Tiling:

@@ -15,6 +15,7 @@ from ...graph.plan import AppliedRule
 from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..model_variants.rewritten_model import Variant
+from ..search_end import SearchEnded, check_end, why_ended
 
 LOG = getLogger(__name__)
 CANDIDATES = 3_000
@@ -69,14 +70,18 @@ def backtrack(
         if price > limits.threshold * least * (1 + NEAR):
             return best, True
         for changed in changes(variant, usable, without):
-            if made >= limits.made:
+            if made >= limits.made or why_ended() is not None:
                 return best, False
             made += 1
             identity = identities.of(changed.model)
             if identity in seen or _operators(changed.model.graph) > most:
                 continue
             seen.add(identity)
-            price = cost(changed.model)
+            try:
+                check_end()
+                price = cost(changed.model)
+            except SearchEnded:
+                return best, False
             if price < limits.threshold * least * (1 - NEAR):
                 heappush(queue, (price, next(serial), changed))
             if price < least * (1 - NEAR):

@@ -16,6 +16,7 @@ from random import Random
 from ...graph.layout import Invariant, Partial
 from ...graph.layout_typing import Along, Configuration, TypedOperator, Uniformly
 from ..model_variants.rewritten_model import Variant
+from ..search_end import SearchEnded, check_end, ended_by
 from .kept_storage import KeptAsRead
 from .operator_sites import Assignments, Choice, Site, allowed_domains, chosen_at, first_plan
 from .recipes import batch_configurations
@@ -42,7 +43,8 @@ def flexflow(space: Space) -> Chosen:
         raise no_plan("flexflow", "no configurations that divide outputs alone go together")
     assignments = Assignments(problem, domains)
     best = _walk(assignments, chosen_at(problem, first.plan), BUDGET, Random(SEED))
-    plan, cost = assignments.best(best)
+    with ended_by(None):
+        plan, cost = assignments.best(best)
     if plan is None or cost >= first.cost:
         cost, plan = first.cost, first.plan
     note = f"{BUDGET} proposals of a random walk at most, seed {SEED}"
@@ -74,7 +76,11 @@ def _walk(assignments: Assignments, start: Choice, budget: int, rng: Random) -> 
             break
         if option == now[site.path]:
             continue
-        more = assignments.difference(now, site, option)
+        try:
+            check_end()
+            more = assignments.difference(now, site, option)
+        except SearchEnded:
+            break
         if more <= 0 or rng.random() < exp(-BETA * more / first):
             now[site.path] = option
             above += more

@@ -12,7 +12,7 @@ layer.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from logging import getLogger
 
 from ...graph.graph import Node, Segment, Value
@@ -96,7 +96,7 @@ def _improved(space: Space, mesh: Mesh, start: _Tried, hybrids: Sequence[Hybrid]
 
 def _try(space: Space, mesh: Mesh, hybrids: tuple[Hybrid, ...], layers: Sequence[str]) -> _Tried | None:
     around, *inside = hybrids
-    found = _planned(space, mesh, around, dict(zip(layers, inside, strict=True)))
+    found = planned(space, mesh, around, dict(zip(layers, inside, strict=True)))
     return None if found is None else _Tried(hybrids, found, space.fits(space.model, found.graph, mesh))
 
 
@@ -113,17 +113,24 @@ def _hybrids(space: Space, mesh: Mesh) -> Iterator[Hybrid]:
     outside = [tuple(range(size)) for size in range(1, count)]
     splits = dict.fromkeys((*inside, *outside))
     for tensor in splits:
-        inner = Mesh(tuple(mesh.axes[axis] for axis in tensor))
-        data = [axis for axis in range(count) if axis not in tensor]
-        batch = batch_configurations(space, Mesh(tuple(mesh.axes[axis] for axis in data)))
-        roles = tensor_roles(space.model.graph, inner, space.library) if tensor else {}
-        if batch is None or roles is None:
-            continue
-        for sliced in (False, True) if data else (False,):
-            yield Hybrid(tensor, sliced, batch, roles)
+        if (found := hybrid(space, mesh, tensor)) is not None:
+            yield found
+            if len(tensor) < count:
+                yield replace(found, sliced=True)
 
 
-def _planned(space: Space, mesh: Mesh, around: Hybrid, layers: dict[str, Hybrid]) -> Chosen | None:
+def hybrid(space: Space, mesh: Mesh, tensor: Sequence[int], sliced: bool = False) -> Hybrid | None:
+    """Tensor parallelism along some mesh axes and data parallelism along the others; None where these do not divide the
+    model so.
+    """
+    data = [axis for axis in range(len(mesh.axes)) if axis not in tensor]
+    batch = batch_configurations(space, Mesh(tuple(mesh.axes[axis] for axis in data)))
+    inner = Mesh(tuple(mesh.axes[axis] for axis in tensor))
+    roles = tensor_roles(space.model.graph, inner, space.library) if tensor else {}
+    return None if batch is None or roles is None else Hybrid(tuple(tensor), sliced, batch, roles)
+
+
+def planned(space: Space, mesh: Mesh, around: Hybrid, layers: dict[str, Hybrid]) -> Chosen | None:
     """The cheapest plan in which every layer has its hybrid."""
     held = ByLayer({f"{name}.": _storage(mesh, hybrid) for name, hybrid in layers.items()}, _storage(mesh, around))
     problem = space.problem(space.model, mesh, held=held)

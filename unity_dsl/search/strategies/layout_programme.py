@@ -18,6 +18,7 @@ import numpy.typing as npt
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Domains, Part, Port, Tensor
 from ..layout_problem.model_problem import Problem
+from ..search_end import seconds_left
 from .operator_sites import Choice, Trail, sites_of
 
 SCALE = 1e4
@@ -59,7 +60,7 @@ def solve_programme(problem: Problem, domains: Domains, seconds: float, costs: C
         integrality=np.array(programme.integral, dtype=np.uint8),
         bounds=Bounds(0.0, 1.0),
         constraints=LinearConstraint(matrix, sides, sides),
-        options={"time_limit": seconds, "mip_rel_gap": GAP},
+        options={"time_limit": seconds_left(seconds), "mip_rel_gap": GAP},
     )
     if found.x is None:
         return None

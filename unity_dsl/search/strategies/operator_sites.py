@@ -23,7 +23,7 @@ from ..exact_search.bounded_search import Optimum, optimise
 from ..folded_solver.exact_minimum import Solved, Solver
 from ..folded_solver.problem_part import Domains, Part, Tensor, everything, no_limits
 from ..layout_problem.model_problem import Problem
-from ..layout_problem.plan_assembly import cheapest_tree
+from ..layout_problem.plan_assembly import cheapest_tree, tree_price
 from ..layout_problem.starting_domains import undivided_domain
 from ..layout_problem.variable_meaning import Meaning
 from .border_layouts import narrowed
@@ -253,9 +253,8 @@ def _converted(tensor: Tensor, produced: int, needed: Sequence[int]) -> float:
     """Seconds of the conversions of a tensor; infinite where more layouts are needed than may be held."""
     if len(needed) > 2 or not all(np.isfinite(tensor.prices[produced, layout]) for layout in needed):
         return inf
-    return float(
-        sum(tensor.prices[source, target] for target, source in cheapest_tree(tensor.prices, produced, needed))
-    )
+    tree = cheapest_tree(tensor.prices, produced, needed, tensor.between)
+    return tree_price(tensor.prices, produced, tree, tensor.between)
 
 
 def _copied(domains: Domains) -> Domains:

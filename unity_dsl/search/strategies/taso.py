@@ -13,6 +13,7 @@ from ..exact_search.bounded_search import optimise
 from ..folded_solver.problem_part import everything
 from ..model_variants.rewritten_model import Variant
 from ..model_variants.variant_enumeration import SingleDevice
+from ..search_end import ended_by
 from .backtracking import Limits, backtrack
 from .data_parallel import data_parallel
 from .flexflow import flexflow
@@ -51,8 +52,9 @@ def in_data_parallel(space: Space, variant: Variant, note: str, name: str) -> Ch
     """The plan of data parallelism of a model. Raises E309 as that, E318 where the changed model has none."""
     mesh = space.meshes[0]
     restriction = data_parallel(variant.model, mesh, space.library)
-    problem = space.problem(variant.model, mesh, restriction)
-    best = optimise(problem.part, everything(problem.part))
+    with ended_by(None):
+        problem = space.problem(variant.model, mesh, restriction)
+        best = optimise(problem.part, everything(problem.part))
     if best.plan is None:
         raise no_plan(name, "the model that substitutions make has no plan of data parallelism")
     return Chosen(variant, problem, best.plan, best.cost, notes=(note,))

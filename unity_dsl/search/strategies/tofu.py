@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...graph.layout import Mesh
-from ...graph.layout_typing import Configuration, TypedOperator, Uniformly
+from ...graph.layout_typing import Along, Configuration, TypedOperator
 from ..exact_search.bounded_search import optimise
 from ..model_variants.rewritten_model import Variant
 from .communication import communication_costs, with_costs
@@ -46,7 +46,7 @@ def _splits(before: Mapping[str, Configuration]) -> Allows:
 
     def allows(site: Site, typed: TypedOperator) -> bool:
         chosen = before.get(site.path, ())
-        split = not any(isinstance(role, Uniformly) for role in typed.configuration)
+        split = all(isinstance(role, Along) for role in typed.configuration)
         return split and typed.configuration[: len(chosen)] == chosen
 
     return allows

@@ -20,6 +20,7 @@ from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import Optimum, optimise
 from ..layout_problem.model_problem import Problem
 from ..model_variants.rewritten_model import Variant
+from ..search_end import ended_by, why_ended
 from .backtracking import Limits, Place, backtrack
 from .kept_storage import KeptAsRead
 from .operator_sites import Site, allowed_domains, first_plan
@@ -53,10 +54,11 @@ def unity(space: Space) -> Chosen:
             before = len(known)
             best, ended = backtrack(best, space.rules, space.library, cost, LIMITS, without=others)
             whole, made = whole and ended, made + len(known) - before
-            if made >= MADE:
+            if made >= MADE or why_ended() is not None:
                 whole = False
                 break
-    problem, mapped = _mapped(space, best.model)
+    with ended_by(None):
+        problem, mapped = _mapped(space, best.model)
     if mapped.plan is None:
         raise no_plan("unity", "no 1-D views of operators go together")
     ended_text = "" if whole else "; the search ended at its limits"

@@ -116,6 +116,30 @@ PLANS: dict[str, Code] = {
         "are speedups over data parallelism, so at least one model needs a plan of `data_parallel`: the devices divide "
         "its batch.",
     ),
+    "E320": Code(
+        "a search that was ended too early",
+        "`--time-limit`, or an interruption (Ctrl-C), ends the search with the best plan that it has found. Here it "
+        "had none yet. Before it has one it types and prices the operators on a mesh or two; algorithms of the "
+        "literature that solve one problem as a whole have nothing before their end.",
+    ),
+    "E321": Code(
+        "no plan of another system",
+        "`--plan` reads plans that Galvatron, nnScaler and autoparallel export as JSON. The message says what is wrong "
+        "with the file, and where: a field that is missing, a value of another kind, or text that is no JSON. "
+        "docs/strategies.md has the fields that are read.",
+    ),
+    "E322": Code(
+        "a plan that does not fit the model",
+        "A plan of another system has to be one of this model for this number of devices: as many layers or operators, "
+        "as many examples a step, and divisions that the operators and their sizes allow. Operators are mapped in "
+        "order, with repeats written out, and iterations of a repeat have the same division. The message names what "
+        "of the plan does not fit, and what of the model.",
+    ),
+    "E323": Code(
+        "a plan outside of the space",
+        "The plan is of a kind that no plan here has: stages of a pipeline, or sequences that are divided over devices "
+        "in a layer of another system. Ask the other system for plans without.",
+    ),
     "E401": Code(
         "out/ cannot be written",
         "The folder of the program could not be made or written to; the message repeats what the system said. Nothing "

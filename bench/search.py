@@ -1,0 +1,172 @@
+"""Every strategy on every cell, timed by one simulator: `python bench/search.py --models gpt2 --machines dgx-h100`.
+
+A cell is a model on so many devices of a machine, with a batch of so many examples a device. Every strategy plans it in
+a process of its own, which is ended after --limit seconds. Kept are seconds of the simulated step and of the search
+(wall clock), what a device holds and sends, and a bound, the seconds that the plan's tasks take at least in any order.
+A row is written as soon as it is known, and what is in the file of results is not done again but for strategies named
+by --again: a run that was interrupted goes on. Where a strategy beats `auto` by more than 0.01 %, the cell is told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from math import exp, log
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from measure import RESULTS, rows_of, write_rows
+
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.search.strategies import STRATEGIES
+
+ROOT = Path(__file__).parent.parent
+FILE = RESULTS / "search.json"
+PER_DEVICE = {
+    "bert_large": 8,
+    "bert_unity": 1,
+    "candle_uno": 4,
+    "candle_uno_unity": 8,
+    "dlrm": 256,
+    "dlrm_unity": 8,
+    "gpt2": 8,
+    "gpt2_xl": 8,
+    "gpt3_175b": 1,
+    "inception_v3": 32,
+    "inception_v3_unity": 8,
+    "llama3_70b": 1,
+    "llama3_8b": 1,
+    "lstm_lm": 20,
+    "mixtral_8x7b": 2,
+    "mlp": 8,
+    "mlp_unity": 8,
+    "nasnet_a": 32,
+    "resnext50": 32,
+    "resnext50_unity": 2,
+    "skipnet": 16,
+    "vit_l16": 64,
+    "xdl_unity": 8,
+}
+"""Examples of a batch for each device, of the parameter `b` of a model."""
+DEVICES = {"dgx-a100": (8, 64), "dgx-h100": (8, 64, 512), "summit": (6, 24, 96, 192)}
+TOLD = 1.0001
+BESIDE = ("data_parallel", "unity", "taso_then_flexflow")
+"""Strategies than which `auto` is faster by the factors whose means are kept."""
+
+Cell = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", nargs="*", default=list(PER_DEVICE), choices=list(PER_DEVICE), metavar="MODEL")
+    parser.add_argument("--machines", nargs="*", default=list(DEVICES), metavar="MACHINE")
+    parser.add_argument("--devices", nargs="*", type=int, help="of each machine; by default 6 or 8 and more")
+    parser.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
+    parser.add_argument("--again", nargs="*", default=(), choices=list(STRATEGIES), metavar="NAME")
+    parser.add_argument("--limit", type=float, default=120, help="seconds for a strategy")
+    parser.add_argument("--output", type=Path, default=FILE)
+    options = parser.parse_args()
+    cells: dict[str, Cell] = rows_of(options.output)
+    again = set(options.again)
+    for machine in options.machines:
+        for devices in options.devices or DEVICES[machine]:
+            if devices > load_machine(machine).devices:
+                continue
+            for model in options.models:
+                key = f"{model} {machine} {devices}"
+                cell = cells.get(key, {"batch": PER_DEVICE[model] * devices, "strategies": {}})
+                for name in options.strategies:
+                    if name not in cell["strategies"] or name in again:
+                        cell["strategies"][name] = planned(model, machine, devices, cell["batch"], name, options.limit)
+                        cells[key] = cell
+                        write_rows(
+                            options.output, "python bench/search.py", dict(sorted(cells.items())), summary(cells)
+                        )
+                print(describe(key, cell), flush=True)
+    for name, value in summary(cells).items():
+        print(f"{name}: {value}")
+
+
+def planned(model: str, machine: str, devices: int, batch: int, strategy: str, limit: float) -> dict[str, Any]:
+    """The row of a strategy as `unityc compare` tells it, with the seconds of the process; or why there is none."""
+    unityc = str(Path(sys.executable).parent / "unityc")
+    command = [unityc, "compare", str(ROOT / "examples" / f"{model}.udl"), "--json"]
+    command += ["-m", machine, "-d", str(devices), "-s", strategy, "--set", f"b={batch}"]
+    begun = time.perf_counter()
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        return {"refused": f"no plan in {limit:g} s"}
+    seconds = round(time.perf_counter() - begun, 2)
+    if not done.stdout.startswith("{"):
+        return {"refused": done.stderr.strip().splitlines()[0] if done.stderr.strip() else "no answer"}
+    (row,) = json.loads(done.stdout)["strategies"]
+    if row["refused"] is not None:
+        return {"refused": row["refused"]}
+    kept = ("iteration_s", "bound_s", "peak_memory_bytes", "comm_bytes", "fits", "mesh", "micro_batches")
+    rules = {name: row["rules"].count(name) for name in dict.fromkeys(row["rules"])}
+    return {**{name: row[name] for name in kept}, "search_s": round(row["search_s"], 2), "process_s": seconds} | {
+        "rules": rules
+    }
+
+
+def timed(cell: Cell) -> dict[str, float]:
+    """Seconds of a step by strategy: of plans that fit, if some do."""
+    every = {name: row for name, row in cell["strategies"].items() if "iteration_s" in row}
+    fitting = {name: row for name, row in every.items() if row["fits"]}
+    return {name: row["iteration_s"] for name, row in (fitting or every).items()}
+
+
+def best_rival(cell: Cell) -> tuple[str, float] | None:
+    """The fastest other strategy, and its seconds as a part of those of `auto`."""
+    seconds = timed(cell)
+    rivals = [name for name in seconds if name != "auto"]
+    if "auto" not in seconds or not rivals:
+        return None
+    best = min(rivals, key=seconds.__getitem__)
+    return best, seconds[best] / seconds["auto"]
+
+
+def describe(key: str, cell: Cell) -> str:
+    auto, rival = cell["strategies"].get("auto", {}), best_rival(cell)
+    if "iteration_s" not in auto:
+        return f"{key}: auto has no plan: {auto.get('refused', 'not asked')}"
+    gap = auto["iteration_s"] / auto["bound_s"] - 1
+    told = f"{key}: {auto['iteration_s'] * 1e3:.4g} ms in {auto['search_s']} s, {100 * gap:.2g} % above its bound"
+    if rival is not None:
+        told += f"; {rival[0]} takes {rival[1]:.4f} of that" + (" <<<" if rival[1] * TOLD < 1 else "")
+    return told + ("" if auto["fits"] else "; does not fit")
+
+
+def summary(cells: Mapping[str, Cell]) -> dict[str, Any]:
+    """Cells, those in which another strategy is faster, and how many times faster `auto` is than some, on average."""
+    asked = {key: cell for key, cell in cells.items() if "iteration_s" in cell["strategies"].get("auto", {})}
+    autos = [cell["strategies"]["auto"] for cell in asked.values()]
+    if not autos:
+        return {}
+    lost = {key: rival for key, cell in asked.items() if (rival := best_rival(cell)) and rival[1] * TOLD < 1}
+    gaps, search = [one["iteration_s"] / one["bound_s"] - 1 for one in autos], [one["search_s"] for one in autos]
+    return {
+        "cells": len(asked),
+        "faster than auto": {key: {"strategy": name, "part": round(part, 4)} for key, (name, part) in lost.items()},
+        "search seconds": {"median": median(search), "most": max(search)},
+        "gap to the bound of the plan": {"median": round(median(gaps), 4), "most": round(max(gaps), 4)},
+        "times faster than": dict(_faster(asked)),
+    }
+
+
+def _faster(cells: Mapping[str, Cell]) -> Iterator[tuple[str, float]]:
+    """Geometric means over the cells in which both have a plan."""
+    for name in BESIDE:
+        ratios = [found[name] / found["auto"] for found in map(timed, cells.values()) if {name, "auto"} <= found.keys()]
+        if ratios:
+            yield name, round(exp(sum(map(log, ratios)) / len(ratios)), 3)
+
+
+if __name__ == "__main__":
+    main()

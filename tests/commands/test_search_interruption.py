@@ -1,0 +1,144 @@
+"""`--time-limit` and Ctrl-C: the best plan found, what is said of it, and what is left of what runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from multiprocessing import active_children
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unity_dsl.cli import run
+from unity_dsl.search.meshes import mesh_search
+
+ROOT = Path(__file__).parent.parent.parent
+UNITYC = str(Path(sys.executable).parent / "unityc")
+GPT2 = (str(ROOT / "examples" / "gpt2.udl"), "--machine", "dgx-a100", "--devices", "8")
+
+
+@pytest.fixture(autouse=True)
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder, and interruptions as a terminal's first process has them."""
+    monkeypatch.chdir(tmp_path)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield tmp_path
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    signal.signal(signal.SIGINT, before)
+
+
+def at_the_first_plan(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
+    """Do something once the search knows its first plan."""
+    tell, times = mesh_search.tell_best, [1]
+
+    def told(seconds: float, bound: float) -> None:
+        tell(seconds, bound)
+        if times:
+            times.pop()
+            do()
+
+    monkeypatch.setattr(mesh_search, "tell_best", told)
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def written() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path("out/plan.json").read_text())
+    return found
+
+
+def test_an_interruption_takes_the_best_plan(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = set(active_children())
+    at_the_first_plan(monkeypatch, interrupt)
+    assert run([*GPT2]) == 0
+    told = capsys.readouterr()
+    assert told.err == "" and set(active_children()) <= before
+    assert "note" in told.out and "the search was ended by an interruption: this is the best plan" in told.out
+    assert re.search(r"over the meshes [0-9x, ]+", told.out), "the gap is told against the meshes that are bounded"
+    assert written()["ended"] == "an interruption" and Path("out/model.py").is_file()
+    assert run(["explain", "out"]) == 2
+    told = capsys.readouterr()
+    assert "error[E405]" in told.err and "was ended by an interruption" in told.err
+
+
+def test_a_second_interruption_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_the_first_plan(monkeypatch, lambda: (interrupt(), interrupt()))
+    assert run([*GPT2]) == 130
+    assert capsys.readouterr().err.strip() == "unityc: interrupted" and not Path("out").exists()
+
+
+def test_the_program_of_an_ended_search_equals_its_model(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at_the_first_plan(monkeypatch, interrupt)
+    example = str(ROOT / "examples" / "mlp_unity.udl")
+    assert run([example, "--preset", "small", "--devices", "2"]) == 0
+    assert written()["ended"]
+    assert run(["check", "out"]) == 0
+    assert "equals its model" in capsys.readouterr().out
+
+
+def test_a_limit_of_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*GPT2, "--time-limit", "0.001"]) == 2
+    told = capsys.readouterr()
+    assert "error[E320]: the search was ended by its time limit of 0.001 s before it had found a plan" in told.err
+    assert told.out == "" and not Path("out").exists()
+
+
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
+def test_a_limit_that_is_none(seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*GPT2, "--time-limit", seconds]) == 2
+    assert "--time-limit" in capsys.readouterr().err and not Path("out").exists()
+
+
+def test_a_limit_that_is_not_met_changes_nothing() -> None:
+    """The same bytes, as without one."""
+    example = (str(ROOT / "examples" / "mlp_unity.udl"), "--preset", "small", "--devices", "4")
+    assert run([*example, "-o", "free"]) == run([*example, "-o", "again"]) == 0
+    assert run([*example, "-o", "limited", "--time-limit", "100000"]) == 0
+    for path in Path("free").iterdir():
+        assert path.read_bytes() == Path("again", path.name).read_bytes() == Path("limited", path.name).read_bytes()
+
+
+def test_each_strategy_has_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compare", *GPT2, "-s", "auto,data_parallel", "--time-limit", "0.001"]) == 1
+    told = capsys.readouterr().out
+    assert told.count("before it had found a plan (E320)") == 2
+    assert run(["compare", *GPT2, "-s", "auto,data_parallel", "--time-limit", "0.001", "--json"]) == 1
+    rows = json.loads(capsys.readouterr().out)["strategies"]
+    assert all("E320" in row["refused"] and row["ended"] is None for row in rows)
+
+
+def test_a_terminal_shows_the_best_plan_and_its_gap(tmp_path: Path) -> None:
+    """As it is found, on one line, which is gone at the end; a pipe gets nothing of it."""
+    command = [UNITYC, *GPT2, "--time-limit", "100000"]
+    shown, screen = pty.openpty()
+    done = subprocess.Popen(command, stderr=screen, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
+    os.close(screen)
+    told = b""
+    try:
+        while part := os.read(shown, 4096):
+            told += part
+    except OSError:
+        pass  # what a terminal says when nobody writes to it any more
+    out, _ = done.communicate()
+    lines = told.decode().replace("\x1b[K", "").split("\r")
+    assert done.returncode == 0 and lines[-1] == ""
+    best = [line for line in lines if re.fullmatch(r"gpt2: best so far .* a step, at most .* % above the least", line)]
+    assert best and any("rules and layouts together; best so far" in line for line in lines), lines
+    assert "\n" not in "".join(lines) and "best so far" not in out
+    piped = subprocess.run(command, capture_output=True, cwd=tmp_path, text=True, check=True)
+    assert piped.stderr == ""

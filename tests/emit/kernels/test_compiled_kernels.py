@@ -1,0 +1,26 @@
+"""Kernels compiled ahead of time for GPUs that are not here."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from unity_dsl.resources import folder
+
+BENCH = folder("examples").parent / "bench" / "compile_kernels.py"
+
+
+@pytest.mark.parametrize("example", ["gpt2", "dlrm"])
+def test_kernels_compile_for_three_targets_and_spill_nothing(example: str) -> None:
+    """In a process of its own: Triton's interpreter, in which other tests run kernels, compiles nothing."""
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, str(BENCH), "--examples", example, "--preset", "small", "--dry-run"]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert run.returncode == 0, run.stderr
+    for target in ("sm_80", "sm_90", "gfx942"):
+        (line,) = re.findall(rf"^{target}: (\d+) kernels, (\d+) spilling", run.stdout, re.MULTILINE)
+        assert int(line[0]) > 0 and int(line[1]) == 0, run.stdout

@@ -1,0 +1,46 @@
+"""Which weights a program gathers ahead, by what the simulated step does."""
+
+from __future__ import annotations
+
+import pytest
+
+from unity_dsl.graph.graph import Segment
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.search.layout_problem.gather_exposure import gather_exposure
+from unity_dsl.search.plan_search import search
+from unity_dsl.simulation.step_tasks import step_tasks
+from unity_dsl.simulation.task import Purpose
+
+from ..conftest import Build
+
+MODEL = """model m[n = 1]
+  input x: f32[64, 64]
+  input target: f32[64, 64]
+  weight first: f32[64, 64] ~ normal(0.1)
+  weight tied: f32[64, 64] ~ normal(0.1)
+  v = linear(linear(linear(x, first), tied), tied)
+  repeat 4 as layer
+    weight own: f32[64, 64] ~ normal(0.1)
+    v = relu(linear(v, own))
+  weight head: f32[64, 64] ~ normal(0.1)
+  loss mse(linear(v, head), target)
+"""
+
+
+def test_weights_of_a_loop_and_behind_it_are_gathered_ahead(build: Build) -> None:
+    graph = build(MODEL).graph
+    (layer,) = (step for step in graph.steps if isinstance(step, Segment))
+    assert gather_exposure(graph, 1, 0.1) == {"head": 0.1}
+    assert gather_exposure(layer.body, layer.count, 0.1) == {"own": pytest.approx((1 + 3 * 0.1) / 4)}
+    assert gather_exposure(layer.body, 1, 0.1) == {}
+
+
+def test_the_simulated_step_gathers_the_same_ahead(build: Build, library: Library) -> None:
+    machine = load_machine("dgx-a100")
+    plan = search(build(MODEL), build_mesh(machine, 4), machine, library, "zero")
+    gathers = [task for task in step_tasks(plan, machine, library).tasks if task.name == "all_gather"]
+    ahead = [task.place for task in gathers if task.purpose is Purpose.WEIGHTS]
+    assert sorted(ahead) == ["head", "layer.1.own", "layer.2.own", "layer.3.own"]
+    assert {"first", "layer.0.own"} <= {task.place for task in gathers}

@@ -1,0 +1,33 @@
+"""An interruption that ends a search, whose best plan is then taken, and not the command."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
+
+from ..search.search_end import SearchEnd
+
+
+@contextmanager
+def ending_search(seconds: float | None) -> Iterator[SearchEnd]:
+    """The end of a search that begins in this context: after so many seconds, or at the first interruption of it. The
+    second one, and one before it begins, interrupts the command.
+    """
+    end, before = SearchEnd(seconds), signal.getsignal(signal.SIGINT)
+    ours = before is signal.default_int_handler and current_thread() is main_thread()
+
+    def interrupted(number: int, frame: FrameType | None) -> None:
+        if not end.searching or end.interrupted:
+            signal.default_int_handler(number, frame)
+        end.interrupt()
+
+    if ours:
+        signal.signal(signal.SIGINT, interrupted)
+    try:
+        yield end
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)

@@ -1,0 +1,134 @@
+"""kernels.py: the operators of a program that run as kernels on a GPU."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ...index.equations.term_text import equation_text
+from ..program_names import class_name, comment_text
+from ..source_lines import above, broken
+from ..templates import template
+from .kernel_functions import FusedOperator, Launches, kernel_head, variable
+from .kernel_text import KernelText
+
+
+@dataclass(frozen=True)
+class KernelOperator:
+    """An operator with the statements of torch that compute the same.
+
+    `starts` are statements for the numbers that its kernels are given. `random`: these statements draw numbers;
+    `evaluated`: outside training it computes something else, by torch alone. `where` says what of the model it is.
+    """
+
+    fused: FusedOperator
+    torch: tuple[str, ...]
+    starts: tuple[str, ...] = ()
+    random: bool = False
+    evaluated: bool = False
+    where: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.fused.name
+
+    @property
+    def draws(self) -> bool:
+        """Whether it is given the site of its random numbers."""
+        return self.random or self.fused.random
+
+
+def kernel_file_text(title: str, operators: Iterable[KernelOperator], micro_batches: bool = False) -> str:
+    """The file's text. With `micro_batches` random numbers are of one of several parts of a batch."""
+    found = list(operators)
+    functions = frozenset(name for one in found for kernel in one.fused.kernels for name in kernel.functions)
+    written = template("element_functions.triton.j2").render(functions=functions).rstrip() if functions else ""
+    text = template("kernels.py.j2").render(
+        title=title,
+        element_functions=written,
+        random=any(operator.random for operator in found),
+        draws=any(operator.fused.random for operator in found),
+        division=micro_batches,
+        operators=[_operator(operator) for operator in found],
+    )
+    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
+
+
+def _operator(operator: KernelOperator) -> dict[str, object]:
+    fused = operator.fused
+    instance = fused.instance
+    tensors = [variable(operand.name) for operand in instance.inputs]
+    plain = [*fused.numbers, *(["draw"] if fused.random else [])]
+    floats = [operand for operand in instance.inputs if operand.integer_range is None]
+    read = fused.backward.read if fused.backward else frozenset()
+    cotangents = [variable(f"d_{output.name}") for output in instance.outputs]
+    dtypes = ["torch.int64" if operand.integer_range else f"{cotangents[0]}.dtype" for operand in instance.inputs]
+    return {
+        "comments": [
+            *above(operator.where or instance.name),
+            *above(", ".join(f"{name}{list(shape)}" for name, shape in zip(tensors, fused.shapes, strict=True))),
+            *(f"# {comment_text(equation_text(equation))}" for equation in instance.equations),
+        ],
+        "name": fused.name,
+        "class_name": class_name(fused.name),
+        "kernels": [_kernel(kernel) for kernel in fused.kernels],
+        "given": ", ".join([*tensors, *plain]),
+        "head": _head(fused.name, ["model", *tensors, *(["site"] if operator.draws else [])]),
+        "tensors": tensors,
+        "plain": plain,
+        "like": variable(floats[0].name),
+        "results": ", ".join(variable(output.name) for output in instance.outputs),
+        "forward": _statements(fused.forward, 8),
+        "cotangents": cotangents,
+        "saved": [
+            *(variable(operand.name) for operand in instance.inputs if operand.name in read),
+            *map(variable, fused.kept),
+        ],
+        "unsaved": [
+            part
+            for operand, shape, dtype in zip(instance.inputs, fused.shapes, dtypes, strict=True)
+            if operand.name not in read
+            for part in _broken(
+                f"{variable(operand.name)} = torch.zeros({shape}, dtype={dtype}, device={cotangents[0]}.device)", 8
+            )
+        ],
+        "contiguous": _broken(f"{', '.join(tensors)} = {', '.join(f'{name}.contiguous()' for name in tensors)}", 8),
+        "backward": None if fused.backward is None else _statements(fused.backward, 16),
+        "gradients": ", ".join(["None", *_gradients(fused), *(["None"] * len(plain))]),
+        "wrt": fused.wrt,
+        "shapes": fused.shapes,
+        "torch": [part for line in operator.torch for part in _broken(line, 8)],
+        "starts": operator.starts,
+        "evaluated": operator.evaluated,
+        "positions": fused.positions,
+        "draws": fused.random,
+    }
+
+
+def _head(name: str, given: Sequence[str]) -> list[str]:
+    return broken(f"def {name}({', '.join(given)}):")
+
+
+def _kernel(kernel: KernelText) -> dict[str, object]:
+    lines = [part for line in kernel.lines for part in _broken(line)]
+    return {"head": kernel_head(kernel), "lines": lines, "random": kernel.random}
+
+
+def _broken(line: str, indent: int = 0) -> list[str]:
+    """A line in parts that fit where they stand, that many columns to the right."""
+    code = line.lstrip(" ")
+    return [part[indent:] for part in broken(code, " " * (len(line) - len(code) + indent))]
+
+
+def _statements(launches: Launches, indent: int) -> list[str]:
+    """The statements, broken so that they fit where they stand."""
+    return [part[indent:] for line in launches.made for part in broken(line, " " * indent)]
+
+
+def _gradients(fused: FusedOperator) -> Sequence[str]:
+    found = ["None"] * len(fused.instance.inputs)
+    if fused.backward is not None:
+        for number, result in zip(fused.wrt, fused.backward.results, strict=True):
+            found[number] = result
+    return found

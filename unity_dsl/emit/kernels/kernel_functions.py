@@ -1,0 +1,205 @@
+"""An operator as functions of kernels.py: its kernels, how they are launched, forwards and backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from keyword import kwlist
+from math import prod
+
+from ...index.equations.instance import Instance, Key, Operand
+from ...index.equations.term import free_axes, walk
+from ...index.kernels.backward import DifferentAxesError, aliases, backward_instance
+from ...index.kernels.named_tiles import with_named_tiles
+from ...index.kernels.product_kernels import ProductKernel, product_kernels, statistics
+from ...index.kernels.row_kernels import RowKernel, row_kernels
+from ...index.library import Library
+from ...syntax.ast import Uniform
+from ..source_lines import broken
+from .kernel_text import KernelText, pointer
+from .positions import Local
+from .product_kernel_text import product_kernel_text
+from .row_kernel_text import row_kernel_text
+from .triton_terms import NoKernelError
+
+
+@dataclass(frozen=True)
+class Launches:
+    """Kernels one after the other. `made` are statements that allocate and launch; `results` the variables of the
+    outputs, `read` the inputs that are needed.
+    """
+
+    kernels: tuple[KernelText, ...]
+    made: tuple[str, ...]
+    results: tuple[str, ...]
+    read: frozenset[str]
+
+
+@dataclass(frozen=True)
+class FusedOperator:
+    """An operator that runs as kernels. `backward` has a result for each of the inputs `wrt`, None if none needs one.
+
+    `numbers` are integers that kernels are given besides tensors. `positions` are those of random numbers in one batch;
+    intermediates that are `kept` are made forwards and read backwards.
+    """
+
+    name: str
+    instance: Instance
+    shapes: tuple[tuple[int, ...], ...]
+    forward: Launches
+    backward: Launches | None
+    wrt: tuple[int, ...]
+    numbers: tuple[str, ...]
+    positions: int
+    kept: tuple[str, ...]
+
+    @property
+    def random(self) -> bool:
+        return self.positions > 0
+
+    @property
+    def kernels(self) -> tuple[KernelText, ...]:
+        return self.forward.kernels + (self.backward.kernels if self.backward else ())
+
+
+def fused_operator(
+    name: str, instance: Instance, local: Local, library: Library, needs: Sequence[bool]
+) -> FusedOperator | None:
+    """The kernels of an operator on one device, for cotangents of the inputs that `needs` marks; None where it, or its
+    gradient, is none that kernels compute.
+    """
+    wrt = tuple(number for number, needed in enumerate(needs) if needed)
+    return _fused_operator(name, instance.identity, local, library, wrt)
+
+
+@lru_cache(maxsize=1024)
+def _fused_operator(
+    name: str, identity: Key, local: Local, library: Library, wrt: tuple[int, ...]
+) -> FusedOperator | None:
+    instance = identity.instance
+    if row_kernels(instance) is None:
+        instance = with_named_tiles(instance)
+    saved = () if row_kernels(instance) is not None else statistics(product_kernels(instance) or (), instance)
+    saved = saved if wrt else ()
+    try:
+        forward = _launches(f"{name}_forward", instance, saved, local, library)
+        backward = None
+        if forward is not None and wrt:
+            again = backward_instance(instance, library, wrt, [operand.name for operand in saved])
+            backward = _launches(f"{name}_backward", again, saved, local, library)
+    except (NoKernelError, DifferentAxesError):
+        return None
+    if forward is None or (wrt and backward is None):
+        return None
+    kernels = forward.kernels + (backward.kernels if backward else ())
+    numbers = tuple(dict.fromkeys(number for kernel in kernels for number in kernel.numbers))
+    shapes = tuple(_shape(operand, local) for operand in instance.inputs)
+    positions = _positions(instance) if any(kernel.random for kernel in kernels) else 0
+    kept = tuple(operand.name for operand in saved)
+    return FusedOperator(name, instance, shapes, forward, backward, wrt, numbers, positions, kept)
+
+
+def _positions(instance: Instance) -> int:
+    """At how many positions random numbers are drawn, on all devices together."""
+    drawn = [node for equation in instance.equations for node in walk(equation.value) if isinstance(node, Uniform)]
+    if len(set(drawn)) != 1:
+        raise NoKernelError("random numbers at several positions")
+    return prod(instance.sizes[axis] for index in drawn[0].index for axis in free_axes(index))
+
+
+def _shape(operand: Operand, local: Local) -> tuple[int, ...]:
+    return tuple(prod(local.sizes[axis] for axis in dim) for dim in operand.dims)
+
+
+def _launches(
+    name: str, instance: Instance, kept: tuple[Operand, ...], local: Local, library: Library
+) -> Launches | None:
+    """The kernels of an instance. What is `kept` they leave in memory besides its outputs, if it is no input."""
+    known = {axis: local.sizes.get(axis, size) for axis, size in instance.sizes.items()}
+    if local.divided and any(axis not in local.sizes for axis in instance.sizes):
+        raise NoKernelError("an axis of the gradient is none of the operator")
+    local = Local(known, local.starts, local.divided)
+    names = [operand.name for operand in kept]
+    made = [operand for operand in kept if operand not in instance.inputs]
+    instance = replace(instance, outputs=(*instance.outputs, *made))
+    kernels: Sequence[RowKernel | ProductKernel] | None = row_kernels(instance)
+    if kernels is None:
+        kernels = product_kernels(instance)
+    if kernels is None:
+        return None
+    texts = []
+    for number, kernel in enumerate(kernels):
+        called = name if len(kernels) == 1 else f"{name}_{number}"
+        if isinstance(kernel, RowKernel):
+            texts.append(row_kernel_text(called, kernel, instance, local, library))
+        else:
+            texts.append(product_kernel_text(called, kernel, instance, names, local, library))
+    return _Written(instance, kept, local, texts).launches()
+
+
+class _Written:
+    """The statements around kernels."""
+
+    def __init__(self, instance: Instance, kept: Sequence[Operand], local: Local, texts: Sequence[KernelText]) -> None:
+        self.instance = instance
+        self.local = local
+        self.texts = texts
+        self.operands = {e.target.name: e.target for e in instance.equations}
+        self.inputs = {operand.name for operand in instance.inputs}
+        self.outputs = {operand.name for operand in instance.outputs if operand not in kept}
+
+    def launches(self) -> Launches:
+        same = aliases(self.instance)
+        lines = [line for text in self.texts for line in self.launch(text)]
+        results = tuple(
+            variable(same.get(output.name, output.name))
+            for output in self.instance.outputs
+            if output.name in self.outputs
+        )
+        read = {name for text in self.texts for name in text.loads if name in self.inputs}
+        return Launches(tuple(self.texts), tuple(lines), results, frozenset(read | set(same.values())))
+
+    def launch(self, text: KernelText) -> Iterator[str]:
+        terms = dict(text.terms)
+        given = [variable(name) for name in text.loads]
+        for name in text.stores:
+            shape = self.shape(name)
+            if name in terms:
+                made, several = "zeros" if text.zeroed else "empty", (terms[name], prod(shape))
+                yield f"{variable(name)}_terms = torch.{made}({several}, dtype=wide, device=device)"
+                given.append(f"{variable(name)}_terms")
+            else:
+                dtype = "real" if name in self.outputs else "wide"
+                yield f"{variable(name)} = torch.empty({shape}, dtype={dtype}, device=device)"
+                given.append(variable(name))
+        given += [*text.numbers, *(["*draw"] if text.random else [])]
+        given += [*(f"{name}={size}" for name, size in text.blocks), "T=full", f"num_warps={text.warps}"]
+        yield f"{text.name}[{text.grid}]({', '.join(given)})"
+        for name in terms:
+            shape = self.shape(name)
+            reshaped = f".reshape({shape})" if len(shape) != 1 else ""
+            cast = ".to(real)" if name in self.outputs else ""
+            yield f"{variable(name)} = {variable(name)}_terms.sum(0){reshaped}{cast}"
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return _shape(self.operands[name], self.local)
+
+
+_OF_FILE = ("F", "torch", "triton", "tl", "types", "runs", "attempt", "counters", "failed", "gradients", "kernel")
+_OF_FUNCTIONS = ("uniform", "by_torch", "ctx", "device", "draw", "full", "model", "real", "site", "wide", "error")
+_RESERVED = frozenset([*_OF_FILE, *_OF_FUNCTIONS, *kwlist])
+
+
+def variable(name: str) -> str:
+    """The variable of a tensor in the functions around kernels."""
+    name = name.replace("'", "_")
+    return f"{name}_" if name in _RESERVED else name
+
+
+def kernel_head(text: KernelText) -> list[str]:
+    """The `def` line of a kernel."""
+    given = list(map(pointer, (*text.loads, *text.stores)))
+    given += [*text.numbers, *(["seed", "step", "site", "first_position"] if text.random else [])]
+    given += [f"{name}: tl.constexpr" for name, _ in text.blocks]
+    return broken(f"def {text.name}({', '.join([*given, 'T: tl.constexpr'])}):")

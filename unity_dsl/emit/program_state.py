@@ -1,0 +1,51 @@
+"""What is known while a program is written: the variables that hold its values, the classes and functions it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..graph.graph import Value
+from ..graph.layout import Layout, Mesh
+from ..index.library import Library
+from .conversion_text import Collectives
+from .kernels.kernel_calls import KernelCalls
+from .module_text import ModuleText
+from .program_names import Names
+
+
+@dataclass
+class Copies:
+    """The variables that hold a value, by layout. `parameter` is one whose gradient GradientSync may take over.
+
+    `stored` is the variable of a weight of which these hold a cast, `cast` those of casts to another float type.
+    """
+
+    value: Value
+    produced: Layout
+    variables: dict[Layout, str]
+    sources: dict[Layout, Layout] = field(default_factory=dict)
+    parameter: bool = False
+    stored: str | None = None
+    cast: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+@dataclass
+class Program:
+    """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
+
+    `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
+    `recomputed` are paths of segments; `kernels` are functions of kernels.py, if groups of operators run as such.
+    """
+
+    mesh: Mesh
+    library: Library
+    collectives: Collectives
+    classes: Names
+    random_sites: int
+    mixed: bool = False
+    micro_batches: bool = False
+    recomputed: frozenset[str] = frozenset()
+    kernels: KernelCalls | None = None
+    modules: list[ModuleText] = field(default_factory=list)
+    random: bool = False
+    gathered: bool = False

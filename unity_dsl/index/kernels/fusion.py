@@ -1,0 +1,149 @@
+"""Several operators, each reading what those before it make, as one instance."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...syntax.ast import Expr, Name, OperatorDecl, Read, Size
+from ..equations.instance import Dim, Equation, Instance, Operand
+from ..equations.term import fresh, rewrite
+
+
+@dataclass(frozen=True)
+class Applied:
+    """An operator with the names of the values that it reads and makes."""
+
+    instance: Instance
+    arguments: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Fusion:
+    """Operators as one instance. `reads` and `makes` are the values of its inputs and outputs, in their order; `axes`
+    are the names that each operator's axes have in it.
+    """
+
+    instance: Instance
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    axes: tuple[Mapping[str, str], ...]
+
+
+def fuse(parts: Sequence[Applied], wanted: Collection[str]) -> Fusion | None:
+    """The operators as one, with the `wanted` of their results as outputs.
+
+    None where one reads a dimension of another's result as other axes than it is made of.
+    """
+    fused = _Fused()
+    for part in parts:
+        if part.instance.extern or not fused.add(part):
+            return None
+    makes = tuple(name for part in parts for name in part.results if name in wanted)
+    name = "_".join(dict.fromkeys(part.instance.name for part in parts))
+    instance = Instance(
+        OperatorDecl(name, (), (), (), (), ()),
+        tuple(fused.inputs.values()),
+        tuple(fused.made[made] for made in makes),
+        fused.sizes,
+        {},
+        tuple(fused.equations),
+        native=False,
+    )
+    return Fusion(instance, tuple(fused.inputs), makes, tuple(fused.axes))
+
+
+class _Fused:
+    """Operators that are put together: names of tensors and of axes are each given once.
+
+    They are those of the declarations, so that the same operators at the same sizes are one instance wherever they are.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, Operand] = {}
+        self.made: dict[str, Operand] = {}
+        self.sizes: dict[str, int] = {}
+        self.equations: list[Equation] = []
+        self.axes: list[dict[str, str]] = []
+        self.names: set[str] = set()
+
+    def add(self, part: Applied) -> bool:
+        instance = part.instance
+        axes = self.unified(part)
+        if axes is None:
+            return False
+        for axis in instance.sizes:
+            if axis not in axes:
+                axes[axis] = self.axis(axis, instance.sizes[axis], set(axes.values()))
+        self.sizes |= {axes[axis]: size for axis, size in instance.sizes.items()}
+        self.axes.append(axes)
+        tensors: dict[str, str] = {}
+        for operand, value in zip(instance.inputs, part.arguments, strict=True):
+            known = self.made.get(value) or self.inputs.get(value)
+            if known is None:
+                name = self.name(operand.name)
+                known = self.inputs[value] = Operand(name, _renamed(operand.dims, axes), operand.integer_range)
+            tensors[operand.name] = known.name
+        values = {output.name: value for output, value in zip(instance.outputs, part.results, strict=True)}
+        for equation in instance.equations:
+            target = equation.target
+            result, name = values.get(target.name), self.name(target.name)
+            made = Operand(name, _renamed(target.dims, axes), target.integer_range)
+            over = tuple(axes[axis] for axis in equation.over)
+            self.equations.append(
+                replace(equation, target=made, value=_rewritten(equation.value, axes, tensors), over=over)
+            )
+            tensors[target.name] = made.name
+            if result is not None:
+                self.made[result] = made
+        return True
+
+    def unified(self, part: Applied) -> dict[str, str] | None:
+        """The axes of operands as those of what they are: None where two axes would be one, or one would be two."""
+        axes: dict[str, str] = {}
+        for operand, value in zip(part.instance.inputs, part.arguments, strict=True):
+            known = self.made.get(value) or self.inputs.get(value)
+            if known is None:
+                continue
+            if value in self.made and operand.integer_range != known.integer_range:
+                return None
+            for own, other in zip(operand.dims, known.dims, strict=True):
+                if len(own) != len(other):
+                    return None
+                for axis, name in zip(own, other, strict=True):
+                    if axes.setdefault(axis, name) != name or self.sizes[name] != part.instance.sizes[axis]:
+                        return None
+        return axes if len(set(axes.values())) == len(axes) else None
+
+    def axis(self, wanted: str, size: int, taken: set[str]) -> str:
+        """A name for an axis: its own if no other axis of another length has it, nor one of the same operator."""
+        name = wanted
+        while name in taken or self.sizes.get(name, size) != size:
+            name = fresh(wanted, {*taken, *self.sizes})
+        return name
+
+    def name(self, wanted: str) -> str:
+        name = fresh(wanted, self.names)
+        self.names.add(name)
+        return name
+
+
+def _renamed(dims: tuple[Dim, ...], axes: Mapping[str, str]) -> tuple[Dim, ...]:
+    return tuple(tuple(axes[axis] for axis in dim) for dim in dims)
+
+
+def _rewritten(value: Expr, axes: Mapping[str, str], tensors: Mapping[str, str]) -> Expr:
+    """Equations hold no reduction inside, so every name in them is one of the operator."""
+
+    def change(node: Expr) -> Expr:
+        match node:
+            case Name(name=name) if name in axes:
+                return replace(node, name=axes[name])
+            case Size(name=name) if name in axes:
+                return replace(node, name=axes[name])
+            case Read(tensor=tensor):
+                return replace(node, tensor=tensors[tensor])
+        return node
+
+    return rewrite(value, change)

@@ -1,0 +1,32 @@
+"""The tensors that values of an instance are computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ...syntax.ast import Expr
+from ..equations.term import reads
+from ..lowering.loop_nest import LoopNest
+
+Nests = Mapping[str, LoopNest]
+"""The equations of an instance by their targets."""
+
+
+def read_by(values: Iterable[Expr], nests: Nests, through: Callable[[str], bool]) -> set[str]:
+    """What values read, also by way of intermediates that a kernel goes `through`: it evaluates them where it reads
+    them.
+    """
+    found: set[str] = set()
+    left = list(values)
+    while left:
+        for read in reads(left.pop()):
+            if read.tensor not in found:
+                found.add(read.tensor)
+                if read.tensor in nests and through(read.tensor):
+                    left.append(nests[read.tensor].value)
+    return found
+
+
+def unreduced(value: Expr, nests: Nests) -> set[str]:
+    """What a value reads, also by way of equations without a reduction."""
+    return read_by([value], nests, lambda name: not nests[name].over)

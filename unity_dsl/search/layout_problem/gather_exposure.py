@@ -1,0 +1,37 @@
+"""How much of the gathers of a graph's weights nothing hides, by where the program begins them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from itertools import groupby
+
+from ...graph.graph import Graph, Node, Segment
+
+
+def gather_exposure(graph: Graph, turns: int, ahead: float) -> Mapping[str, float]:
+    """By name of a weight the part of its gathers that nothing hides: of those begun ahead that is `ahead`. Of what is
+    left out all of it.
+
+    While an iteration of a loop runs, the weights that operators read first in the next one are gathered, and in the
+    last one those that are read first behind the loop. The graph is run `turns` times in a loop, or once. A weight that
+    several operators read is not gathered ahead.
+    """
+    reads = Counter(value.name for step in graph.steps for value in step.reads)
+    trained = {stored.value.name for stored in graph.weights if stored.value.needs_gradient}
+    alone = {name for name in trained if reads[name] == 1}
+    found: dict[str, float] = {}
+    entering, behind_loop = turns > 1, False
+    for _, stretch in groupby(graph.steps, lambda step: isinstance(step, Node)):
+        *_, last = steps = list(stretch)
+        if isinstance(last, Segment):
+            behind_loop = last.predicate is None and last.count > 1
+            continue
+        weights = {value.name for step in steps for value in step.reads} & alone
+        if weights and entering:
+            found |= dict.fromkeys(weights, (1 + (turns - 1) * ahead) / turns)
+            entering = False
+        elif behind_loop:
+            found |= dict.fromkeys(weights, ahead)
+        behind_loop = False
+    return found
