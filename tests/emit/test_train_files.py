@@ -132,7 +132,8 @@ def test_training_is_what_torch_alone_would_do(programs: Programs, tmp_path: Pat
     train(programs.out(ranks), ranks, *RECIPE, "--log-file", log, "--bucket-mb", bucket)
     assert losses(log) == pytest.approx(expected_losses(programs.out(1)), rel=1e-9)
     last = json.loads(log.read_text().splitlines()[-1])
-    assert set(last) == {"step", "loss", "lr", "grad_norm", "seconds"} and last["step"] == 6
+    told = {"step", "loss", "lr", "grad_norm", "seconds", "samples_per_second", "utilisation"}
+    assert set(last) == told and last["step"] == 6
 
 
 def test_adamw_is_what_torch_alone_would_do(programs: Programs, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from ..graph.graph import Model
 from ..graph.model_graph import build_model
 from ..graph.plan import Plan
 from ..index.library import Library
+from ..machine.machine import read_machine
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_bytes
@@ -35,12 +36,17 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
     if smaller := _smaller_sizes(text, library, sources, choices):
         text = write_down(plan, library, smaller, choices.kernels)
     kernels = render_kernels(text)
+    train = (
+        {}
+        if plan.model.loss is None
+        else {"train.py": render_train(plan, read_machine(sources.machine)), "data.py": render_data(plan)}
+    )
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
         "model.py": render_model(text),
         **({"kernels.py": kernels} if kernels else {}),
         **({"parallel.py": render_parallel(text)} if plan.mesh.size > 1 else {}),
-        **({"train.py": render_train(plan), "data.py": render_data(plan)} if plan.model.loss is not None else {}),
+        **train,
         "checkpoint.py": render_checkpoint(plan),
     }
     theorems, declared = list_theorems(plan, library), list_declared(plan)

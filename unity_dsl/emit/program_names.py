@@ -10,7 +10,7 @@ from keyword import iskeyword, issoftkeyword
 PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
-    "COMPUTE_DTYPE", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
+    "COMPUTE_DTYPE", "PARTS", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
     "uniform", "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
@@ -25,7 +25,7 @@ STATE = frozenset({"training", "seed", "step", "micro_batch", "accumulating", "b
 
 ATTRIBUTES = STATE | frozenset({
     "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "stored",
-    "micro_batches", "join",
+    "micro_batches", "join", "parts", "own", "blocks",
     "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
     "recomputed",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",

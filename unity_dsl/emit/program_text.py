@@ -20,9 +20,11 @@ from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
+from .comment_words import layout_word
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
 from .forward_text import ForwardText
+from .input_parts import InputPart, input_parts, part_entries
 from .kernels.kernel_calls import KernelCalls
 from .kernels.kernel_file import kernel_file_text
 from .micro_batch_text import joined_outputs
@@ -41,7 +43,7 @@ from .torch_text import term_text
 class ProgramText:
     """The parts of a program's two files, before they are laid out by the templates. `optional` are inputs of the loss
     alone; `smaller` says which dimensions of inputs may be smaller outside training; `gathering` are the lines that
-    make the outputs of a training step whole, none where they are.
+    make the outputs of a training step whole, none where they are; `parts` are the inputs of which a rank reads a part.
     """
 
     plan: Plan
@@ -51,6 +53,7 @@ class ProgramText:
     optional: tuple[str, ...] = ()
     smaller: SmallerSizes = field(default_factory=dict)
     gathering: tuple[str, ...] = ()
+    parts: Mapping[str, InputPart] = field(default_factory=dict)
 
 
 def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
@@ -75,6 +78,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         compute_dtype=TORCH_TYPES[plan.model.precision or FULL] if program.mixed else None,
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
+        parts=list(part_entries(plan, text.parts)),
         trained=plan.model.loss is not None,
         bucket_mib=BUCKET_MIB,
         outputs=bool(plan.model.outputs),
@@ -183,12 +187,12 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE, kerne
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}
-    optional = _optional(plan.model)
+    optional, parts = _optional(plan.model), input_parts(plan)
     sizes = names.fresh("sizes") if smaller else ""
     if sizes:
         module.lines.append(f"{sizes} = None if self.training else {{}}  # of this call")
     forward = ForwardText(program, graph, module, names, {}, "self")
-    _start(forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes)
+    _start(forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes, parts)
     outputs = [(value, output_layout(plan, value)) for value in plan.model.outputs]
     gathering = tuple(_gathering(plan.model, program.collectives, [layout for _, layout in outputs]))
     if plan.model.loss is None:
@@ -202,7 +206,7 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE, kerne
             missing = " and ".join(f"{variables[name]} is None" for name in optional)
             alone = f"self.gather({returned})" if gathering else returned
             module.lines += [f"if {missing}:  # there is no loss", f"    return None, {alone}"]
-            _start(forward, {name: inputs[name] for name in optional}, variables, sizes)
+            _start(forward, {name: inputs[name] for name in optional}, variables, sizes, parts)
             (minimised,) = forward.write([loss])
         else:
             minimised, *made = forward.write([loss, *outputs])
@@ -212,7 +216,7 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE, kerne
     if _has_sync(program):
         module.lines[:0] = ["self.sync.accumulating, self.sync.bucket_bytes = self.accumulating, self.bucket_bytes"]
     signature = _signature(variables, optional, plan.model, module)
-    return ProgramText(plan, program, module, signature, optional, smaller, gathering)
+    return ProgramText(plan, program, module, signature, optional, smaller, gathering, parts)
 
 
 def _optional(model: Model) -> tuple[str, ...]:
@@ -245,8 +249,15 @@ def _gathering(model: Model, collectives: Collectives, layouts: Sequence[Layout]
             yield from statement(f"{given} = parallel.{found.name}({given}, self.groups)", f"{layout} -> {whole}")
 
 
-def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping[str, str], sizes: str) -> None:
-    """Every rank has the whole batch: an input is one logical tensor, from which its planned layout is made.
+def _start(
+    forward: ForwardText,
+    inputs: Mapping[str, Value],
+    variables: Mapping[str, str],
+    sizes: str,
+    parts: Mapping[str, InputPart],
+) -> None:
+    """Every rank may have the whole batch: an input is one logical tensor, from which its planned layout is made. Of
+    those of which it reads a part that may be given.
 
     `sizes` is the variable of the sizes that this call has, if they may differ.
     """
@@ -255,6 +266,14 @@ def _start(forward: ForwardText, inputs: Mapping[str, Value], variables: Mapping
         variable = variables[name]
         given = f", {sizes}" if sizes else ""
         forward.module.lines += statement(f"{variable} = checked({json.dumps(name)}, {variable}{given})")
+        if name in parts:
+            layout = parts[name].layout
+            own = forward.names.fresh(f"{name}_{layout_word(layout)}")
+            forward.module.lines += statement(
+                f"{own} = self.own({json.dumps(name)}, {variable})", f"{whole} -> {layout}"
+            )
+            forward.add(value, own, layout)
+            continue
         forward.add(value, variable, whole)
         produced = forward.planned.values[name].produced
         if produced != whole:

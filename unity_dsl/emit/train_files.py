@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
+from ..graph.batch_tokens import batch_tokens
 from ..graph.layout import Layout, Shard
 from ..graph.layout_conversion import BUCKET_MIB
+from ..graph.model_flops import model_flops
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
 from ..graph.precision import FULL, is_mixed, is_scaled
-from .program_names import TORCH_TYPES
+from ..machine.machine import Machine
+from .program_names import TORCH_TYPES, docstring_text
 from .templates import template
 
 STOPPED = 130
 """Exit code after SIGINT or SIGTERM: the shell's for an interrupt."""
 
 
-def render_train(plan: Plan) -> str:
-    """train.py of a plan. It imports model.py and names nothing of the model but its name."""
+def render_train(plan: Plan, machine: Machine) -> str:
+    """train.py of a plan for a machine. It imports model.py and names nothing of the model but its name."""
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     narrow = TORCH_TYPES[plan.model.precision or FULL]
+    count, tokens = plan.micro_batches, batch_tokens(plan.model)
     names = "WORLD_SIZE, Model, build_mesh"
     several = ("BATCH as INPUTS", f"LOSS_DIVISOR, {names}")
     return template("train.py.j2").render(
@@ -35,8 +39,30 @@ def render_train(plan: Plan) -> str:
         mixed=is_mixed(plan.model),
         scaled=is_scaled(plan.model),
         bucket_mib=BUCKET_MIB,
+        flops={TORCH_TYPES[dtype]: count * flops for dtype, flops in model_flops(plan.model).items()},
+        peak={TORCH_TYPES[dtype]: peak for dtype, peak in machine.peak.items()},
+        machine=json.dumps(docstring_text(machine.name)),
+        machine_device=machine.device,
+        seconds=plan.seconds,
+        tokens=tokens and count * tokens,
+        samples=_samples(plan),
+        branches=any(step.segment.predicate is not None for step in _segments(plan.graph)),
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
+
+
+def _samples(plan: Plan) -> int | None:
+    """Rows of a batch, if all inputs that have dimensions have as many."""
+    rows = {given.value.shape[0] for given in plan.model.graph.inputs if given.value.shape}
+    return rows.pop() * plan.micro_batches if len(rows) == 1 else None
+
+
+def _segments(graph: PlannedGraph) -> Iterator[PlannedSegment]:
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            yield step
+            for run in step.runs:
+                yield from _segments(run.body)
 
 
 def render_data(plan: Plan) -> str:
