@@ -20,11 +20,10 @@ from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
-from .comment_words import layout_word
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
 from .forward_text import ForwardText
-from .input_parts import InputPart, input_parts, part_entries
+from .input_parts import InputPart, input_parts, part_entries, write_inputs
 from .kernels.kernel_calls import KernelCalls
 from .kernels.kernel_file import kernel_file_text
 from .micro_batch_text import joined_outputs
@@ -192,7 +191,9 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE, kerne
     if sizes:
         module.lines.append(f"{sizes} = None if self.training else {{}}  # of this call")
     forward = ForwardText(program, graph, module, names, {}, "self")
-    _start(forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes, parts)
+    write_inputs(
+        forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes, parts
+    )
     outputs = [(value, output_layout(plan, value)) for value in plan.model.outputs]
     gathering = tuple(_gathering(plan.model, program.collectives, [layout for _, layout in outputs]))
     if plan.model.loss is None:
@@ -206,7 +207,7 @@ def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE, kerne
             missing = " and ".join(f"{variables[name]} is None" for name in optional)
             alone = f"self.gather({returned})" if gathering else returned
             module.lines += [f"if {missing}:  # there is no loss", f"    return None, {alone}"]
-            _start(forward, {name: inputs[name] for name in optional}, variables, sizes, parts)
+            write_inputs(forward, {name: inputs[name] for name in optional}, variables, sizes, parts)
             (minimised,) = forward.write([loss])
         else:
             minimised, *made = forward.write([loss, *outputs])
@@ -247,37 +248,6 @@ def _gathering(model: Model, collectives: Collectives, layouts: Sequence[Layout]
         if found is not None:
             given = f"outputs[{json.dumps(name)}]"
             yield from statement(f"{given} = parallel.{found.name}({given}, self.groups)", f"{layout} -> {whole}")
-
-
-def _start(
-    forward: ForwardText,
-    inputs: Mapping[str, Value],
-    variables: Mapping[str, str],
-    sizes: str,
-    parts: Mapping[str, InputPart],
-) -> None:
-    """Every rank may have the whole batch: an input is one logical tensor, from which its planned layout is made. Of
-    those of which it reads a part that may be given.
-
-    `sizes` is the variable of the sizes that this call has, if they may differ.
-    """
-    whole = invariant(forward.program.mesh)
-    for name, value in inputs.items():
-        variable = variables[name]
-        given = f", {sizes}" if sizes else ""
-        forward.module.lines += statement(f"{variable} = checked({json.dumps(name)}, {variable}{given})")
-        if name in parts:
-            layout = parts[name].layout
-            own = forward.names.fresh(f"{name}_{layout_word(layout)}")
-            forward.module.lines += statement(
-                f"{own} = self.own({json.dumps(name)}, {variable})", f"{whole} -> {layout}"
-            )
-            forward.add(value, own, layout)
-            continue
-        forward.add(value, variable, whole)
-        produced = forward.planned.values[name].produced
-        if produced != whole:
-            forward.held[name].sources[produced] = whole
 
 
 def _signature(variables: Mapping[str, str], optional: Sequence[str], model: Model, module: ModuleText) -> list[str]:
