@@ -85,7 +85,9 @@ def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
 
 @dataclass
 class Graph:
-    """A rule at given ranks: tensors by name, calls by node (`made`). `witness` assigns a number to every size."""
+    """A rule at given ranks: tensors by name, calls by node (`made`). `witness` assigns a number to every size.
+    `shapes` says that tensors have no elements: for who asks for the axes of views only.
+    """
 
     rule: RuleDecl
     claim: Claim
@@ -93,6 +95,7 @@ class Graph:
     ranks: Ranks
     witness: Mapping[str, int]
     arithmetic: Arithmetic
+    shapes: bool = False
     tensors: dict[str, Tensor] = field(default_factory=dict)
     views: dict[int, Mapping[str, Factors]] = field(default_factory=dict)
     made: dict[int, Call] = field(default_factory=dict)
@@ -170,7 +173,10 @@ class Graph:
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
         made = self.made[id(pattern or call)] = Call(instance, named, sizes, mapped, self.functions)
-        outputs = [self.externs.result(made)] if instance.extern else made.run()
+        if self.shapes:
+            outputs = made.shapes()
+        else:
+            outputs = [self.externs.result(made)] if instance.extern else made.run()
         return _hidden(
             outputs[call.result], instance.outputs[call.result], {f"@{name}": p for name, p in degrees.items()}
         )
