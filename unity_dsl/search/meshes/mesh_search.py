@@ -56,7 +56,9 @@ EFFORT_MESH = 6_000
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
 SMALL = 5_000
-"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing."""
+"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing;
+and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
+"""
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
@@ -435,6 +437,9 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
     if not best.exact and first.plan is not None and known.domains.count <= SMALL:
         other = search(known, near)
         best = other if other.cost < best.cost else best
+    elif not best.exact and best.plan is None and below < inf and known.domains.count <= SMALL:
+        other = _best(problem, known, held, inf)
+        best = other if other.cost < below else best
     return best
 
 
