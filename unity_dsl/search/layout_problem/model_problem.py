@@ -15,7 +15,7 @@ from ...machine.machine import Machine
 from ..choices.extractions import Choice, Extractions
 from ..choices.layout_space import Spaces
 from ..choices.operator_options import Around, Options
-from ..choices.restriction import Restriction, node_path, stored_values
+from ..choices.restriction import Keeping, Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from ..search_end import check_end
@@ -273,7 +273,16 @@ class _Builder:
                 every = every.chosen([typed.results[number] == pin for typed in every.typed])
             if excluded := restriction.excluded.get(self.prefix + value.name):
                 every = every.chosen([typed.results[number] not in excluded for typed in every.typed])
-        return every
+        return self._reading_whole(node, every) if restriction.keeping is Keeping.GATHERED else every
+
+    def _reading_whole(self, node: Node, every: Options) -> Options:
+        """The options in which the weights of an operator are read whole, if there are some."""
+        mask = np.ones(len(every), dtype=bool)
+        for position, value in enumerate(node.arguments):
+            if value.name in self.weights and value.needs_gradient:
+                space = self.context.spaces.of(value)
+                mask &= space.held[space.of_column(every.arguments[position])] == 1
+        return every.chosen(mask) if mask.any() else every
 
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""
