@@ -9,6 +9,7 @@ lower bound says that there are none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -309,8 +310,8 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
         return inf if problem is None else _survey(problem).bound
 
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    bounds = process_map(bound, looked_at, _processes(size * len(looked_at)), check_end)
-    better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
+    with closing(process_map(bound, looked_at, _processes(size * len(looked_at)), check_end)) as bounds:
+        better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
     return [looked_at[number] for _, number in better[:SCOUTED]]
 
 
@@ -372,11 +373,12 @@ def _search_whole(task: Task, those: Sequence[_Fine], outcome: Outcome) -> None:
         return replace(own, found=None), near_by(own.found)
 
     processes = _processes(sum(_coarse_count(one.above) for one in those))
-    for one, (own, near) in zip(those, process_map(searched, those, processes, check_end), strict=True):
-        outcome.bounds |= own.bounds
-        outcome.refused |= own.refused
-        if near is not None and (one.near is None or near.cost < one.near.cost):
-            outcome.near[one.mesh] = near
+    with closing(process_map(searched, those, processes, check_end)) as found:
+        for one, (own, near) in zip(those, found, strict=True):
+            outcome.bounds |= own.bounds
+            outcome.refused |= own.refused
+            if near is not None and (one.near is None or near.cost < one.near.cost):
+                outcome.near[one.mesh] = near
 
 
 def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
