@@ -436,12 +436,10 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
             better = improved(known.part, known.domains, near, better)
         if better.cost < below:
             best = better
-    if not best.exact and first.plan is not None and known.domains.count <= SMALL:
-        other = search(known, near)
+    begun, missed = first.plan is not None, best.plan is None and below < inf
+    if not best.exact and (begun or missed) and known.domains.count <= SMALL:
+        other = search(known, near) if begun else _best(problem, known, held, inf)
         best = other if other.cost < best.cost else best
-    elif not best.exact and best.plan is None and below < inf and known.domains.count <= SMALL:
-        other = _best(problem, known, held, inf)
-        best = other if other.cost < below else best
     return best
 
 
