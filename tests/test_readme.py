@@ -277,6 +277,18 @@ def test_every_figure_in_the_readme_is_a_measured_one() -> None:
             assert any(figure in (ROOT / name).read_text() for name in named), line
 
 
+def test_the_table_of_cells_is_what_was_planned() -> None:
+    """Of every cell in the results the step of `auto`, and of the fastest other strategy the part of that."""
+    cells = json.loads((ROOT / "bench" / "results" / "search.json").read_text())["cases"]
+    told = rows("docs/search.md", "| cell | `auto` | fastest other | its part of that |")
+    assert [cell for cell, *_ in told] == list(cells)
+    for cell, auto, other, part in told:
+        every = {name: row["iteration_s"] for name, row in cells[cell]["strategies"].items() if row.get("fits")}
+        own, name = every.pop("auto"), other.strip("`")
+        assert every[name] == min(every.values())
+        assert (auto, part) == (f"{own * 1e3:.4g} ms", f"{every[name] / own:.4f}"), cell
+
+
 def test_results_name_their_hardware_and_no_machine() -> None:
     for path in (ROOT / "bench" / "results").glob("*.json"):
         document = json.loads(path.read_text())

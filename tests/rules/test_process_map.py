@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from multiprocessing import active_children
+from pickle import PicklingError
 
 import pytest
 
@@ -190,3 +191,19 @@ def test_what_is_polled_ends_the_processes() -> None:
     ):
         mapped([(1, 600), (2, 600)])
     assert set(active_children()) <= before
+
+
+def test_closing_in_the_middle_of_large_answers() -> None:
+    """What a killed process had begun to send is waited for by nobody: more than a pipe holds, again and again."""
+    before = forked()
+    for _ in range(20):
+        with closing(process_map(lambda item: bytes(item * 2**22), [0, 1, 1, 1, 1], 3)) as found:
+            assert next(found) == b""
+    assert forked() == before
+
+
+def test_what_cannot_be_sent_is_told() -> None:
+    before = forked()
+    with pytest.raises((AttributeError, TypeError, PicklingError)):
+        list(process_map(lambda item: lambda: item, range(3), 2))
+    assert forked() == before

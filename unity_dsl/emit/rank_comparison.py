@@ -51,6 +51,7 @@ def run_rank(
     In mixed precision the error is the largest over so many `starts`, whose weights differ by a rounding: an element
     that rounds to the other side of a kink, as a relu's, may make most of an error, and is hit by some.
     """
+    import numpy as np
     import torch
     import torch.distributed as dist
 
@@ -60,7 +61,8 @@ def run_rank(
         dist.broadcast_object_list(shared)
     assert shared[0] is not None
     start, _ = shared[0]
-    with load_program(Path(program)) as module:
+    # Triton's interpreter computes with NumPy, beyond the borders of a tensor too, where nothing is stored.
+    with load_program(Path(program)) as module, np.errstate(all="ignore"):
         if ranks != module.WORLD_SIZE:
             raise RuntimeError(f"the program is for {module.WORLD_SIZE} ranks, not {ranks}")
         mesh = module.build_mesh("cpu") if ranks > 1 else None

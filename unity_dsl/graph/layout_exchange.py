@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 
 import numpy as np
@@ -73,6 +73,8 @@ class _Pair:
     def count(self, here: tuple[int, ...]) -> tuple[int, int]:
         """How many elements the device at `here` takes, once per giver, and how many of these are its own."""
         wanted = self._holds(self.target, here)
+        if self._of_copies:  # any of them gives what some have: what the device has itself, it takes from itself
+            return int((wanted & self._covered).sum()), int((wanted & self._holds(self.source, here)).sum())
         axes = self.source.nesting(self.dim)
         places = self._choices(axes, here)
         stays = [axis for axis in axes if isinstance(self.target.kinds[axis], Partial)]
@@ -85,6 +87,19 @@ class _Pair:
         if not stays:
             return int((wanted & (self._first(self.source, places) >= 0)).sum()), own
         return sum(int((wanted & self.gives(here, giver)).sum()) for giver in givers), own
+
+    @cached_property
+    def _of_copies(self) -> bool:
+        """Whether what some devices have is copies, of which each is given to those that want it."""
+        own = [kinds.kinds[axis] for kinds in (self.source, self.target) for axis in kinds.nesting(self.dim)]
+        becomes = [self.target.kinds[axis] for axis in self.source.nesting(self.dim)]
+        return not any(isinstance(kind, Overlap) for kind in own) and not any(isinstance(k, Partial) for k in becomes)
+
+    @cached_property
+    def _covered(self) -> Indices:
+        """Per element whether some device has it before."""
+        places = self._choices(self.source.nesting(self.dim), (0,) * len(self.mesh.axes))
+        return np.asarray(self._first(self.source, places) >= 0)
 
     def _choices(self, axes: tuple[int, ...], here: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Every place that differs from `here` along these axes only."""

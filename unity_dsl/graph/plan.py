@@ -172,6 +172,7 @@ class Cost:
     """Predicted seconds of one training step, by what they are spent on, and what each device holds.
 
     Of the communication `synchronisation` sums gradients that devices keep whole: once for several micro-batches.
+    `accumulation` is what it takes to add the gradients of a micro-batch to those before, and no part of the seconds.
     """
 
     compute: float = 0.0
@@ -179,6 +180,7 @@ class Cost:
     update: float = 0.0
     memory: Memory = Memory()
     synchronisation: float = 0.0
+    accumulation: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -186,8 +188,9 @@ class Cost:
 
     def with_passes(self, count: int) -> Cost:
         """Of a step of so many micro-batches, where this is that of a step of one."""
+        compute = count * self.compute + (count - 1) * self.accumulation
         communication = count * self.communication - (count - 1) * self.synchronisation
-        return replace(self, compute=count * self.compute, communication=communication)
+        return replace(self, compute=compute, communication=communication)
 
 
 @dataclass(frozen=True)

@@ -237,6 +237,13 @@ def price_update(count: float, machine: Machine) -> float:
     return machine.traffic_seconds(UPDATE_PASSES * count)
 
 
+def price_accumulation(count: float, machine: Machine) -> float:
+    """Seconds of the kernel that adds a gradient of that many local bytes to another one, in its place."""
+    return machine.exposed_launch + machine.traffic_seconds(ACCUMULATION_PASSES * count)
+
+
 UPDATE_PASSES = 7
+ACCUMULATION_PASSES = 3
+"""Two gradients are read, and one is written."""
 MOMENTS = 2
 """What AdamW holds of a parameter besides its gradient."""

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from collections import deque
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures import wait as wait_for
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import Pipe, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
+from multiprocessing.reduction import ForkingPickler
 from threading import Thread
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -22,6 +20,9 @@ Result = TypeVar("Result")
 Poll = Callable[[], None]
 POLLED = 0.05
 """Seconds between two calls of `poll`."""
+
+Choose = Callable[[int, Sequence[int]], int]
+"""Which of the places that are waiting the process of this number computes next."""
 
 
 def processors() -> int:
@@ -44,19 +45,14 @@ def process_map(
     if processes < 2 or len(items) < 2:
         yield from map(function, items)
         return
-    pool = ProcessPoolExecutor(min(processes, len(items)), get_context("fork"), _begin, (function, items))
-    try:
-        results = _submitted(pool, len(items))
-        while results:
-            while not results[0].done():
-                wait_for([results[0]], POLLED)
-                poll()
-            yield results.popleft().result()
-    finally:
-        # ProcessPoolExecutor.kill_workers is new in Python 3.14.
-        for process in list((pool._processes or {}).values()):
-            process.kill()
-        pool.shutdown(cancel_futures=True)
+    places = range(len(items))
+    with _forked(lambda place: function(items[place]), min(processes, len(items))) as ends:
+        known: dict[int, _Answer] = {}
+        answers = _answers(ends, places, lambda _, waiting: waiting[0], poll)
+        for place in places:
+            while place not in known:
+                known.update([next(answers)])
+            yield _result(known.pop(place))
 
 
 @contextmanager
@@ -74,19 +70,59 @@ def lasting_processes(
     if processes < 2:
         yield lambda asked: [function(item) for _, item in asked]
         return
-    begun = [_forked(function) for _ in range(processes)]
+    owners: dict[Hashable, int] = {}
+
+    def results(asked: Sequence[tuple[Hashable, Item]]) -> list[Result]:
+        def choose(number: int, waiting: Sequence[int]) -> int:
+            place = _own_or_nobodys(number, waiting, owners, asked)
+            owners[asked[place][0]] = number
+            return place
+
+        found = {place: _result(one) for place, one in _answers(ends, [item for _, item in asked], choose, poll)}
+        return [found[place] for place in range(len(asked))]
+
+    with _forked(function, processes) as ends:
+        yield results
+
+
+def _own_or_nobodys(
+    number: int, waiting: Sequence[int], owners: Mapping[Hashable, int], asked: Sequence[tuple[Hashable, Any]]
+) -> int:
+    """What a process computes next: what it had before, or nobody had, or the last of what others had."""
+    own = (place for place in waiting if owners.get(asked[place][0]) == number)
+    nobodys = (place for place in waiting if asked[place][0] not in owners)
+    return next(own, next(nobodys, waiting[-1]))
+
+
+# ------------------------------------------------------------------------------------------ processes and their pipes
+
+_End: TypeAlias = "Connection[Any, Any]"
+_Answer = tuple[bool, Any]
+"""Whether the function returned, and its result or what it raised."""
+
+
+@contextmanager
+def _forked(function: Callable[[Any], Any], count: int) -> Iterator[list[_End]]:
+    """The pipes of processes that answer with `function` of what they are sent. They are killed when the context ends.
+
+    There are no queues and no threads here: a process that is killed in the middle of an answer leaves nobody waiting
+    for the rest of it.
+    """
+    begun: list[tuple[ForkProcess, _End]] = []
     try:
-        owners: dict[Hashable, int] = {}
-        yield lambda asked: _answers([end for _, end in begun], owners, asked, poll)
+        for _ in range(count):
+            begun.append(_fork(function))
+        yield [end for _, end in begun]
     finally:
-        for process, end in begun:
+        for process, _ in begun:
             process.kill()
+        for process, end in begun:
             process.join()
             end.close()
 
 
-def _forked(function: Callable[[Any], Any]) -> tuple[ForkProcess, Connection[Any, Any]]:
-    """A process that answers what it is sent, and this end of the pipe. It inherits that interruptions are blocked."""
+def _fork(function: Callable[[Any], Any]) -> tuple[ForkProcess, _End]:
+    """A process that answers, and this end of its pipe. It inherits that interruptions are blocked."""
     own, other = Pipe()
     process = get_context("fork").Process(target=_serve, args=(function, other))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -98,65 +134,53 @@ def _forked(function: Callable[[Any], Any]) -> tuple[ForkProcess, Connection[Any
     return process, own
 
 
-def _answers(
-    ends: Sequence[Connection[Any, Any]],
-    owners: dict[Hashable, int],
-    asked: Sequence[tuple[Hashable, Any]],
-    poll: Poll,
-) -> list[Any]:
-    results: list[Any] = [None] * len(asked)
-    waiting, busy, free = list(range(len(asked))), dict[int, int](), set(range(len(ends)))
-    while waiting or busy:
-        for number in sorted(free) if waiting else ():
-            if waiting:
-                place = _next(number, waiting, owners, asked)
-                waiting.remove(place)
-                free.remove(number)
-                busy[number] = place
-                owners[asked[place][0]] = number
-                ends[number].send(asked[place][1])
+def _answers(ends: Sequence[_End], items: Sequence[Any], choose: Choose, poll: Poll) -> Iterator[tuple[int, _Answer]]:
+    """Places of items and the answers to them, as they come. Every process has one item at a time, the next one before
+    its answer to the last one is given on.
+    """
+    waiting, busy, free = list(range(len(items))), dict[int, int](), set(range(len(ends)))
+    arrived: list[tuple[int, _Answer]] = []
+    while waiting or busy or arrived:
+        for number in sorted(free)[: len(waiting)]:
+            busy[number] = choose(number, waiting)
+            waiting.remove(busy[number])
+            free.remove(number)
+            _exchange(ends[number].send, items[busy[number]])
+        yield from arrived
+        arrived = []
         poll()
-        for ready in wait([ends[number] for number in busy], POLLED):
+        for ready in wait([ends[number] for number in busy], POLLED) if busy else ():
             number = next(number for number in busy if ends[number] is ready)
-            try:
-                answered, result = ends[number].recv()
-            except EOFError:
-                raise BrokenProcessPool("a process ended before it had answered") from None
-            if not answered:
-                raise result
-            results[busy.pop(number)] = result
+            arrived.append((busy.pop(number), _exchange(ends[number].recv)))
             free.add(number)
-    return results
 
 
-def _next(
-    number: int, waiting: Sequence[int], owners: Mapping[Hashable, int], asked: Sequence[tuple[Hashable, Any]]
-) -> int:
-    """What a process computes next: what it had before, or nobody had, or the last of what others had."""
-    own = (place for place in waiting if owners.get(asked[place][0]) == number)
-    nobodys = (place for place in waiting if asked[place][0] not in owners)
-    return next(own, next(nobodys, waiting[-1]))
-
-
-def _submitted(pool: ProcessPoolExecutor, count: int) -> deque[Future[Any]]:
-    """The calls of all positions. The first one forks all processes: they inherit that interruptions are blocked."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+def _exchange(call: Callable[..., Any], *sent: Any) -> Any:
     try:
-        return deque(pool.submit(_call, position) for position in range(count))
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return call(*sent)
+    except (EOFError, ConnectionError):
+        raise BrokenProcessPool("a process ended before it had answered") from None
+
+
+def _result(answer: _Answer) -> Any:
+    returned, result = answer
+    if not returned:
+        raise result
+    return result
 
 
 # ------------------------------------------------------------------------------------------ in a forked process
 
 
-_calls: list[Callable[[int], Any]] = []
-"""Last, what a forked process computes for a position; before it, what the processes do that it is forked from."""
-
-
-def _begin(function: Callable[[Item], Result], items: Sequence[Item]) -> None:
-    _calls.append(lambda position: function(items[position]))
+def _serve(function: Callable[[Any], Any], end: _End) -> None:
     Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        item = end.recv()
+        try:
+            answer = ForkingPickler.dumps((True, function(item)))
+        except Exception as reason:
+            answer = ForkingPickler.dumps((False, reason))
+        end.send_bytes(answer)
 
 
 def _end_with_parent() -> None:
@@ -165,19 +189,3 @@ def _end_with_parent() -> None:
     if parent is not None:
         parent.join()
     os._exit(1)
-
-
-def _call(position: int) -> Any:
-    return _calls[-1](position)
-
-
-def _serve(function: Callable[[Any], Any], end: Connection[Any, Any]) -> None:
-    """Answers what is sent: whether the function returned, and its result or what it raised."""
-    Thread(target=_end_with_parent, daemon=True).start()
-    while True:
-        item = end.recv()
-        try:
-            answer = True, function(item)
-        except Exception as reason:
-            answer = False, reason
-        end.send(answer)

@@ -6,6 +6,7 @@ Claims that the prover could not prove are stored as refused, so that no compila
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -102,7 +103,8 @@ def keep(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int
 
 def attempts(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> Iterator[Attempt]:
     """Each claim proved now, in order, by `processes` processes."""
-    yield from process_map(partial(_attempt, theorems), list(asked), processes)
+    with closing(process_map(partial(_attempt, theorems), list(asked), processes)) as found:
+        yield from found
 
 
 def _attempt(theorems: ShardingTheorems, one: AskedClaim) -> Attempt:

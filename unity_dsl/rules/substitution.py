@@ -115,7 +115,7 @@ class Substitution:
             return None
         arithmetic = Arithmetic(self.claim.conditions)
         rule, library = self.with_operands
-        graph = Graph(rule, self.claim, library, ranks, witness, arithmetic)
+        graph = Graph(rule, self.claim, library, ranks, witness, arithmetic, shapes=True)
         try:
             graph.sides()
         except (Failed, Unsupported):

@@ -48,6 +48,7 @@ from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, rand
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
 from .wanted import Wanted as _Wanted
 from .wanted import made as _made
+from .weights_alike import shortest_alike
 
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
@@ -163,6 +164,8 @@ def search(
         limited = LimitedSearch(machine, library, every, search_limited, segments)
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
+    elif wanted.referee is not None and not (found.recomputed or found.gathered_again):
+        found = shortest_alike(found, wanted.referee, wanted)
     found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 

@@ -12,6 +12,7 @@ from functools import partial
 from ..graph.layout import Mesh
 from ..index.lowering.local_tensor import Storage
 from ..machine.machine import Machine
+from ..machine.operator_price import ACCUMULATION_PASSES
 from .gradient_buckets import GradientBuckets
 from .local_tensors import Local, Recorded
 from .task_list import TaskList
@@ -119,7 +120,7 @@ class BackwardPass:
             return
         alone = self.tasks.holders(before) == 1
         target = before if alone else Storage(tensor.bytes)
-        seconds = self.machine.traffic_seconds(3 * tensor.bytes)
+        seconds = self.machine.traffic_seconds(ACCUMULATION_PASSES * tensor.bytes)
         self.tasks.kernel("add gradients", "", seconds, 1, [] if alone else [target])
         if not alone:
             self.tasks.hold([target])

@@ -11,7 +11,9 @@ from ..graph.layout_conversion import BUCKET_MIB
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import packs
 from ..machine.machine import Machine
+from ..machine.operator_price import ACCUMULATION_PASSES
 from .collective_tasks import add_collective, add_copy
+from .local_tensors import Local
 from .task import Purpose
 from .task_list import TaskList
 
@@ -20,10 +22,11 @@ _Key = tuple[tuple[int, ...], StepKind, str]
 
 @dataclass(eq=False)
 class _Gradient:
-    """What is to be summed of a parameter: its part of a bucket, of which a device keeps `kept` bytes."""
+    """What is to be summed of a parameter: so many `bytes`, from `rows`; a device keeps `kept` of the sum."""
 
     name: str
     rows: Storage
+    bytes: int
     kept: int
 
 
@@ -44,29 +47,31 @@ class GradientBuckets:
     mesh: Mesh
     machine: Machine
     accumulating: bool = False
-    _sums: dict[str, Storage] = field(default_factory=dict)
-    _landed: dict[str, Storage] = field(default_factory=dict)
+    _sums: dict[str, Local] = field(default_factory=dict)
+    _landed: dict[str, Local] = field(default_factory=dict)
     _waiting: dict[_Key, list[_Gradient]] = field(default_factory=dict)
     _flying: list[_Flying] = field(default_factory=list)
 
-    def add(self, value: Value, step: Step, gradient: Storage, name: str) -> None:
-        """A gradient that autograd is done with, and the step over a group that is left to do. Takes over its hold."""
+    def add(self, value: Value, step: Step, gradient: Local, name: str) -> None:
+        """A gradient that autograd is done with, perhaps a view, and the step over a group that is left to do. Takes
+        over its hold.
+        """
         tasks = self.tasks
         if step.kind is StepKind.ALL_REDUCE:
             gradient = self._added(self._sums.pop(name, None), gradient)
             if self.accumulating:
                 self._sums[name] = gradient
                 return
-        rows, kept = gradient, gradient.bytes
+        rows, kept = gradient.storage, gradient.bytes
         if step.kind is StepKind.REDUCE_SCATTER:
             kept = gradient.bytes // self.mesh.degree(step.axes)
         if packs(step):
             rows = self._copy("pack", name, gradient.bytes)
-            tasks.drop([gradient])
+            tasks.drop([gradient.storage])
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
-        bucket.append(_Gradient(name, rows, kept))
-        if sum(part.rows.bytes for part in bucket) >= BUCKET_MIB * 2**20:
+        bucket.append(_Gradient(name, rows, gradient.bytes, kept))
+        if sum(part.bytes for part in bucket) >= BUCKET_MIB * 2**20:
             self._send(key)
 
     def finish(self) -> list[Storage]:
@@ -83,7 +88,7 @@ class GradientBuckets:
             self._land()
         for name, landed in self._landed.items():
             found.append(self._copy("keep", name, landed.bytes))
-            self.tasks.drop([landed])
+            self.tasks.drop([landed.storage])
         self._landed.clear()
         return found
 
@@ -94,22 +99,22 @@ class GradientBuckets:
         whole = len(flying.results) < len(flying.parameters)
         for number, part in enumerate(flying.parameters):
             brought = self._copy("keep", part.name, part.kept) if whole else flying.results[number]
-            self._landed[part.name] = self._added(self._landed.get(part.name), brought)
+            self._landed[part.name] = self._added(self._landed.get(part.name), Local(part.kept, brought, False))
         self.tasks.drop(flying.results if whole else [])
 
-    def _added(self, before: Storage | None, gradient: Storage) -> Storage:
+    def _added(self, before: Local | None, gradient: Local) -> Local:
         """The sum of two gradients, in place of the first. Takes over the hold of both."""
         if before is None:
             return gradient
-        self.tasks.kernel("add gradients", "", self.machine.traffic_seconds(3 * gradient.bytes))
-        self.tasks.drop([gradient])
+        self.tasks.kernel("add gradients", "", self.machine.traffic_seconds(ACCUMULATION_PASSES * gradient.bytes))
+        self.tasks.drop([gradient.storage])
         return before
 
     def _send(self, key: _Key) -> None:
         axes, kind, _ = key
         parts = self._waiting.pop(key)
         name = parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more"
-        flat = self._copy("bucket", name, sum(part.rows.bytes for part in parts))
+        flat = self._copy("bucket", name, sum(part.bytes for part in parts))
         self.tasks.drop(part.rows for part in parts)
         in_place = kind is StepKind.ALL_REDUCE
         results = [flat] if in_place else [Storage(part.kept) for part in parts]

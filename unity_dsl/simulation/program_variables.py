@@ -225,7 +225,7 @@ class Variables:
             if last is None:
                 return [left.storage]
             tasks.hold([left.storage])
-            program.backward.buckets.add(wide, last, left.storage, place)
+            program.backward.buckets.add(wide, last, left, place)
             return [None]
 
         program.backward.record(Recorded((given,), (result,), (), back))

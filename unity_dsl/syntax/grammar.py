@@ -30,7 +30,10 @@ class Refusal:
 def grammar(language: str) -> Lark:
     """The parser of a language (`uop`, `udl`, `rules`)."""
     text = grammar_text(language)
-    return load(text, TABLES / f"{language}.json") or build(text)
+    found = load(text, TABLES / f"{language}.json") or build(text)
+    # `Lark.lex` uses this lexer; without it, it makes one for every text, and compiles its regular expressions.
+    found.lexer = found._build_lexer()
+    return found
 
 
 def grammar_text(language: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
@@ -11,10 +12,11 @@ import pytest
 from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.search.cost_network import bucket_elimination as elimination
 from unity_dsl.search.exact_search import bounded_search as module
-from unity_dsl.search.exact_search.bounded_search import Near, optimise, survey
+from unity_dsl.search.exact_search.bounded_search import Near, optimise, search, survey
 from unity_dsl.search.folded_solver import exact_minimum as exact
 from unity_dsl.search.folded_solver.exact_minimum import Solved, Solver
 from unity_dsl.search.folded_solver.problem_part import Domains, Part, Port, Repeat, Tensor, everything, no_limits
+from unity_dsl.search.folded_solver.reduced_cost_filtering import bounded
 
 from ..closed_prices import closed
 
@@ -253,3 +255,16 @@ def test_tables_that_grow_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found.cost >= expected - 1e-6
         assert not found.exact or found.cost == pytest.approx(expected)
         assert solved_cost(part, found.plan) == pytest.approx(found.cost)
+
+
+def test_a_bound_far_below_every_plan() -> None:
+    """The end of a gap is not exactly the best plan's cost where the bound is millions of times larger than either."""
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        part = random_part(rng, int(rng.integers(2, 6)))
+        scaled = replace(part, costs=tuple(cost * 1e-5 + 1e-5 / 3 for cost in part.costs), tensors=())
+        known = survey(scaled, everything(scaled))
+        far = bounded(known.searched.part, known.searched.domains)
+        far = replace(far, bound=replace(far.bound, least=-3e6 * (1 + rng.random())))
+        found = search(replace(known, found=far))
+        assert found.exact and found.cost == pytest.approx(least(scaled, 2)), seed

@@ -5,18 +5,30 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from unity_dsl.graph.layout import Mesh, Shard
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.choices.restriction import Restriction
+from unity_dsl.search.exact_search.bounded_search import survey
+from unity_dsl.search.folded_solver.problem_part import everything
+from unity_dsl.search.layout_problem.model_problem import build_problem
+from unity_dsl.search.layout_problem.problem_context import prices_on
+from unity_dsl.search.layout_problem.starting_domains import Held
 from unity_dsl.search.meshes import mesh_search as module
 from unity_dsl.search.plan_search import meshes_for, search
 from unity_dsl.syntax.diagnostic import InputError
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
 
 from ..brute_force import BruteForce, TooMany
 from ..conftest import Build
@@ -202,3 +214,18 @@ def test_one_mesh_starts_from_coarser_ones(library: Library, build: Build) -> No
     for coarse in [(16,), (8, 2), (2, 8)]:
         found = search(model, build_mesh(machine, 16, coarse), machine, library)
         assert fine.cost.seconds <= found.cost.seconds * (1 + 1e-6)
+
+
+def test_a_search_below_a_known_cost_misses_no_plan_that_it_finds_otherwise(library: Library) -> None:
+    """Of a problem whose tables are too large for a proof: a recurrence on summit, two by four."""
+    text = read_source(Path(__file__).parents[3] / "examples" / "lstm_lm.udl")
+    model, machine = build_model(parse_model(text), library), load_machine("summit")
+    mesh = build_mesh(machine, 8, (2, 4))
+    prices = prices_on(mesh, machine, library, ShardingTheorems(library), {}, model.gradient_bytes)
+    problem = build_problem(model, prices, Restriction())
+    known = survey(problem.part, everything(problem.part))
+    best = module._best(problem, known, Held(), inf)
+    assert not best.exact
+    below = module._best(problem, known, Held(), best.cost * 1.2)
+    assert below.plan is not None
+    assert below.cost <= best.cost * (1 + 1e-9)

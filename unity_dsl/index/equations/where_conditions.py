@@ -27,7 +27,7 @@ class Unsolvable(Exception):
     """An equation has no integer solution. The first argument says why."""
 
 
-_COMPARE: Mapping[str, Callable[[Fraction, Fraction], bool]] = {
+_COMPARE: Mapping[str, Callable[[Rational, Rational], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -54,13 +54,13 @@ _EXACT: Mapping[str, Callable[[Fraction, Fraction], Fraction]] = {
 
 def unknown_key(expr: Expr) -> str | None:
     """The environment's key of a leaf: `c`, `b..` or `rank(f)`; None for anything else."""
-    match expr:
-        case Name(name, rest) | Size(name, rest):
-            return f"{name}.." if rest else name
-        case Apply("rank", (Name(name),)):
-            return f"rank({name})"
-        case _:
-            return None
+    if isinstance(expr, Name | Size):
+        return f"{expr.name}.." if expr.rest else expr.name
+    if isinstance(expr, Apply) and expr.function == "rank":
+        match expr.arguments:
+            case (Name(name),):
+                return f"rank({name})"
+    return None
 
 
 def leaves(expr: Expr) -> tuple[tuple[str, Expr], ...]:
@@ -92,11 +92,12 @@ def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
     if expr.function == "neg":
         return -numbers[0]
     left, right = numbers
-    if not all(map(isfinite, numbers)):
+    whole = isinstance(left, int) and isinstance(right, int)
+    if not whole and not all(map(isfinite, numbers)):
         raise Unsolvable("calculates with infinity")
-    if expr.function in _COMPARE:
-        return _COMPARE[expr.function](exact_number(left), exact_number(right))
-    if expr.function in ("/", "//", "%") and right == 0:
+    if (compare := _COMPARE.get(expr.function)) is not None:
+        return compare(left, right) if whole else compare(exact_number(left), exact_number(right))
+    if right == 0 and expr.function in ("/", "//", "%"):
         raise Unsolvable("divides by zero")
     if isinstance(left, int) and isinstance(right, int) and expr.function != "/":
         return _COMPUTE[expr.function](left, right)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ...syntax.ast import Apply, Expr, Name, OperatorDecl, TensorDecl
@@ -120,23 +121,30 @@ def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
     return found
 
 
-def integer_attributes(decl: OperatorDecl) -> set[str]:
+@lru_cache(maxsize=1024)
+def integer_attributes(decl: OperatorDecl) -> frozenset[str]:
     """Attributes in rank equations, size equations and index expressions, which must be integers."""
     names = {attribute.name for attribute in decl.attributes}
     equations = [c for c in decl.conditions if isinstance(c, Apply) and c.function == "=="]
     statements = (*decl.statements, *decl.evaluation)
     terms: list[Expr] = [*equations, *(e for s in statements for read in reads(s.value) for e in read.index)]
     counted = {node.name for term in terms for node in walk(term) if isinstance(node, Name)} | integer_names(decl)
-    return names & counted
+    return frozenset(names & counted)
 
 
 # ---------------------------------------------------------------------------------------------- ranks
 
 
+@lru_cache(maxsize=2048)
+def conditions_on(decl: OperatorDecl, *, ranks: bool) -> tuple[Expr, ...]:
+    """The conditions on ranks, or those on sizes and attributes alone."""
+    return tuple(condition for condition in decl.conditions if mentions_rank(condition) == ranks)
+
+
 def _ranks(site: Site, attributes: dict[str, Value], known: Environment) -> dict[str, int]:
     decl = site.operator
     _count_from_end(site, attributes, known)
-    conditions = tuple(condition for condition in decl.conditions if mentions_rank(condition))
+    conditions = conditions_on(decl, ranks=True)
     pending = True
     while pending:
         before = len(known)
@@ -162,8 +170,8 @@ def _ranks(site: Site, attributes: dict[str, Value], known: Environment) -> dict
 
 def _count_from_end(site: Site, attributes: dict[str, Value], known: Environment) -> None:
     """In `rank(f) == dim` a negative `dim` counts from the end of the first input with `f..`."""
-    for condition in site.operator.conditions:
-        if not (isinstance(condition, Apply) and condition.function == "==" and mentions_rank(condition)):
+    for condition in conditions_on(site.operator, ranks=True):
+        if not (isinstance(condition, Apply) and condition.function == "=="):
             continue
         for side, other in (condition.arguments, condition.arguments[::-1]):
             if isinstance(side, Name) and side.name in attributes and mentions_rank(other):

@@ -13,8 +13,8 @@ from math import prod
 from ...syntax.ast import DimDecl, TensorDecl
 from ...syntax.diagnostic import InputError
 from ..equations.instance import Dim
-from ..equations.where_conditions import Environment, Value, mentions_rank, propagate_all
-from .call_frame import Site, attributes_of, dims_text
+from ..equations.where_conditions import Environment, Value, propagate_all
+from .call_frame import Site, attributes_of, conditions_on, dims_text
 from .operand_shape import Shape
 
 
@@ -30,7 +30,7 @@ def unmerge(site: Site, given: Mapping[str, Value]) -> Site:
         for axes, sizes in _spread(site, tensor, shape):
             if len(axes) == 1 and not axes[0].rest:
                 known.setdefault(axes[0].name, sizes[0])
-    conditions = [condition for condition in site.operator.conditions if not mentions_rank(condition)]
+    conditions = conditions_on(site.operator, ranks=False)
     pending = True
     while pending:
         before = len(known)

@@ -46,16 +46,15 @@ class ExternSymbols:
         if any(operand.domain for operand in operands):
             raise Unsupported(f"`{instance.name}`, an extern operator, of what may have no value")
         attributes = tuple((name, call.sizes.attributes[name]) for name in sorted(instance.attributes))
-        dims = tuple(tuple(var for axis in dim for var in call.axis(axis)) for dim in output.dims)
-        bound = call.bound(output)
-        assert bound is not None, "an extern operator returns integers"
+        shape = call.without_elements(output)
+        assert shape.bound is not None, "an extern operator returns integers"
         known = next((one for one in self.known if self._equal(one, instance.name, attributes, operands)), None)
         if known is None:
             symbol = f"{instance.name}.{len(self.known) + 1}"
-            sizes = tuple(tuple(var.size for var in dim) for dim in dims)
+            sizes = tuple(tuple(var.size for var in dim) for dim in shape.dims)
             known = _Known(instance.name, attributes, operands, symbol, tuple(name for name, _ in call.devices), sizes)
             self.known.append(known)
-        return replace(Tensor(call.devices, dims), entry=_entry(known, dict(call.devices), dims, bound), bound=bound)
+        return replace(shape, entry=_entry(known, dict(call.devices), shape.dims, shape.bound))
 
     def _equal(self, known: _Known, name: str, attributes: Attributes, operands: tuple[Tensor, ...]) -> bool:
         """Whether the operands are known to equal those of an earlier call."""

@@ -139,17 +139,36 @@ class Call:
             self.tensors[equation.target.name] = self.define(equation)
         return [self.tensors[output.name] for output in self.instance.outputs]
 
+    def shapes(self) -> list[Tensor]:
+        """The outputs without their elements. Raises Unsupported."""
+        for equation in self.instance.equations:
+            self.tensors[equation.target.name] = self._shape(equation)
+        if self.instance.extern:
+            return [self.without_elements(output) for output in self.instance.outputs]
+        return [self.tensors[output.name] for output in self.instance.outputs]
+
+    def _shape(self, equation: Equation) -> Tensor:
+        """The result of an equation without its elements. What only moves integers keeps their bound."""
+        value = equation.value
+        return self.without_elements(
+            equation.target, self.tensors[value.tensor].bound if isinstance(value, Read) else None
+        )
+
+    def without_elements(self, target: Operand, bound: Poly | None = None) -> Tensor:
+        """A tensor of the shape of a result, with this bound, or else the declared one of integers."""
+        dims = tuple(tuple(var for axis in dim for var in self.axis(axis)) for dim in target.dims)
+        if bound is None and target.integer_range is not None:
+            bound = self.bound(target)
+        return Tensor(self.devices, dims, bound=bound)
+
     def define(self, equation: Equation) -> Tensor:
         """The result of an equation, given those of earlier ones."""
-        target = equation.target
-        dims = tuple(tuple(var for axis in dim for var in self.axis(axis)) for dim in target.dims)
+        shape = self._shape(equation)
         over = tuple(var for axis in equation.over for var in self.axis(axis))
-        moved = self.tensors[equation.value.tensor].bound if isinstance(equation.value, Read) else None
-        if target.integer_range is not None or moved is not None:
+        if equation.target.integer_range is not None or shape.bound is not None:
             entry = None if over else self.integer(equation.value)
-            bound = moved if moved is not None else self.bound(target)
-            if entry is not None and bound is not None:
-                return Tensor(self.devices, dims, entry=entry, bound=bound)
+            if entry is not None and shape.bound is not None:
+                return replace(shape, entry=entry)
             if not self.alone:
                 raise Unsupported(f"`{self.instance.name}`: an integer result that is computed")
         value = self.form(equation.value)
@@ -160,7 +179,7 @@ class Call:
                 value = self.functions.reduced(equation.kind.value, value, over)
             case ReductionKind.PROD:
                 raise Unsupported(f"`{self.instance.name}`: a product over an axis")
-        return Tensor(self.devices, dims, value, domain=self.functions.applications.collected(over))
+        return Tensor(self.devices, shape.dims, value, domain=self.functions.applications.collected(over))
 
     def bound(self, target: Operand) -> Poly | None:
         """The exclusive upper bound of an integer output, None for a float one."""

@@ -85,7 +85,7 @@ def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
 
 @dataclass
 class Graph:
-    """A rule at given ranks: tensors by name, calls by node (`made`). `witness` assigns a number to every size."""
+    """A rule at ranks, with a number for every size (`witness`): tensors, or their `shapes` alone, and calls `made`."""
 
     rule: RuleDecl
     claim: Claim
@@ -93,6 +93,7 @@ class Graph:
     ranks: Ranks
     witness: Mapping[str, int]
     arithmetic: Arithmetic
+    shapes: bool = False
     tensors: dict[str, Tensor] = field(default_factory=dict)
     views: dict[int, Mapping[str, Factors]] = field(default_factory=dict)
     made: dict[int, Call] = field(default_factory=dict)
@@ -111,8 +112,7 @@ class Graph:
         """The outputs of both sides. Raises Failed, Unsupported, and InputError for unknown names."""
         for name, expr in self.rule.definitions:
             self.tensors[name] = self.tensor(expr)
-        left, right = ([self.tensor(expr) for expr in side] for side in (self.rule.left, self.rule.right))
-        return left, right
+        return [self.tensor(expr) for expr in self.rule.left], [self.tensor(expr) for expr in self.rule.right]
 
     def _input(self, decl: RuleInput) -> Tensor:
         names = [dim.size.name for dim in decl.dims if dim.device and isinstance(dim.size, Name)]
@@ -170,7 +170,7 @@ class Graph:
         mapped = tuple((name, fresh(self.claim.degree(name))) for name in devices)
         named = {operand.name: tensor for operand, tensor in zip(instance.inputs, operands, strict=True)}
         made = self.made[id(pattern or call)] = Call(instance, named, sizes, mapped, self.functions)
-        outputs = [self.externs.result(made)] if instance.extern else made.run()
+        outputs = made.shapes() if self.shapes else [self.externs.result(made)] if instance.extern else made.run()
         return _hidden(
             outputs[call.result], instance.outputs[call.result], {f"@{name}": p for name, p in degrees.items()}
         )

@@ -11,8 +11,9 @@ from ...graph.precision import arithmetic
 from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
-from ...machine.operator_price import price_inner, price_update
+from ...machine.operator_price import price_accumulation, price_inner, price_update
 from ..choices.operator_options import price_node
+from ..layout_problem.loop_price import price_captured, price_sliced, price_stacked
 from ..layout_problem.variable_meaning import Meaning
 
 _NOTHING = Cost()
@@ -45,6 +46,7 @@ def _graph_cost(
             body, segment = next(bodies), step.segment
             for value, layout in step.border.reads(segment):
                 reads.setdefault(value.name, set()).add(layout)
+            total = _sum(total, Cost(compute=_loop_seconds(step, meaning, prices)))
             for run in step.runs:
                 found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
                 total = _sum(total, found, run.count * segment.probability)
@@ -53,7 +55,9 @@ def _graph_cost(
         held = local_fraction(planned.produced, mesh)
         total = _sum(total, Cost(compute=price_stored_cast(stored.value, held, machine)))
         if stored.value.needs_gradient:
-            total = _sum(total, Cost(update=price_update(stored.value.stored_bytes * held, machine)))
+            count = stored.value.stored_bytes * held
+            added = price_accumulation(count, machine)
+            total = _sum(total, Cost(update=price_update(count, machine), accumulation=added))
     weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
@@ -68,7 +72,22 @@ def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
         first.communication + executed * second.communication,
         first.update + executed * second.update,
         synchronisation=first.synchronisation + executed * second.synchronisation,
+        accumulation=first.accumulation + executed * second.accumulation,
     )
+
+
+def _loop_seconds(step: PlannedSegment, meaning: Meaning, prices: ConversionModel) -> float:
+    """Of a loop besides its iterations."""
+    segment, border, machine = step.segment, step.border, prices.machine
+    seconds = 0.0
+    for value, layout in zip(segment.captured, border.captured, strict=True):
+        seconds += price_captured(segment, value, local_fraction(layout, prices.mesh), machine)
+    for series, layout in zip(segment.sliced, border.sliced, strict=True):
+        seconds += price_sliced(series.whole, local_fraction(layout, prices.mesh), machine)
+    for series, layout in zip(segment.stacked, border.stacked, strict=True):
+        if series.whole.name not in meaning.free:
+            seconds += price_stacked(series.whole, local_fraction(layout, prices.mesh), machine)
+    return seconds
 
 
 def _node_cost(planned: PlannedNode, prices: ConversionModel) -> Cost:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 
 import numpy as np
@@ -13,11 +13,12 @@ from ...graph.layout import PARTITION, Invariant, Layout, Replicate, Shard, inva
 from ...graph.layout_codes import layouts_in_order
 from ...graph.layout_conversion import divisors
 from ...graph.operand_layouts import LayoutColumn
+from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel, Located
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .axis_choices import AxisChoices, axis_choices, kinds_along
-from .restriction import storable
+from .restriction import Keeping, storable
 
 
 class Space:
@@ -117,6 +118,18 @@ class Space:
     def storable(self) -> Layouts:
         """Layouts in which parameters are kept: Invariant or Shard, so that a gradient arrives as its parameter is."""
         return np.array([i for i, layout in enumerate(self.layouts) if storable(layout)], dtype=np.intp)
+
+    @cached_property
+    def kept(self) -> Mapping[Keeping, Layouts]:
+        """Of these, those in which a device holds the least, and those in which it holds all."""
+        held = self.held[self.storable]
+        slices = self.storable[held == held.min()]
+        return {Keeping.WHOLE: self.storable[held == 1], Keeping.SLICES: slices, Keeping.GATHERED: slices}
+
+    @cached_property
+    def held(self) -> Table:
+        """By layout the part of a tensor that a device holds."""
+        return np.array([local_fraction(layout, self.prices.mesh) for layout in self.layouts])
 
 
 ConversionTable = dict[tuple[Located, Located | None, int, int | None, float, bool], Table]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import lru_cache
 from itertools import product
 
@@ -12,18 +13,30 @@ from ...graph.layout import Invariant, Layout, Shard, nest
 from ...graph.layout_typing import Configuration
 
 
+class Keeping(Enum):
+    """How all trained weights are kept: `WHOLE` on every device, in as small `SLICES` as they may be, or in these and
+    `GATHERED` for whoever reads them.
+    """
+
+    WHOLE = "whole"
+    SLICES = "in slices"
+    GATHERED = "in slices and read whole"
+
+
 @dataclass(frozen=True)
 class Restriction:
     """Keys are paths: names, within a repeat after its name (`layer.attn.w`). What is not named is free.
 
     `configurations` are of operators, `storage` of weights and buffers, `produced` of other values. A value is neither
-    stored nor produced in the layouts that are `excluded`.
+    stored nor produced in the layouts that are `excluded`. All trained weights that are not named are kept alike, if
+    `keeping` says how.
     """
 
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     storage: Mapping[str, Layout] = field(default_factory=dict)
     produced: Mapping[str, Layout] = field(default_factory=dict)
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    keeping: Keeping | None = None
 
 
 @dataclass(frozen=True)

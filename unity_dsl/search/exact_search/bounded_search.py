@@ -213,7 +213,7 @@ def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
 
 def _descend(now: Bounded, best: _Best, finely: bool) -> float:
     """Eliminates as much as can be of the gap between the bound and the best plan, `finely` in smaller steps at the
-    end. Returns a better bound.
+    end. Returns a better bound: the cost of the best plan where that was all.
 
     Domains that are likely to be too large are left out; nothing but time depends on that.
     """
@@ -230,15 +230,16 @@ def _descend(now: Bounded, best: _Best, finely: bool) -> float:
         if room < gap * _LAST:
             return least
     step = _STEP
-    while least + room < best.cost:
+    while room < now.gap(best.cost):
         wider = min(room * step, now.gap(best.cost))
         if _eliminate(now, wider, best):
             room = wider
         elif finely and step > _FINE_STEP:
             step = _FINE_STEP
         else:
-            break
-    return least + room
+            return least + room
+    # All of the gap: that it ends at the best plan's cost is lost in the sum where the bound is far below.
+    return best.cost
 
 
 def _eliminate(now: Bounded, gap: float, best: _Best) -> bool:

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
+from ...machine.collective_price import local_fraction
+from ...machine.machine import Machine
 from ..choices.extractions import Choice, Extractions
 from ..choices.layout_space import Spaces
 from ..choices.operator_options import Around, Options
-from ..choices.restriction import Restriction, node_path, stored_values
+from ..choices.restriction import Keeping, Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from ..search_end import check_end
 from .algebra_variables import AlgebraVariables
 from .gather_exposure import gather_exposure
 from .held_price import HeldPrice
+from .loop_price import price_captured, price_sliced, price_stacked
 from .problem_context import Context, Prices
 from .storage_price import StoragePrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
@@ -269,7 +273,16 @@ class _Builder:
                 every = every.chosen([typed.results[number] == pin for typed in every.typed])
             if excluded := restriction.excluded.get(self.prefix + value.name):
                 every = every.chosen([typed.results[number] not in excluded for typed in every.typed])
-        return every
+        return self._reading_whole(node, every) if restriction.keeping is Keeping.GATHERED else every
+
+    def _reading_whole(self, node: Node, every: Options) -> Options:
+        """The options in which the weights of an operator are read whole, if there are some."""
+        mask = np.ones(len(every), dtype=bool)
+        for position, value in enumerate(node.arguments):
+            if value.name in self.weights and value.needs_gradient:
+                space = self.context.spaces.of(value)
+                mask &= space.held[space.of_column(every.arguments[position])] == 1
+        return every.chosen(mask) if mask.any() else every
 
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""
@@ -312,7 +325,7 @@ class _Builder:
             left = np.unique(part.exits[open_.index(i)].layouts)
             results.append(self.choose(segment.results[i], self._pinned(segment.results[i], left)))
         for value in segment.captured:
-            crossings.captured.append(None if value.name in inside else self._read(value))
+            crossings.captured.append(None if value.name in inside else self._captured(segment, value))
         for series in segment.sliced:
             crossings.sliced.append(None if series.part.name in inside else self._sliced(series))
         for series in segment.stacked:
@@ -371,29 +384,41 @@ class _Builder:
         turns = segment.count if segment.predicate is None else 1
         return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed, turns)
 
-    def _read(self, value: Value, layouts: Layouts | None = None) -> Port:
+    def _read(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
         """A variable for the layout in which something other than an operator reads a value."""
-        if layouts is None:
-            layouts = np.arange(len(self.context.spaces.of(value).layouts))
-        return self._take(value, layouts, "taken")
+        return self._take(value, layouts, "taken", cost)
 
-    def _take(self, value: Value, layouts: Layouts, how: str) -> Port:
-        port = self._port(self.variable(np.zeros(len(layouts)), f"{value.name} {how}"), value, layouts)
+    def _take(self, value: Value, layouts: Layouts, how: str, cost: Table | None = None) -> Port:
+        seconds = np.zeros(len(layouts)) if cost is None else cost
+        port = self._port(self.variable(seconds, f"{value.name} {how}"), value, layouts)
         self.reads.setdefault(value.name, []).append(port)
         self.meaning.layouts[port.variable] = value, layouts
         return port
 
+    def _captured(self, segment: Segment, value: Value) -> Port:
+        layouts = np.arange(len(self.context.spaces.of(value).layouts))
+        return self._read(value, layouts, self._of_held(value, layouts, partial(price_captured, segment)))
+
     def _sliced(self, series: Series) -> Port:
         """The layout of a tensor's slices: its own, its dimension `dim` not being cut."""
         parts, wholes = self._along(series)
-        port = self._read(series.whole, wholes)
+        port = self._read(series.whole, wholes, self._of_held(series.whole, wholes, price_sliced))
         return self._port(port.variable, series.part, parts)
 
     def _stacked(self, series: Series) -> Port:
         parts, wholes = self._along(series)
         wanted = np.isin(wholes, self._pinned(series.whole, wholes))
-        port = self.choose(series.whole, wholes[wanted])
+        layouts = wholes[wanted]
+        port = self.choose(series.whole, layouts, self._of_held(series.whole, layouts, price_stacked))
         return self._port(port.variable, series.part, parts[wanted])
+
+    def _of_held(self, value: Value, layouts: Layouts, price: Callable[[Value, float, Machine], float]) -> Table:
+        """A price that is a matter of the fraction of a value that a device has, by layout."""
+        return np.array([price(value, held, self.context.prices.machine) for held in self._held(value, layouts)])
+
+    def _held(self, value: Value, layouts: Layouts) -> Iterator[float]:
+        mesh, every = self.context.prices.mesh, self.context.spaces.of(value).layouts
+        yield from (local_fraction(every[number], mesh) for number in layouts)
 
     def _along(self, series: Series) -> tuple[Layouts, Layouts]:
         """The layouts of slices, and those of the whole tensor that they come from or make."""

@@ -94,7 +94,12 @@ class Context:
         """Layouts in which a weight or buffer may be kept."""
         space = self.spaces.of(value)
         wanted = self.restriction.storage.get(path)
-        found = space.storable if wanted is None else np.array([space.number(wanted)], dtype=np.intp)
+        if wanted is not None:
+            found = np.array([space.number(wanted)], dtype=np.intp)
+        elif self.restriction.keeping is not None and value.is_weight and value.needs_gradient:
+            found = space.kept[self.restriction.keeping]
+        else:
+            found = space.storable
         return self.without_excluded(path, value, found)
 
     def without_excluded(self, path: str, value: Value, layouts: Layouts) -> Layouts:

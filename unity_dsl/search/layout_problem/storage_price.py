@@ -51,9 +51,11 @@ class StoragePrice:
         return self._read[key, exposed]
 
     def _alike(self, value: Value, layouts: Layouts) -> Hashable | None:
-        if self.memory is not None or layouts is not self.spaces.of(value).storable:
+        space = self.spaces.of(value)
+        known = layouts is space.storable or any(layouts is kept for kept in space.kept.values())
+        if self.memory is not None or not known:
             return None
-        return value.shape, value.dtype, value.cast_from, value.needs_gradient, value.is_weight
+        return id(layouts), value.shape, value.dtype, value.cast_from, value.needs_gradient, value.is_weight
 
     def _keeping(self, value: Value, layouts: Layouts) -> Table:
         space = self.spaces.of(value)

@@ -9,6 +9,7 @@ lower bound says that there are none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -56,7 +57,9 @@ EFFORT_MESH = 6_000
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
 SMALL = 5_000
-"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing."""
+"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing;
+and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
+"""
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 PROMISING = 1.05
@@ -307,8 +310,8 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
         return inf if problem is None else _survey(problem).bound
 
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    bounds = process_map(bound, looked_at, _processes(size * len(looked_at)), check_end)
-    better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
+    with closing(process_map(bound, looked_at, _processes(size * len(looked_at)), check_end)) as bounds:
+        better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
     return [looked_at[number] for _, number in better[:SCOUTED]]
 
 
@@ -370,11 +373,12 @@ def _search_whole(task: Task, those: Sequence[_Fine], outcome: Outcome) -> None:
         return replace(own, found=None), near_by(own.found)
 
     processes = _processes(sum(_coarse_count(one.above) for one in those))
-    for one, (own, near) in zip(those, process_map(searched, those, processes, check_end), strict=True):
-        outcome.bounds |= own.bounds
-        outcome.refused |= own.refused
-        if near is not None and (one.near is None or near.cost < one.near.cost):
-            outcome.near[one.mesh] = near
+    with closing(process_map(searched, those, processes, check_end)) as found:
+        for one, (own, near) in zip(those, found, strict=True):
+            outcome.bounds |= own.bounds
+            outcome.refused |= own.refused
+            if near is not None and (one.near is None or near.cost < one.near.cost):
+                outcome.near[one.mesh] = near
 
 
 def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
@@ -432,8 +436,9 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
             better = improved(known.part, known.domains, near, better)
         if better.cost < below:
             best = better
-    if not best.exact and first.plan is not None and known.domains.count <= SMALL:
-        other = search(known, near)
+    begun, missed = first.plan is not None, best.plan is None and below < inf
+    if not best.exact and (begun or missed) and known.domains.count <= SMALL:
+        other = search(known, near) if begun else _best(problem, known, held, inf)
         best = other if other.cost < best.cost else best
     return best
 

@@ -1,0 +1,131 @@
+"""Plans that keep all trained weights alike, against pins of every weight, and which of them is taken."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+
+from unity_dsl.graph.graph import Model
+from unity_dsl.graph.layout import Invariant, Layout, Mesh, Shard, nest
+from unity_dsl.graph.plan import Plan, PlannedGraph, PlannedNode
+from unity_dsl.index.library import Library
+from unity_dsl.machine.collective_price import local_fraction
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.choices.restriction import Keeping, Restriction, storable
+from unity_dsl.search.exact_search.bounded_search import optimise
+from unity_dsl.search.folded_solver.problem_part import everything
+from unity_dsl.search.layout_problem.model_problem import build_problem
+from unity_dsl.search.layout_problem.plan_assembly import assemble
+from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
+from unity_dsl.search.meshes.mesh_search import PROMISING
+from unity_dsl.search.plan_search import search
+
+from .conftest import FOUR, TWO, Build
+
+MODEL = """
+model m[n = 1]
+  input x: f32[8, 8]
+  input target: f32[8, 2]
+  weight u: f32[8, 8] ~ normal(0.1)
+  weight v: f32[8, 8] ~ normal(0.1)
+  weight w: f32[2, 8] ~ normal(0.1)
+  h = relu(linear(x, u))
+  h = linear(linear(h, v), v)
+  loss mse(linear(h, w), target)
+"""
+LARGE = """
+model m[n = 1]
+  input x: f32[262144, 512]
+  input target: f32[262144, 512]
+  weight u: f32[512, 512] ~ normal(0.1)
+  weight v: f32[512, 512] ~ normal(0.1)
+  weight w: f32[512, 512] ~ normal(0.1)
+  loss mse(linear(relu(linear(relu(linear(x, u)), v)), w), target)
+"""
+WEIGHTS = ("u", "v", "w")
+
+
+def cheapest(model: Model, prices: Prices, restriction: Restriction) -> tuple[float, PlannedGraph]:
+    problem = build_problem(model, prices, restriction)
+    best = optimise(problem.part, everything(problem.part))
+    assert best.plan is not None and best.exact
+    return best.cost, assemble(problem, best.plan, prices.mesh, model)
+
+
+def kept(graph: PlannedGraph) -> dict[str, Layout]:
+    return {name: graph.values[name].produced for name in WEIGHTS}
+
+
+@pytest.mark.parametrize("mesh", [TWO, FOUR])
+@pytest.mark.parametrize("machine", ["dgx-a100", "local"])
+def test_the_cheapest_of_all_pins_that_keep_weights_so(
+    machine: str, mesh: Mesh, build: Build, library: Library
+) -> None:
+    """Every pin of every weight is searched by itself. One weight has two readers."""
+    model = build(MODEL)
+    prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), None, model.gradient_bytes)
+    pins = {
+        name: [
+            layout
+            for kinds in product((Invariant(), Shard(0), Shard(1)), repeat=len(mesh.axes))
+            if storable(layout := nest(kinds)) and _divides(layout, model, name, mesh)
+        ]
+        for name in WEIGHTS
+    }
+    for keeping, held in ((Keeping.WHOLE, 1.0), (Keeping.SLICES, 1 / mesh.size)):
+        cost, graph = cheapest(model, prices, Restriction(keeping=keeping))
+        assert {name: local_fraction(layout, mesh) for name, layout in kept(graph).items()} == dict.fromkeys(
+            WEIGHTS, held
+        )
+        alike = ([one for one in pins[name] if local_fraction(one, mesh) == held] for name in WEIGHTS)
+        every = [
+            cheapest(model, prices, Restriction(storage=dict(zip(WEIGHTS, chosen, strict=True))))[0]
+            for chosen in product(*alike)
+        ]
+        assert cost == pytest.approx(min(every), rel=1e-9)
+
+
+def _divides(layout: Layout, model: Model, name: str, mesh: Mesh) -> bool:
+    (shape,) = (weight.value.shape for path, weight in model.weights() if path == name)
+    cuts = [
+        prod(mesh.degrees[a] for a, k in enumerate(layout.kinds) if isinstance(k, Shard) and k.dim == dim)
+        for dim in range(len(shape))
+    ]
+    return all(size % cut == 0 for size, cut in zip(shape, cuts, strict=True))
+
+
+def test_weights_that_are_gathered_are_read_whole(build: Build, library: Library) -> None:
+    """Though a plan that reads slices costs less."""
+    model, mesh = build(MODEL), FOUR
+    prices = prices_on(mesh, load_machine("dgx-a100"), library, ShardingTheorems(library), None, model.gradient_bytes)
+    free, _ = cheapest(model, prices, Restriction(keeping=Keeping.SLICES))
+    cost, graph = cheapest(model, prices, Restriction(keeping=Keeping.GATHERED))
+    assert cost >= free * (1 - 1e-9)
+    assert all(local_fraction(layout, mesh) == 1 / 4 for layout in kept(graph).values())
+    read = [
+        layout
+        for step in graph.steps
+        if isinstance(step, PlannedNode)
+        for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True)
+        if value.name in WEIGHTS
+    ]
+    assert len(read) == 4 and all(local_fraction(layout, mesh) == 1 for layout in read)
+
+
+def test_the_referee_chooses(build: Build, library: Library) -> None:
+    """A plan that keeps all weights in slices, where that is what it prefers; the cheapest, where all are equal."""
+    machine, model = load_machine("dgx-h100"), build(LARGE)
+    given = search(model, FOUR, machine, library)
+
+    def prefers_slices(plan: Plan) -> float:
+        return sum(local_fraction(plan.graph.values[name].produced, plan.mesh) for name in WEIGHTS)
+
+    same = search(model, FOUR, machine, library, referee=lambda plan: 1.0)
+    assert same.graph == given.graph and same.cost.seconds == given.cost.seconds and same.notes == given.notes
+    sliced = search(model, FOUR, machine, library, referee=prefers_slices)
+    assert prefers_slices(given) > prefers_slices(sliced) == 3 / 4
+    assert given.cost.seconds < sliced.cost.seconds <= given.cost.seconds * PROMISING
+    assert any(note.startswith("all weights are kept in slices") for note in sliced.notes)
