@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from keyword import kwlist
@@ -11,16 +11,20 @@ from math import prod
 from ...index.equations.instance import Instance, Key, Operand
 from ...index.equations.term import free_axes, walk
 from ...index.kernels.backward import DifferentAxesError, aliases, backward_instance
+from ...index.kernels.contractions import Step, products_of
+from ...index.kernels.kernel_steps import kernel_steps
 from ...index.kernels.named_tiles import with_named_tiles
 from ...index.kernels.product_kernels import ProductKernel, product_kernels, statistics
 from ...index.kernels.row_kernels import RowKernel, row_kernels
 from ...index.library import Library
 from ...syntax.ast import Uniform
 from ..source_lines import broken
+from .contraction_kernel_text import contraction_kernel_text
 from .kernel_text import KernelText, pointer
 from .positions import Local
 from .product_kernel_text import product_kernel_text
 from .row_kernel_text import row_kernel_text
+from .tiles import LEAST
 from .triton_terms import NoKernelError
 
 
@@ -80,13 +84,12 @@ def _fused_operator(
     instance = identity.instance
     if row_kernels(instance) is None:
         instance = with_named_tiles(instance)
-    saved = () if row_kernels(instance) is not None else statistics(product_kernels(instance) or (), instance)
-    saved = saved if wrt else ()
     try:
+        saved = _kept(instance, library, wrt) if wrt else _Kept()
         forward = _launches(f"{name}_forward", instance, saved, local, library)
         backward = None
         if forward is not None and wrt:
-            again = backward_instance(instance, library, wrt, [operand.name for operand in saved])
+            again = backward_instance(instance, library, wrt, saved.names)
             backward = _launches(f"{name}_backward", again, saved, local, library)
     except (NoKernelError, DifferentAxesError):
         return None
@@ -96,8 +99,33 @@ def _fused_operator(
     numbers = tuple(dict.fromkeys(number for kernel in kernels for number in kernel.numbers))
     shapes = tuple(_shape(operand, local) for operand in instance.inputs)
     positions = _positions(instance) if any(kernel.random for kernel in kernels) else 0
-    kept = tuple(operand.name for operand in saved)
-    return FusedOperator(name, instance, shapes, forward, backward, wrt, numbers, positions, kept)
+    return FusedOperator(name, instance, shapes, forward, backward, wrt, numbers, positions, saved.names)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Intermediates that a forward pass leaves for the backward pass: statistics of rows in the type in which kernels
+    compute, matrix products in that of results, `narrow`.
+    """
+
+    operands: tuple[Operand, ...] = ()
+    narrow: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(operand.name for operand in self.operands)
+
+
+def _kept(instance: Instance, library: Library, wrt: tuple[int, ...]) -> _Kept:
+    """Statistics, and products that the backward pass would make again."""
+    if row_kernels(instance) is not None:
+        return _Kept()
+    products = product_kernels(instance)
+    if products is not None:
+        return _Kept(statistics(products, instance))
+    again = {equation.target for equation in backward_instance(instance, library, wrt).equations}
+    products_again = [instance.operand(name) for name in products_of(instance)]
+    return _Kept(tuple(operand for operand in products_again if operand in again), narrow=True)
 
 
 def _positions(instance: Instance) -> int:
@@ -108,46 +136,65 @@ def _positions(instance: Instance) -> int:
     return prod(instance.sizes[axis] for index in drawn[0].index for axis in free_axes(index))
 
 
+def length(text: KernelText, block: str) -> str:
+    """How long a launch makes a block."""
+    size = dict(text.blocks)[block]
+    if block not in text.by_width or size == LEAST:
+        return str(size)
+    # Of elements of 8 bytes it is a quarter as long.
+    shortest = f"{2 * size} // real.itemsize"
+    return shortest if size >= 4 * LEAST else f"max({LEAST}, {shortest})"
+
+
 def _shape(operand: Operand, local: Local) -> tuple[int, ...]:
     return tuple(prod(local.sizes[axis] for axis in dim) for dim in operand.dims)
 
 
-def _launches(
-    name: str, instance: Instance, kept: tuple[Operand, ...], local: Local, library: Library
-) -> Launches | None:
+def _launches(name: str, instance: Instance, kept: _Kept, local: Local, library: Library) -> Launches | None:
     """The kernels of an instance. What is `kept` they leave in memory besides its outputs, if it is no input."""
     known = {axis: local.sizes.get(axis, size) for axis, size in instance.sizes.items()}
     if local.divided and any(axis not in local.sizes for axis in instance.sizes):
         raise NoKernelError("an axis of the gradient is none of the operator")
     local = Local(known, local.starts, local.divided)
-    names = [operand.name for operand in kept]
-    made = [operand for operand in kept if operand not in instance.inputs]
+    made = [operand for operand in kept.operands if operand not in instance.inputs]
     instance = replace(instance, outputs=(*instance.outputs, *made))
-    kernels: Sequence[RowKernel | ProductKernel] | None = row_kernels(instance)
-    if kernels is None:
-        kernels = product_kernels(instance)
-    if kernels is None:
+    steps = kernel_steps(instance)
+    if steps is None:
         return None
+    given = {operand.name for operand in (*instance.inputs, *instance.outputs)}
+    wide = {equation.target.name for equation in instance.equations} - given
+    wide |= set() if kept.narrow else {*kept.names}
     texts = []
-    for number, kernel in enumerate(kernels):
-        called = name if len(kernels) == 1 else f"{name}_{number}"
-        if isinstance(kernel, RowKernel):
-            texts.append(row_kernel_text(called, kernel, instance, local, library))
-        else:
-            texts.append(product_kernel_text(called, kernel, instance, names, local, library))
-    return _Written(instance, kept, local, texts).launches()
+    for number, step in enumerate(steps):
+        called = name if len(steps) == 1 else f"{name}_{number}"
+        texts.append(_text(called, step, wide, local, library))
+    return _Written(instance, kept, wide, local, texts).launches()
+
+
+def _text(name: str, step: Step, wide: Collection[str], local: Local, library: Library) -> KernelText:
+    kernel = step.kernel
+    if isinstance(kernel, RowKernel):
+        text = row_kernel_text(name, kernel, step.instance, local, library)
+    elif isinstance(kernel, ProductKernel):
+        text = product_kernel_text(name, kernel, step.instance, wide, local, library)
+    else:
+        text = contraction_kernel_text(name, step, wide, local, library)
+    return replace(text, wide=tuple(name for name in (*text.loads, *text.stores) if name in wide))
 
 
 class _Written:
     """The statements around kernels."""
 
-    def __init__(self, instance: Instance, kept: Sequence[Operand], local: Local, texts: Sequence[KernelText]) -> None:
+    def __init__(
+        self, instance: Instance, kept: _Kept, wide: Collection[str], local: Local, texts: Sequence[KernelText]
+    ) -> None:
         self.instance = instance
         self.local = local
         self.texts = texts
         self.operands = {e.target.name: e.target for e in instance.equations}
         self.inputs = {operand.name for operand in instance.inputs}
-        self.outputs = {operand.name for operand in instance.outputs if operand not in kept}
+        self.wide = wide
+        self.outputs = {operand.name for operand in instance.outputs if operand not in kept.operands}
 
     def launches(self) -> Launches:
         same = aliases(self.instance)
@@ -170,16 +217,16 @@ class _Written:
                 yield f"{variable(name)}_terms = torch.{made}({several}, dtype=wide, device=device)"
                 given.append(f"{variable(name)}_terms")
             else:
-                dtype = "real" if name in self.outputs else "wide"
+                dtype = "wide" if name in self.wide else "real"
                 yield f"{variable(name)} = torch.empty({shape}, dtype={dtype}, device=device)"
                 given.append(variable(name))
         given += [*text.numbers, *(["*draw"] if text.random else [])]
-        given += [*(f"{name}={size}" for name, size in text.blocks), "T=full", f"num_warps={text.warps}"]
+        given += [*(f"{name}={length(text, name)}" for name, _ in text.blocks), "T=full", f"num_warps={text.warps}"]
         yield f"{text.name}[{text.grid}]({', '.join(given)})"
         for name in terms:
             shape = self.shape(name)
             reshaped = f".reshape({shape})" if len(shape) != 1 else ""
-            cast = ".to(real)" if name in self.outputs else ""
+            cast = "" if name in self.wide else ".to(real)"
             yield f"{variable(name)} = {variable(name)}_terms.sum(0){reshaped}{cast}"
 
     def shape(self, name: str) -> tuple[int, ...]:

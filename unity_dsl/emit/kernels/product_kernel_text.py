@@ -24,12 +24,12 @@ _IDENTITY = {ReductionKind.SUM: "0.0", ReductionKind.MAX: 'float("-inf")', Reduc
 
 
 def product_kernel_text(
-    name: str, kernel: ProductKernel, instance: Instance, kept: Collection[str], local: Local, library: Library
+    name: str, kernel: ProductKernel, instance: Instance, wide: Collection[str], local: Local, library: Library
 ) -> KernelText:
-    """The text of a kernel; what was `kept` is in the type in which kernels compute. Raises NoKernelError where it
+    """The text of a kernel; tensors that are `wide` lie in the type in which it computes. Raises NoKernelError where it
     computes what has none.
     """
-    return _Body(name, kernel, instance, kept, local, library).text()
+    return _Body(name, kernel, instance, wide, local, library).text()
 
 
 class _Body(TileKernel):
@@ -40,13 +40,10 @@ class _Body(TileKernel):
         name: str,
         kernel: ProductKernel,
         instance: Instance,
-        kept: Collection[str],
+        wide: Collection[str],
         local: Local,
         library: Library,
     ) -> None:
-        given = {operand.name for operand in (*instance.inputs, *instance.outputs)}
-        names = (*(operand.name for operand in instance.inputs), *(e.target.name for e in instance.equations))
-        wide = {*kept, *(name for name in names if name not in given)}
         super().__init__(name, instance, wide, local, library, kernel.batch)
         self.kernel = kernel
         self.made = {target for found in kernel.passes for target in found.targets}
@@ -88,7 +85,6 @@ class _Body(TileKernel):
             (("BLOCK_ROWS", self.row.block), ("BLOCK_COLUMNS", self.column.block)),
             4,
             tuple(self.before.lines),
-            wide=tuple(name for name in (*self.loads, *kernel.stored) if name in self.wide),
         )
 
     def write_pass(self, found: Pass) -> None:
