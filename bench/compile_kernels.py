@@ -23,10 +23,12 @@ from typing import Any
 from measure import write_results
 
 from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.kernels.contraction_choice import ContractionChoice
 from unity_dsl.emit.kernels.kernel_file import kernel_file_text
 from unity_dsl.emit.kernels.kernel_text import KernelText
 from unity_dsl.emit.plan_file import TRITON
 from unity_dsl.emit.program_text import write_down
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
 
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
@@ -39,7 +41,8 @@ def kernels_of(example: str, preset: str | None) -> tuple[str, dict[str, KernelT
     model = folder("examples") / f"{example}.udl"
     request = Request(model, preset=preset, machine="dgx-h100", strategy="single", kernels=TRITON)
     found = compile_model(request)
-    calls = write_down(found.plan, found.library, kernels=TRITON).program.kernels
+    choice = ContractionChoice(load_machine("dgx-h100"))
+    calls = write_down(found.plan, found.library, kernels=TRITON, contractions=choice).program.kernels
     assert calls is not None
     operators = list(calls.known.values())
     kernels = {kernel.name: kernel for operator in operators for kernel in operator.fused.kernels}

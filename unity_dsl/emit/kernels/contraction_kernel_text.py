@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ...index.equations.term import dim_index
-from ...index.kernels.contractions import Contraction, Step
+from ...index.kernels.contractions import BLOCK, Contraction, Step
 from ...index.library import Library
 from ...syntax.ast import Read
 from ..torch_text import Binding
@@ -14,8 +14,6 @@ from .positions import Local
 from .tiles import Frame, Side, TileKernel, block_of
 from .triton_terms import NoKernelError, Piece, Sort
 
-BLOCK_ROWS, BLOCK_COLUMNS = 128, 128
-"""Of a tile of the result."""
 BLOCK_INNER = 64
 """So many positions of operands with 16 bits an element are multiplied at once, of wider ones as many bytes."""
 GROUP = 8
@@ -39,8 +37,8 @@ class _Body(TileKernel):
         super().__init__(name, step.instance, wide, local, library, kernel.batch)
         self.kernel = kernel
         self.loaded = step.loaded
-        self.row = self.side("row", "ROWS", kernel.rows, BLOCK_ROWS, down=True)
-        self.column = self.side("column", "COLUMNS", kernel.columns, BLOCK_COLUMNS)
+        self.row = self.side("row", "ROWS", kernel.rows, BLOCK, down=True)
+        self.column = self.side("column", "COLUMNS", kernel.columns, BLOCK)
         self.inner = self.side("inner", "INNER", kernel.inner, BLOCK_INNER, looped=True)
         self.tile = Frame(self, self.row, self.column)
         self.sum: str | None = None

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 from keyword import kwlist
 from math import prod
+from string import ascii_letters
 
 from ...index.equations.instance import Instance, Key, Operand
 from ...index.equations.term import free_axes, walk
 from ...index.kernels.backward import DifferentAxesError, aliases, backward_instance
-from ...index.kernels.contractions import Step, products_of
+from ...index.kernels.contractions import Contraction, Step, products_of
 from ...index.kernels.kernel_steps import kernel_steps
 from ...index.kernels.named_tiles import with_named_tiles
 from ...index.kernels.product_kernels import ProductKernel, product_kernels, statistics
 from ...index.kernels.row_kernels import RowKernel, row_kernels
 from ...index.library import Library
-from ...syntax.ast import Uniform
+from ...machine.contraction_price import StepPrices
+from ...syntax.ast import Read, Uniform
 from ..source_lines import broken
 from .contraction_kernel_text import contraction_kernel_text
 from .kernel_text import KernelText, pointer
@@ -30,10 +33,11 @@ from .triton_terms import NoKernelError
 
 @dataclass(frozen=True)
 class Launches:
-    """Kernels one after the other. `made` are statements that allocate and launch; `results` the variables of the
-    outputs, `read` the inputs that are needed.
+    """Kernels one after the other, the `steps`. `made` are statements that allocate and launch; `results` the variables
+    of the outputs, `read` the inputs that are needed.
     """
 
+    steps: tuple[Step, ...]
     kernels: tuple[KernelText, ...]
     made: tuple[str, ...]
     results: tuple[str, ...]
@@ -59,8 +63,22 @@ class FusedOperator:
     kept: tuple[str, ...]
 
     @property
+    def contracts(self) -> bool:
+        """Whether it is a matrix product, with what is elementwise around it."""
+        return any(isinstance(step.kernel, Contraction) for step in self.forward.steps)
+
+    @property
+    def keeps_no_product(self) -> bool:
+        """Whether its matrix products are used up by reductions: attention."""
+        return any(isinstance(step.kernel, ProductKernel) for step in self.forward.steps)
+
+    @property
     def random(self) -> bool:
         return self.positions > 0
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.forward.steps + (self.backward.steps if self.backward else ())
 
     @property
     def kernels(self) -> tuple[KernelText, ...]:
@@ -68,18 +86,23 @@ class FusedOperator:
 
 
 def fused_operator(
-    name: str, instance: Instance, local: Local, library: Library, needs: Sequence[bool]
+    name: str,
+    instance: Instance,
+    local: Local,
+    library: Library,
+    needs: Sequence[bool],
+    prices: StepPrices | None = None,
 ) -> FusedOperator | None:
     """The kernels of an operator on one device, for cotangents of the inputs that `needs` marks; None where it, or its
-    gradient, is none that kernels compute.
+    gradient, is none that kernels compute. The matrix products of its gradient are the vendor's where that is cheaper.
     """
     wrt = tuple(number for number, needed in enumerate(needs) if needed)
-    return _fused_operator(name, instance.identity, local, library, wrt)
+    return _fused_operator(name, instance.identity, local, library, wrt, prices)
 
 
 @lru_cache(maxsize=1024)
 def _fused_operator(
-    name: str, identity: Key, local: Local, library: Library, wrt: tuple[int, ...]
+    name: str, identity: Key, local: Local, library: Library, wrt: tuple[int, ...], prices: StepPrices | None
 ) -> FusedOperator | None:
     instance = identity.instance
     if row_kernels(instance) is None:
@@ -90,7 +113,7 @@ def _fused_operator(
         backward = None
         if forward is not None and wrt:
             again = backward_instance(instance, library, wrt, saved.names)
-            backward = _launches(f"{name}_backward", again, saved, local, library)
+            backward = _launches(f"{name}_backward", again, saved, local, library, prices)
     except (NoKernelError, DifferentAxesError):
         return None
     if forward is None or (wrt and backward is None):
@@ -136,6 +159,17 @@ def _positions(instance: Instance) -> int:
     return prod(instance.sizes[axis] for index in drawn[0].index for axis in free_axes(index))
 
 
+def product_statement(step: Step) -> str:
+    """A product of the vendor's library. Letters are axes."""
+    kernel = step.kernel
+    assert isinstance(kernel, Contraction) and isinstance(kernel.left, Read) and isinstance(kernel.right, Read)
+    letters = dict(zip((*kernel.batch, *kernel.rows, *kernel.columns, *kernel.inner), ascii_letters, strict=False))
+    operands = [step.instance.operand(name) for name in (kernel.left.tensor, kernel.right.tensor, kernel.product)]
+    left, right, made = ("".join(letters[axis] for axis in operand.axes) for operand in operands)
+    first, second, result = (variable(operand.name) for operand in operands)
+    return f'{result} = torch.einsum("{left},{right}->{made}", {first}, {second}).contiguous()'
+
+
 def length(text: KernelText, block: str) -> str:
     """How long a launch makes a block."""
     size = dict(text.blocks)[block]
@@ -150,7 +184,14 @@ def _shape(operand: Operand, local: Local) -> tuple[int, ...]:
     return tuple(prod(local.sizes[axis] for axis in dim) for dim in operand.dims)
 
 
-def _launches(name: str, instance: Instance, kept: _Kept, local: Local, library: Library) -> Launches | None:
+def _launches(
+    name: str,
+    instance: Instance,
+    kept: _Kept,
+    local: Local,
+    library: Library,
+    prices: StepPrices | None = None,
+) -> Launches | None:
     """The kernels of an instance. What is `kept` they leave in memory besides its outputs, if it is no input."""
     known = {axis: local.sizes.get(axis, size) for axis, size in instance.sizes.items()}
     if local.divided and any(axis not in local.sizes for axis in instance.sizes):
@@ -158,17 +199,33 @@ def _launches(name: str, instance: Instance, kept: _Kept, local: Local, library:
     local = Local(known, local.starts, local.divided)
     made = [operand for operand in kept.operands if operand not in instance.inputs]
     instance = replace(instance, outputs=(*instance.outputs, *made))
-    steps = kernel_steps(instance)
+    steps = kernel_steps(instance) if prices is None else _cheapest(instance, local, prices)
     if steps is None:
         return None
     given = {operand.name for operand in (*instance.inputs, *instance.outputs)}
-    wide = {equation.target.name for equation in instance.equations} - given
+    multiplied = {operand.name for step in steps if is_vendor(step) for operand in (*step.loaded, *step.made)}
+    wide = {equation.target.name for equation in instance.equations} - given - multiplied
     wide |= set() if kept.narrow else {*kept.names}
-    texts = []
+    texts: list[KernelText | Step] = []
     for number, step in enumerate(steps):
         called = name if len(steps) == 1 else f"{name}_{number}"
-        texts.append(_text(called, step, wide, local, library))
-    return _Written(instance, kept, wide, local, texts).launches()
+        texts.append(step if is_vendor(step) else _text(called, step, wide, local, library))
+    return _Written(instance, kept, wide, local, texts).launches(steps)
+
+
+def _cheapest(instance: Instance, local: Local, prices: StepPrices) -> tuple[Step, ...] | None:
+    """The steps that take the least time, by which products are left to the vendor."""
+    steps, products = kernel_steps(instance), products_of(instance)
+    if steps is None or not any(isinstance(step.kernel, Contraction) for step in steps):
+        return steps
+    sets = [found for count in range(len(products) + 1) for found in combinations(products, count)]
+    ways = [steps for found in sets if (steps := kernel_steps(instance, found)) is not None]
+    return min(ways, key=lambda steps: prices.seconds(steps, local.sizes), default=None)
+
+
+def is_vendor(step: Step) -> bool:
+    """Whether a step is a product of the vendor's library."""
+    return isinstance(step.kernel, Contraction) and step.kernel.vendor
 
 
 def _text(name: str, step: Step, wide: Collection[str], local: Local, library: Library) -> KernelText:
@@ -186,7 +243,7 @@ class _Written:
     """The statements around kernels."""
 
     def __init__(
-        self, instance: Instance, kept: _Kept, wide: Collection[str], local: Local, texts: Sequence[KernelText]
+        self, instance: Instance, kept: _Kept, wide: Collection[str], local: Local, texts: Sequence[KernelText | Step]
     ) -> None:
         self.instance = instance
         self.local = local
@@ -196,18 +253,24 @@ class _Written:
         self.wide = wide
         self.outputs = {operand.name for operand in instance.outputs if operand not in kept.operands}
 
-    def launches(self) -> Launches:
+    def launches(self, steps: tuple[Step, ...]) -> Launches:
         same = aliases(self.instance)
         lines = [line for text in self.texts for line in self.launch(text)]
+        kernels = tuple(text for text in self.texts if isinstance(text, KernelText))
+        loads = [name for text in kernels for name in text.loads]
+        loads += [operand.name for step in self.texts if isinstance(step, Step) for operand in step.loaded]
         results = tuple(
             variable(same.get(output.name, output.name))
             for output in self.instance.outputs
             if output.name in self.outputs
         )
-        read = {name for text in self.texts for name in text.loads if name in self.inputs}
-        return Launches(tuple(self.texts), tuple(lines), results, frozenset(read | set(same.values())))
+        read = {name for name in loads if name in self.inputs}
+        return Launches(steps, kernels, tuple(lines), results, frozenset(read | set(same.values())))
 
-    def launch(self, text: KernelText) -> Iterator[str]:
+    def launch(self, text: KernelText | Step) -> Iterator[str]:
+        if isinstance(text, Step):
+            yield product_statement(text)
+            return
         terms = dict(text.terms)
         given = [variable(name) for name in text.loads]
         for name in text.stores:

@@ -3,7 +3,8 @@
 An instance with matrix products that do not depend on each other is computed in three parts: kernels over rows and
 columns of what depends on no product, a kernel for each product, and again kernels over rows and columns of what else
 is made of them. The kernel of a product evaluates its operands as it reads them (the prologue), and results without a
-reduction before it stores its tile (the epilogue).
+reduction before it stores its tile (the epilogue). A product may be left to the vendor's library instead, which
+multiplies tensors in memory: its operands are then made by the first kernels, and its epilogue by the last.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from itertools import combinations
 
 from ...syntax.ast import Expr, Read
 from ..equations.instance import Instance, Key, Operand
-from ..equations.term import call, dim_axes, free_axes, reads
+from ..equations.term import call, dim_axes, dim_index, free_axes, reads
 from ..lowering.loop_nest import LoopNest, loop_nest
 from .backward import aliases
 from .product_kernels import ProductKernel
 from .read_closure import read_by, unreduced
 from .row_kernels import RowKernel, is_product, row_kernels
+
+BLOCK = 128
+"""Rows, and columns, of the tile that a program makes, at most."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +33,7 @@ class Contraction:
     those of columns.
 
     Both may have axes of `batch`; axes are major first. The tensors `stored` are the product, or are computed from it
-    elementwise.
+    elementwise. By the `vendor` operands are reads of tensors in memory, and the product is stored.
     """
 
     product: str
@@ -40,6 +44,7 @@ class Contraction:
     left: Expr
     right: Expr
     stored: tuple[str, ...] = ()
+    vendor: bool = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,11 @@ class Step:
         found = read_by(values, nests, lambda name: not nests[name].over or name in made)
         memory = [name for name in found if name not in nests or (nests[name].over and name not in made)]
         return tuple(self.instance.operand(name) for name in sorted(memory))
+
+    @property
+    def made(self) -> tuple[Operand, ...]:
+        """What it leaves in memory."""
+        return tuple(map(self.instance.operand, self.kernel.stored))
 
     @property
     def prologue(self) -> tuple[str, ...]:
@@ -93,19 +103,21 @@ def products_of(instance: Instance) -> tuple[str, ...]:
     return tuple(name for name, nest in nests_of(instance).items() if is_product(nest))
 
 
-def contraction_steps(instance: Instance) -> tuple[Step, ...] | None:
-    """The steps that compute an instance with matrix products, one after the other; None where none do."""
-    return _contraction_steps(instance.identity)
+def contraction_steps(instance: Instance, vendor: Collection[str] = ()) -> tuple[Step, ...] | None:
+    """The steps that compute an instance with matrix products, one after the other, those products of `vendor` by the
+    vendor's library; None where none do.
+    """
+    return _contraction_steps(instance.identity, frozenset(vendor))
 
 
 @lru_cache(maxsize=4096)
-def _contraction_steps(identity: Key) -> tuple[Step, ...] | None:
+def _contraction_steps(identity: Key, vendor: frozenset[str]) -> tuple[Step, ...] | None:
     instance = identity.instance
     nests = nests_of(instance)
     if instance.extern or any(nest.placed or nest.equation.target.integer_range is not None for nest in nests.values()):
         return None
     try:
-        return _Schedule(instance, nests).steps()
+        return _Schedule(instance, nests, vendor).steps()
     except _NoSchedule:
         return None
 
@@ -117,8 +129,8 @@ class _NoSchedule(ValueError):
 class _Schedule:
     """`behind` are the equations that depend on products, and these."""
 
-    def __init__(self, instance: Instance, nests: dict[str, LoopNest]) -> None:
-        self.instance, self.nests = instance, nests
+    def __init__(self, instance: Instance, nests: dict[str, LoopNest], vendor: frozenset[str]) -> None:
+        self.instance, self.nests, self.vendor = instance, nests, vendor
         self.outputs = [output.name for output in instance.outputs if output.name not in aliases(instance)]
         needed = {*self.outputs, *self.read([nests[name].value for name in self.outputs])}
         self.products = [name for name in nests if name in needed and is_product(nests[name])]
@@ -129,14 +141,19 @@ class _Schedule:
         found = [self.contraction(name) for name in self.products]
         if not found:
             raise _NoSchedule
-        stored = {one.product: [name for name in self.outputs if self.in_epilogue(name, one)] for one in found}
+        stored = {
+            one.product: [name for name in self.outputs if not one.vendor and self.in_epilogue(name, one)]
+            for one in found
+        }
         done = {*self.products, *(name for names in stored.values() for name in names)}
         late = [name for name in self.outputs if name in self.behind - done]
         used = self.reductions(late)
         stored = {name: [*([name] if name in {*self.outputs, *used} else []), *own] for name, own in stored.items()}
         early = [name for name in self.outputs if name not in self.behind]
-        early += [name for name in self.reductions([*late, *done]) if name not in {*self.behind, *early}]
-        given = [name for name in early if self.nests[name].over]
+        operands = [self.in_memory(side) for one in found if one.vendor for side in (one.left, one.right)]
+        wanted = [*self.reductions([*late, *done]), *(name for name in operands if name in self.nests)]
+        early += [name for name in dict.fromkeys(wanted) if name not in {*self.behind, *early}]
+        given = [name for name in early if self.nests[name].over or name in operands]
         return (
             *self.row_steps(early, []),
             *(
@@ -165,8 +182,34 @@ class _Schedule:
                 continue
             rows, columns = (tuple(axis for axis in kept if axis in way) for way in ways)
             both = tuple(axis for axis in kept if axis in batch)
-            return Contraction(name, both, rows, columns, nest.over, _product(left), _product(right))
+            found = Contraction(name, both, rows, columns, nest.over, _product(left), _product(right))
+            return self.by_vendor(found) if name in self.vendor else found
         raise _NoSchedule
+
+    def by_vendor(self, one: Contraction) -> Contraction:
+        """The product of tensors in memory, each dimension of which is an axis."""
+        operands = [self.instance.operand(self.in_memory(side)) for side in (one.left, one.right)]
+        product = self.nests[one.product]
+        dims = [dim for operand in (*operands, product.equation.target) for dim in operand.dims]
+        if product.scale or any(len(dim) != 1 for dim in dims) or any(o.integer_range is not None for o in operands):
+            raise _NoSchedule
+        left, right = (Read(operand.name, tuple(map(dim_index, operand.dims))) for operand in operands)
+        return replace(one, left=left, right=right, vendor=True)
+
+    def in_memory(self, side: Expr) -> str:
+        """The tensor that an operand is, whole: an input, or an equation, if it is no other tensor as it is."""
+        if not isinstance(side, Read) or side.fill is not None:
+            raise _NoSchedule
+        target = self.instance.operand(side.tensor)
+        if tuple(dim_axes(index, self.instance.sizes) for index in side.index) != target.dims:
+            raise _NoSchedule
+        nest = self.nests.get(side.tensor)
+        if nest is not None and not nest.over and isinstance(nest.value, Read):
+            try:
+                return self.in_memory(nest.value)
+            except _NoSchedule:
+                return side.tensor
+        return side.tensor
 
     def is_plain(self, name: str) -> bool:
         """Whether operands depend on no other product, and are read at positions that are axes: no convolution."""
