@@ -14,7 +14,7 @@ from ..graph.graph import DTYPE_BYTES
 from ..index.cost.work import INTEGER_BYTES
 from ..index.equations.instance import Operand
 from ..index.equations.term import COMPARISONS, walk
-from ..index.kernels.contractions import BLOCK, Contraction, Step, nests_of
+from ..index.kernels.contractions import BLOCK, LEAST, Contraction, Step, nests_of
 from ..index.kernels.live_columns import Live
 from ..index.kernels.product_kernels import ProductKernel
 from ..index.kernels.row_kernels import RowKernel
@@ -51,6 +51,8 @@ class StepPrices:
         if not (vendor or kernel.vendor):
             down, across = (tiles(axes, sizes) for axes in (kernel.rows, kernel.columns))
             programs = down * across * prod(sizes[axis] for axis in kernel.batch)
+            for axes in (kernel.rows, kernel.columns, kernel.inner):
+                product *= max(1.0, LEAST / prod(sizes[axis] for axis in axes))
             product /= OF_VENDOR[self.dtype] * min(1.0, programs / PROGRAMS)
             product += self.elementwise(step, sizes)
         return max(traffic, product) + self.machine.exposed_launch

@@ -41,5 +41,5 @@ class ContractionChoice:
 
 def price_comment(price: ContractionPrice) -> str:
     """What both ways are predicted to take."""
-    fused, apart = (f"{seconds * 1e6:.3g} us" for seconds in (price.fused, price.apart))
-    return f"predicted: {fused}, forwards and backwards; {apart} with the vendor's product and other kernels apart"
+    fused, apart = (f"{seconds * 1e3:.3g} ms" for seconds in (price.fused, price.apart))
+    return f"predicted, forwards and backwards: {fused}; with the vendor's product apart {apart}"

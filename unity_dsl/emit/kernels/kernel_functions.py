@@ -13,7 +13,7 @@ from string import ascii_letters
 from ...index.equations.instance import Instance, Key, Operand
 from ...index.equations.term import free_axes, walk
 from ...index.kernels.backward import DifferentAxesError, aliases, backward_instance
-from ...index.kernels.contractions import Contraction, Step, products_of
+from ...index.kernels.contractions import LEAST, Contraction, Step, products_of
 from ...index.kernels.kernel_steps import kernel_steps
 from ...index.kernels.named_tiles import with_named_tiles
 from ...index.kernels.product_kernels import ProductKernel, product_kernels, statistics
@@ -27,7 +27,6 @@ from .kernel_text import KernelText, pointer
 from .positions import Local
 from .product_kernel_text import product_kernel_text
 from .row_kernel_text import row_kernel_text
-from .tiles import LEAST
 from .triton_terms import NoKernelError
 
 

@@ -10,6 +10,7 @@ from math import prod
 
 from ...index.equations.instance import Instance, Operand
 from ...index.equations.term import dim_axes, dim_index, free_axes, fresh
+from ...index.kernels.contractions import LEAST
 from ...index.library import Library
 from ...index.lowering.loop_nest import LoopNest, loop_nest
 from ...syntax.ast import Expr, Name, Read, Uniform
@@ -17,9 +18,6 @@ from .kernel_text import Lines, pointer, power_of_two
 from .positions import Local, Positions
 from .triton_calls import DEFINED
 from .triton_terms import NoKernelError, Piece, Sort, TermText, number_piece
-
-LEAST = 16
-"""A matrix product has no side shorter than this."""
 
 _RESERVED = (
     *("batch", "row", "column", "inner", "inner_down", "first_row", "first_column", "first_inner", "first_position"),

@@ -23,6 +23,8 @@ from .product_kernels import ProductKernel
 from .read_closure import read_by, unreduced
 from .row_kernels import RowKernel, is_product, row_kernels
 
+LEAST = 16
+"""No side of what is multiplied at once is shorter than this."""
 BLOCK = 128
 """Rows, and columns, of the tile that a program makes, at most."""
 
