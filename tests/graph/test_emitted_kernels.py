@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unity_dsl.emit.templates import template
-from unity_dsl.graph.emitted_kernels import DRAW_BYTES, DRAW_LAUNCHES, emitted_kernels
+from unity_dsl.graph.emitted_kernels import DRAW_BYTES, DRAW_LAUNCHES, _emitted_kernels, emitted_kernels
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, type_operator
 from unity_dsl.index.declarations.loading import load_library
@@ -116,3 +116,17 @@ def test_a_divided_axis_moves_its_part() -> None:
         sizes = {name: np.array([float(size)]) for name, size in typed.local_sizes.items()}
         moved.append(float(kernels.traffic(sizes)[1][0]))
     assert moved[1] == pytest.approx(moved[0] / 2)
+
+
+def test_blocks_of_blocks_launch_what_blocks_do() -> None:
+    """A position is found by one number of the device, on however many mesh axes the blocks lie."""
+    instance = instantiate(LIBRARY.operators["dropout"], [Shape((16, 4))], {})
+    rows = Along(instance.inputs[0].axes[0])
+    found = []
+    for degrees in ((8,), (4, 2), (2, 2, 2)):
+        mesh = Mesh(tuple(MeshAxis(f"a{place}", degree) for place, degree in enumerate(degrees)))
+        typed = typed_at(instance, mesh, *[rows] * len(degrees))
+        _emitted_kernels.cache_clear()
+        found.append(emitted_kernels(instance, typed, mesh, LIBRARY, [True], 4))
+    assert found[0] == found[1] == found[2]
+    assert found[0].forward == DRAW_LAUNCHES + 4 + 2  # and the product and the sum of where a device's rows begin

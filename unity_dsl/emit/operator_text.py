@@ -112,22 +112,23 @@ class _Text:
                 return state
             case "float_type", ():
                 return place.float_type or f"{state}.dtype"
-            case "index", (int(axis),):
-                return f"{state}.groups.{collectives.group((axis,))}.index"
+            case "index", axes:
+                return f"{state}.groups.{collectives.group(mesh_axes(axes))}.index"
             case "uniform", (_, int(count)):
                 place.random = True
                 part = f", {count}" if place.micro_batches else ""
                 return f"uniform({self.operand(term)}, *{state}.counters, {place.site}{part})"
             case "replicate", (_, tuple(axes)):
-                return f"parallel.{collectives.replicate(_mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
+                return f"parallel.{collectives.replicate(mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
             case "reduce", (_, tuple(axes)):
-                return f"parallel.{collectives.reduce(_mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
+                return f"parallel.{collectives.reduce(mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
             case "reduce_over", (_, tuple(dims), tuple(axes), str(kind), bool(free)):
-                group = f"{state}.groups.{collectives.group(_mesh_axes(axes))}"
+                group = f"{state}.groups.{collectives.group(mesh_axes(axes))}"
                 function = collectives.reduce_over(ReductionKind(kind), free)
                 return f"parallel.{function}({self.operand(term)}, {argument_text(dims, self.spelling)}, {group})"
         raise TypeError(f"{term.operation} in a lowering")
 
 
-def _mesh_axes(axes: tuple[Argument, ...]) -> tuple[int, ...]:
+def mesh_axes(axes: tuple[Argument, ...]) -> tuple[int, ...]:
+    """Mesh axes, as a term has them among its arguments."""
     return tuple(axis for axis in axes if isinstance(axis, int))

@@ -16,7 +16,7 @@ from ..index.lowering.execution import Built, Execution
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
 from .layout_typing import LocalOperator
-from .local_lowering import execution_of_lowering, training_lowering
+from .local_lowering import cuts_together, execution_of_lowering, training_lowering
 
 Numbers = npt.NDArray[np.float64]
 
@@ -73,7 +73,9 @@ def emission(typed: LocalOperator) -> Hashable:
     inner = frozenset([(type(found).__name__, found.equation) for found in typed.inner])
     if typed.native and not typed.windows:
         return True, False, inner, frozenset()
-    divided = frozenset([(axis, tuple([typed.cuts[a] for a in axes])) for axis, axes in typed.divided.items()])
+    divided = frozenset(
+        [(axis, tuple([by for by, _ in cuts_together(typed, axes)])) for axis, axes in typed.divided.items()]
+    )
     return typed.native, bool(typed.windows), inner, divided
 
 

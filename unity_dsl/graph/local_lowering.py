@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import prod
 
 from ..index.equations.instance import Instance, Operand
@@ -94,11 +95,23 @@ def division_of(instance: Instance, typed: LocalOperator, mesh: Mesh, library: L
     return Division(typed.local_sizes, cuts, typed.windows, typed.inner)
 
 
-def _cuts(extent: int, typed: LocalOperator, axes: tuple[int, ...], mesh: Mesh, library: Library) -> Iterator[Cut]:
+def cuts_together(typed: LocalOperator, axes: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The ops that cut an axis of an operator, each with its mesh axes, major first.
+
+    Blocks of blocks are blocks of all their devices together, so mesh axes next to each other make one `partition`.
+    """
+    for by, along in groupby(axes, typed.cuts.__getitem__):
+        if by == PARTITION:
+            yield by, tuple(along)
+        else:
+            yield from ((by, (axis,)) for axis in along)
+
+
+def _cuts(extent: int, typed: LocalOperator, axes: Sequence[int], mesh: Mesh, library: Library) -> Iterator[Cut]:
     """How an axis is cut along mesh axes, major first."""
-    for mesh_axis in axes:
-        degree = mesh.axes[mesh_axis].degree
-        yield declared_cut(typed.cuts[mesh_axis], degree, extent, Term("index", (mesh_axis,)), library)
+    for by, together in cuts_together(typed, axes):
+        degree = prod(mesh.axes[axis].degree for axis in together)
+        yield declared_cut(by, degree, extent, Term("index", together), library)
         extent //= degree
 
 

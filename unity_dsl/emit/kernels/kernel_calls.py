@@ -11,7 +11,7 @@ from ...graph.precision import FULL, arithmetic, operand_types, result_types
 from ...index.library import Library
 from ...index.lowering.torch_term import Term
 from ..comment_words import where
-from ..operator_text import Collectives, Place, operator_text
+from ..operator_text import Collectives, Place, mesh_axes, operator_text
 from ..program_names import Names
 from ..torch_text import term_text
 from .contraction_choice import ContractionChoice, price_comment
@@ -58,9 +58,8 @@ class KernelCalls:
         """Where a divided axis begins on this device."""
 
         def index(term: Term) -> str:
-            (axis,) = term.arguments
-            assert term.operation == "index" and isinstance(axis, int)
-            return f"{STATE}.groups.{self.collectives.group((axis,))}.index"
+            assert term.operation == "index"
+            return f"{STATE}.groups.{self.collectives.group(mesh_axes(term.arguments))}.index"
 
         return " + ".join(term_text(term, index) for term in terms)
 
