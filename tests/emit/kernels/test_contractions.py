@@ -122,12 +122,13 @@ def test_products_with_a_batch(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("before", ["silu", "add"])
 @pytest.mark.parametrize("make", [dense, batched])
 def test_a_gradient_by_the_products_of_the_vendor(
-    make: type[dense], dtype: torch.dtype, library: Library, tmp_path: Path
+    make: type[dense], before: str, dtype: torch.dtype, library: Library, tmp_path: Path
 ) -> None:
     """Where these are cheaper, as they are where a launch costs nothing, they read what a kernel before them made."""
-    instance = make(library, ["silu"], ["gelu_tanh", "dropout", "add"], (50, 24, 40))
+    instance = make(library, [before], ["gelu_tanh", "dropout", "add"], (50, 24, 40))
     needs = [True] * len(instance.inputs)
     prices = StepPrices(replace(load_machine("dgx-h100"), launch_seconds=0.0), "bf16")
     operator = fused_operator("fused", instance, Local(dict(instance.sizes)), library, needs, prices)

@@ -253,7 +253,9 @@ class _Written:
         self.outputs = {operand.name for operand in instance.outputs if operand not in kept.operands}
 
     def launches(self, steps: tuple[Step, ...]) -> Launches:
-        same = aliases(self.instance)
+        # An output that is a product as it is was made with it.
+        multiplied = [operand for step in steps if is_vendor(step) for operand in step.made]
+        same = aliases(replace(self.instance, inputs=(*self.instance.inputs, *multiplied)))
         lines = [line for text in self.texts for line in self.launch(text)]
         kernels = tuple(text for text in self.texts if isinstance(text, KernelText))
         loads = [name for text in kernels for name in text.loads]
@@ -263,8 +265,8 @@ class _Written:
             for output in self.instance.outputs
             if output.name in self.outputs
         )
-        read = {name for name in loads if name in self.inputs}
-        return Launches(steps, kernels, tuple(lines), results, frozenset(read | set(same.values())))
+        read = {name for name in (*loads, *same.values()) if name in self.inputs}
+        return Launches(steps, kernels, tuple(lines), results, frozenset(read))
 
     def launch(self, text: KernelText | Step) -> Iterator[str]:
         if isinstance(text, Step):

@@ -133,7 +133,8 @@ class _Schedule:
 
     def __init__(self, instance: Instance, nests: dict[str, LoopNest], vendor: frozenset[str]) -> None:
         self.instance, self.nests, self.vendor = instance, nests, vendor
-        self.outputs = [output.name for output in instance.outputs if output.name not in aliases(instance)]
+        names = dict.fromkeys(output.name for output in instance.outputs)  # equal cotangents are one tensor
+        self.outputs = [name for name in names if name not in aliases(instance)]
         needed = {*self.outputs, *self.read([nests[name].value for name in self.outputs])}
         self.products = [name for name in nests if name in needed and is_product(nests[name])]
         made = {*self.products}
