@@ -75,7 +75,7 @@ def _product(r: int, k: int, c: int, **_: int) -> float:
     return 2.0 * r * k * c
 
 
-DENSE = {"r": 65536, "k": 512, "c": 2048}
+DENSE = {"r": 65536, "k": 256, "c": 2048}
 FEW_DENSE = {"r": 6, "k": 24, "c": 16}
 
 FAMILIES: Mapping[str, Family] = {
@@ -188,12 +188,12 @@ FAMILIES: Mapping[str, Family] = {
         _product,
         contraction=True,
     ),
-    "linear_dropout_add": Family(
+    "linear_gelu": Family(
         DENSE,
         FEW_DENSE,
-        {"x": "f32[r, k]", "w": "f32[c, k]", "h": "f32[r, c]"},
-        (f"y = dropout(linear(x, w); p={P}) + h",),
-        lambda x, w, h: F.dropout(F.linear(x, w), P) + h,
+        {"x": "f32[r, k]", "w": "f32[c, k]", "bias": "f32[c]"},
+        ("y = gelu_tanh(linear(x, w) + bias)",),
+        lambda x, w, bias: F.gelu(F.linear(x, w, bias), approximate="tanh"),
         _product,
         contraction=True,
     ),

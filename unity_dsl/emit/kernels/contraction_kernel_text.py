@@ -78,6 +78,8 @@ class _Body(TileKernel):
         """Which tile a program makes; returns how many there are."""
         down, across = (-(-side.extent // side.block) for side in (self.row, self.column))
         batch = self.extent(self.kernel.batch)
+        cached = f": {GROUP} blocks of rows for each block of columns, while operands are in the cache"
+        self.before.write(f"# The tile that the program makes{cached if down > GROUP else ''}.")
         self.before.write(f"program = {self.program()}")
         tile = "program"
         if batch > 1:

@@ -185,7 +185,8 @@ class _Schedule:
                 continue
             rows, columns = (tuple(axis for axis in kept if axis in way) for way in ways)
             both = tuple(axis for axis in kept if axis in batch)
-            found = Contraction(name, both, rows, columns, nest.over, _product(left), _product(right))
+            first_side, second_side = (self.as_it_is(_product(factors)) for factors in (left, right))
+            found = Contraction(name, both, rows, columns, nest.over, first_side, second_side)
             return self.by_vendor(found) if name in self.vendor else found
         raise _NoSchedule
 
@@ -198,6 +199,14 @@ class _Schedule:
             raise _NoSchedule
         left, right = (Read(operand.name, tuple(map(dim_index, operand.dims))) for operand in operands)
         return replace(one, left=left, right=right, vendor=True)
+
+    def as_it_is(self, side: Expr) -> Expr:
+        """An operand, that of an input itself if it is one through equations that only name it."""
+        try:
+            operand = self.instance.operand(self.in_memory(side))
+        except _NoSchedule:
+            return side
+        return side if operand.name in self.nests else Read(operand.name, tuple(map(dim_index, operand.dims)))
 
     def in_memory(self, side: Expr) -> str:
         """The tensor that an operand is, whole: an input, or an equation, if it is no other tensor as it is."""
