@@ -23,10 +23,12 @@ from typing import Any
 from measure import write_results
 
 from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.kernels.contraction_choice import ContractionChoice
 from unity_dsl.emit.kernels.kernel_file import kernel_file_text
 from unity_dsl.emit.kernels.kernel_text import KernelText
 from unity_dsl.emit.plan_file import TRITON
 from unity_dsl.emit.program_text import write_down
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
 
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
@@ -39,7 +41,8 @@ def kernels_of(example: str, preset: str | None) -> tuple[str, dict[str, KernelT
     model = folder("examples") / f"{example}.udl"
     request = Request(model, preset=preset, machine="dgx-h100", strategy="single", kernels=TRITON)
     found = compile_model(request)
-    calls = write_down(found.plan, found.library, kernels=TRITON).program.kernels
+    choice = ContractionChoice(load_machine("dgx-h100"))
+    calls = write_down(found.plan, found.library, kernels=TRITON, contractions=choice).program.kernels
     assert calls is not None
     operators = list(calls.known.values())
     kernels = {kernel.name: kernel for operator in operators for kernel in operator.fused.kernels}
@@ -63,10 +66,14 @@ def compiled(path: Path, kernels: Mapping[str, KernelText], dtype: str) -> Itera
         signature = {
             key: "constexpr" if key in constants else pointer_type(key, kernel, dtype) for key in function.arg_names
         }
+        # Torch allocates in multiples of 16 bytes, which Triton finds out at the launch.
+        pointers = [number for number, key in enumerate(function.arg_names) if key.endswith("_ptr")]
+        aligned = {(number,): [["tt.divisibility", 16]] for number in pointers}
         for target, parts in TARGETS.items():
             begun = perf_counter()
             options = {"num_warps": kernel.warps}
-            made = triton.compile(ASTSource(function, signature, constants), target=GPUTarget(*parts), options=options)
+            source = ASTSource(function, signature, constants, aligned)
+            made = triton.compile(source, target=GPUTarget(*parts), options=options)
             seconds = perf_counter() - begun
             taken = nvidia_usage(made.asm["ptx"]) if "ptx" in made.asm else amd_usage(made.asm["amdgcn"])
             yield {"kernel": name, "target": target, **taken, "shared": made.metadata.shared, "seconds": seconds}

@@ -52,9 +52,11 @@ class Caller:
 def prepare(made: Path, tiny: bool) -> None:
     """Write the kernels of every family, what they are given, and the programs that measure them."""
     from unity_dsl.compile import Request, compile_model
+    from unity_dsl.emit.kernels.contraction_choice import ContractionChoice
     from unity_dsl.emit.kernels.kernel_file import kernel_file_text
     from unity_dsl.emit.plan_file import TRITON
     from unity_dsl.emit.program_text import write_down
+    from unity_dsl.machine.machine import load_machine
 
     made.mkdir(parents=True, exist_ok=True)
     manifest = {}
@@ -64,7 +66,8 @@ def prepare(made: Path, tiny: bool) -> None:
         preset = "tiny" if tiny else None
         request = Request(model, preset=preset, precision="bf16", machine="dgx-h100", strategy="single", kernels=TRITON)
         found = compile_model(request)
-        calls = write_down(found.plan, found.library, kernels=TRITON).program.kernels
+        choice = ContractionChoice(load_machine("dgx-h100")) if FAMILIES[name].contraction else None
+        calls = write_down(found.plan, found.library, kernels=TRITON, contractions=choice).program.kernels
         assert calls is not None
         (operator,) = calls.known.values()  # the whole family is one
         shapes = operator.fused.shapes

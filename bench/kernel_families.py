@@ -18,7 +18,8 @@ P = 0.1
 class Family:
     """`body` are the lines of a model that make `y` of its weights, `storage` their types by name. What `vendor`
     computes of them is the same, up to the draws of dropout. `flops` are those of a forward pass, from the sizes, where
-    it is not memory that bounds it. `head` is the size of the last axis of `y`, `shape` is that of `y` with 1 there.
+    it is not memory that bounds it. Of a `contraction` the kernel is a matrix product with what is around it.
+    `head` is the size of the last axis of `y`, `shape` is that of `y` with 1 there.
     """
 
     sizes: Mapping[str, int]
@@ -29,6 +30,7 @@ class Family:
     flops: Callable[..., float] | None = None
     head: str = "c"
     shape: str = "r, 1"
+    contraction: bool = False
 
 
 def _rope(x: Tensor) -> Tensor:
@@ -68,6 +70,13 @@ def attention(p: str) -> tuple[str, ...]:
 def _products(b: int, h: int, s: int, e: int, **_: int) -> float:
     return 4.0 * b * h * s * s * e
 
+
+def _product(r: int, k: int, c: int, **_: int) -> float:
+    return 2.0 * r * k * c
+
+
+DENSE = {"r": 65536, "k": 512, "c": 2048}
+FEW_DENSE = {"r": 6, "k": 24, "c": 16}
 
 FAMILIES: Mapping[str, Family] = {
     "gelu": Family(
@@ -160,6 +169,33 @@ FAMILIES: Mapping[str, Family] = {
         lambda **sizes: _products(**sizes) / 2,
         head="e",
         shape="b, h, s, 1",
+    ),
+    "linear_relu": Family(
+        DENSE,
+        FEW_DENSE,
+        {"x": "f32[r, k]", "w": "f32[c, k]"},
+        ("y = relu(linear(x, w))",),
+        lambda x, w: F.relu(F.linear(x, w)),
+        _product,
+        contraction=True,
+    ),
+    "linear_silu_mul": Family(
+        DENSE,
+        FEW_DENSE,
+        {"x": "f32[r, k]", "w": "f32[c, k]", "u": "f32[r, c]"},
+        ("y = silu(linear(x, w)) * u",),
+        lambda x, w, u: F.silu(F.linear(x, w)) * u,
+        _product,
+        contraction=True,
+    ),
+    "linear_dropout_add": Family(
+        DENSE,
+        FEW_DENSE,
+        {"x": "f32[r, k]", "w": "f32[c, k]", "h": "f32[r, c]"},
+        (f"y = dropout(linear(x, w); p={P}) + h",),
+        lambda x, w, h: F.dropout(F.linear(x, w), P) + h,
+        _product,
+        contraction=True,
     ),
 }
 

@@ -29,10 +29,9 @@ from .search.plan_notes import ended_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.search_end import SearchEnd, SearchEnded
-from .search.simulated_search import search_simulated
+from .search.simulated_search import Simulations, search_simulated
 from .search.strategies import AUTO, has_algebra
 from .search.strategy_space import accept_used, algebras_for
-from .simulation.step_tasks import simulate_step
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -129,9 +128,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         return divided_model(model, file, library, request.settings, request.preset, count)
 
     known: dict[int, dict[Mesh, Found]] = {1: {}}
-
-    def simulated_seconds(plan: Plan) -> float:
-        return simulate_step(plan, machine, library).seconds
+    simulations = Simulations(machine, library)
 
     def plan_of(count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None) -> Plan:
         part, division = part_of(count)
@@ -146,7 +143,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             known=near,
             algebras=algebras,
             chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),
-            referee=simulated_seconds,
+            referee=simulations.seconds,
             imported=strategy,
         )
         return in_micro_batches(found, division)
@@ -162,7 +159,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     try:
         with end.of_search():
-            plan = search_simulated(find, machine, library)
+            plan = search_simulated(find, simulations)
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from tests.program.example_cases import strict
+from unity_dsl.emit.kernels.contraction_choice import ContractionChoice
 from unity_dsl.emit.plan_file import TORCH
 from unity_dsl.emit.program_check import compare
 from unity_dsl.emit.program_text import render_kernels, render_model, render_parallel, write_down
@@ -19,6 +20,7 @@ from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
@@ -75,7 +77,8 @@ def draw(seed: int, case: int, degrees: Sequence[int], known: tuple[Library, Lib
 def write(plan: Plan, library: Library, folder: Path, kernels: str = TORCH) -> Path:
     """The program; a kernel that fails ends the run."""
     folder.mkdir(parents=True)
-    text = write_down(plan, library, kernels=kernels)
+    contractions = ContractionChoice(load_machine("dgx-h100"))
+    text = write_down(plan, library, kernels=kernels, contractions=contractions)
     (folder / "__init__.py").write_text("from .model import Model as Model\n")
     (folder / "model.py").write_text(render_model(text))
     (folder / "parallel.py").write_text(render_parallel(text))

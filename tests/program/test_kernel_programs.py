@@ -6,17 +6,23 @@ import importlib.util
 import sys
 import warnings
 from pathlib import Path
+from random import Random
 from types import ModuleType
 
 import pytest
 import torch
 
-from tests.fuzz.cases import draw, errors_of, libraries, write
+from tests.fuzz.cases import Drawn, draw, errors_of, libraries, write
+from tests.fuzz.plans import random_plan
 from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.emit.plan_file import TRITON
 from unity_dsl.emit.program_check import TOLERANCE
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.library import Library
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
 
 from .conftest import Compile
 from .example_cases import EXAMPLES, Case, Checker
@@ -52,6 +58,36 @@ def test_a_random_plan_equals_its_model(
     reference = write(found.alone, found.library, tmp_path / "reference")
     largest, errors = errors_of(found, program, reference, pool)
     assert largest <= TOLERANCE, f"seed 2, case {case}\n{found.text}\n{errors}"
+
+
+GATED = """model gated[b = 6, s = 4, d = 24, inner = 40]
+  input x: f32[b, s, d]
+  input target: f32[b, s, 1]
+  weight up: f32[inner, d] ~ normal(0.3)
+  weight gate: f32[inner, d] ~ normal(0.3)
+  weight bias: f32[inner] ~ normal(0.3)
+  weight down: f32[d, inner] ~ normal(0.3)
+  weight head: f32[1, d] ~ normal(0.3)
+  gated = silu(linear(x, gate) + bias) * linear(x, up)
+  y = x + dropout(linear(gated, down); p=0.2)
+  loss mse(linear(y, head), target)
+"""
+"""Two matrix products that are kernels with what follows them: `linear(x, gate)` and `linear(gated, down)`."""
+
+
+@pytest.mark.parametrize("case", range(SAMPLE * 5, SAMPLE * 5 + 5))
+def test_products_with_what_is_around_them_equal_their_model(
+    case: int, pool: RankPool, known: tuple[Library, Library], tmp_path: Path
+) -> None:
+    """By random plans: batch, rows, columns and sums are divided, or nothing is. Most of them have such kernels."""
+    model = build_model(parse_model(Source("gated.udl", GATED)), known[0])
+    plan = random_plan(model, Mesh((MeshAxis("a", 2),)), known[0], Random(case))
+    found = Drawn(GATED, model, known[0], plan)
+    program = write(plan, known[0], tmp_path / "program", TRITON)
+    alone = write(found.alone, known[0], tmp_path / "alone", TRITON)
+    assert "for first_inner in range" in (alone / "kernels.py").read_text()
+    largest, errors = errors_of(found, program, write(found.alone, known[0], tmp_path / "reference"), pool)
+    assert largest <= TOLERANCE, f"case {case}\n{errors}"
 
 
 RESIDUAL = """model small[b = 2, s = 4, d = 8]

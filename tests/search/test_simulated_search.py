@@ -6,14 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Cost, Exposure, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import simulated_search
 from unity_dsl.search.plan_search import search
-from unity_dsl.search.simulated_search import AHEAD, NEAR, search_simulated
+from unity_dsl.search.simulated_search import AHEAD, NEAR, Simulations, search_simulated
 from unity_dsl.simulation.step_tasks import simulate_step
+from unity_dsl.simulation.timeline import Timeline
 
 from .conftest import Build
 
@@ -50,7 +52,7 @@ def test_a_cost_as_the_simulator_has_it_is_searched_once(build: Build, library: 
     machine = load_machine("dgx-h100")
     simulated = simulate_step(Searches(build, library).find(machine.exposing(AHEAD), None), machine, library).seconds
     searches = Searches(build, library, cost=simulated * (1 + NEAR / 2))
-    plan = search_simulated(searches.find, machine, library)
+    plan = search_simulated(searches.find, Simulations(machine, library))
     assert searches.asked == [(AHEAD, None)]
     assert plan.seconds == pytest.approx(simulated)
 
@@ -59,7 +61,7 @@ def test_another_cost_is_searched_twice(build: Build, library: Library) -> None:
     """Once more on the mesh of the first plan, by what its simulation exposes. The shorter simulated plan is taken."""
     machine = load_machine("dgx-h100")
     searches = Searches(build, library, cost=1.0)
-    plan = search_simulated(searches.find, machine, library)
+    plan = search_simulated(searches.find, Simulations(machine, library))
     (first, nowhere), (second, near) = searches.asked
     assert first == AHEAD and nowhere is None
     assert second != AHEAD and near is not None and near.mesh == searches.made[0].mesh
@@ -87,18 +89,40 @@ def test_a_plan_that_fits_is_taken_before_a_shorter_one(
             return getattr(self.timeline, name)
 
     monkeypatch.setattr(simulated_search, "simulate_step", lambda plan, machine, library: Shortened(plan))
-    plan = search_simulated(find, machine, library)
+    plan = search_simulated(find, Simulations(machine, library))
     assert len(searches.asked) == 2
     assert not plan.warnings
 
 
 def test_other_strategies_have_no_choice(build: Build, library: Library) -> None:
     searches = Searches(build, library, "data_parallel", cost=1.0)
-    plan = search_simulated(searches.find, load_machine("dgx-h100"), library)
+    plan = search_simulated(searches.find, Simulations(load_machine("dgx-h100"), library))
     assert len(searches.asked) == 1 and plan.strategy == "data_parallel"
 
 
 def test_all_counts_where_the_host_computes(build: Build, library: Library) -> None:
     searches = Searches(build, library)
-    search_simulated(searches.find, load_machine("local"), library)
+    search_simulated(searches.find, Simulations(load_machine("local"), library))
     assert searches.asked[0] == (Exposure(), None)
+
+
+def test_a_plan_is_simulated_once(build: Build, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other names and notes are no other plan; what runs again is. What is known is what a simulation tells."""
+    machine, simulated = load_machine("dgx-h100"), list[Plan]()
+    plan = Searches(build, library).find(machine, None)
+    simulate = simulated_search.simulate_step
+
+    def noting(plan: Plan, machine: Machine, library: Library) -> Timeline:
+        simulated.append(plan)
+        return simulate(plan, machine, library)
+
+    monkeypatch.setattr(simulated_search, "simulate_step", noting)
+    simulations = Simulations(machine, library)
+    named = Mesh(tuple(replace(axis, name=f"other_{axis.name}") for axis in plan.mesh.axes))
+    other = replace(plan, mesh=named, notes=(*plan.notes, "another note"))
+    assert simulations.timeline(plan) is simulations.timeline(other)
+    assert simulated == [plan]
+    assert simulations.seconds(other) == simulate(other, machine, library).seconds
+    again = replace(plan, recomputed=frozenset({"layer"}))
+    assert simulations.timeline(again) is not simulations.timeline(plan)
+    assert simulated == [plan, again]

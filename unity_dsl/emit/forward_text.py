@@ -112,10 +112,12 @@ class ForwardText:
     ) -> Iterable[PlannedNode | PlannedSegment | OperatorGroup]:
         """The steps, those that run as one kernel together."""
         nodes = [step for step in steps if isinstance(step, PlannedNode)]
-        if self.program.kernels is None or len(nodes) < len(steps):
-            return steps
         program = self.program
-        return Grouping(program.mesh, program.library, self.planned, self.leaving, self.detached).groups(nodes)
+        if program.kernels is None or len(nodes) < len(steps):
+            return steps
+        choice = program.kernels.contractions
+        grouping = Grouping(program.mesh, program.library, self.planned, self.leaving, self.detached, choice)
+        return grouping.groups(nodes)
 
     # ------------------------------------------------------------------------------------------ updates
 

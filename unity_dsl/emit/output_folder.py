@@ -18,9 +18,10 @@ from ..machine.machine import read_machine
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_bytes
+from .kernels.contraction_choice import ContractionChoice
 from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program_text import ProgramText, render_kernels, render_model, render_parallel, write_down
-from .smaller_sizes import SmallerSizes, find_smaller_sizes
+from .smaller_sizes import NONE, SmallerSizes, find_smaller_sizes
 from .theorem_list import list_declared, list_theorems
 from .train_files import render_checkpoint, render_data, render_train
 
@@ -32,9 +33,10 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
     One device needs no parallel.py, and what has no loss nothing to train it with.
     """
-    text = write_down(plan, library, kernels=choices.kernels)
-    if smaller := _smaller_sizes(text, library, sources, choices):
-        text = write_down(plan, library, smaller, choices.kernels)
+    contractions = ContractionChoice(read_machine(sources.machine))
+    text = write_down(plan, library, NONE, choices.kernels, contractions)
+    if smaller := _smaller_sizes(text, library, sources, choices, contractions):
+        text = write_down(plan, library, smaller, choices.kernels, contractions)
     kernels = render_kernels(text)
     train = (
         {}
@@ -53,7 +55,9 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
     return {**files, NAME: render_plan_file(plan, sources, choices, files, theorems, declared, __version__)}
 
 
-def _smaller_sizes(text: ProgramText, library: Library, sources: Sources, choices: Choices) -> SmallerSizes:
+def _smaller_sizes(
+    text: ProgramText, library: Library, sources: Sources, choices: Choices, contractions: ContractionChoice
+) -> SmallerSizes:
     file, precision = parse_model(sources.model), text.plan.model.precision
     settings = {**choices.settings, **text.plan.part_of_batch}
 
@@ -77,7 +81,7 @@ def _smaller_sizes(text: ProgramText, library: Library, sources: Sources, choice
         )
 
     def write(plan: Plan) -> object:
-        return comparable(write_down(plan, library, kernels=choices.kernels))
+        return comparable(write_down(plan, library, NONE, choices.kernels, contractions))
 
     return find_smaller_sizes(text.plan, comparable(text), file, library, again, write)
 

@@ -24,6 +24,7 @@ from .conversion_text import Collectives
 from .exchange_text import axis_tuple
 from .forward_text import ForwardText
 from .input_parts import InputPart, input_parts, part_entries, write_inputs
+from .kernels.contraction_choice import ContractionChoice
 from .kernels.kernel_calls import KernelCalls
 from .kernels.kernel_file import kernel_file_text
 from .micro_batch_text import joined_outputs
@@ -174,13 +175,21 @@ def render_collectives(
     return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
 
 
-def write_down(plan: Plan, library: Library, smaller: SmallerSizes = NONE, kernels: str = TORCH) -> ProgramText:
-    """Walk the plan once: every line of the forward, and everything it needs. `kernels` is one of KERNELS."""
+def write_down(
+    plan: Plan,
+    library: Library,
+    smaller: SmallerSizes = NONE,
+    kernels: str = TORCH,
+    contractions: ContractionChoice | None = None,
+) -> ProgramText:
+    """Walk the plan once: every line of the forward, and everything it needs. `kernels` is one of KERNELS; matrix
+    products are among them where `contractions` say so.
+    """
     mesh, graph = plan.mesh, plan.graph
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several = is_mixed(plan.model), plan.division is not None
-    calls = KernelCalls(mesh, library, collectives, mixed, several) if kernels == TRITON else None
+    calls = KernelCalls(mesh, library, collectives, mixed, several, contractions) if kernels == TRITON else None
     program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed, calls)
     module = ModuleText("Model", "")
     names = Names()

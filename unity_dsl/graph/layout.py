@@ -233,7 +233,7 @@ class Layout:
 
     def inserted(self, dim: int) -> Layout:
         """The layout of a stack, along a new dimension `dim`, of tensors held so: the new dimension is not cut."""
-        return Layout(
+        return interned(
             tuple(
                 replace(kind, dim=kind.dim + 1) if isinstance(kind, Cut) and kind.dim >= dim else kind
                 for kind in self.kinds
@@ -242,7 +242,7 @@ class Layout:
 
     def removed(self, dim: int) -> Layout:
         """The layout of the slices along a dimension that is not cut."""
-        return Layout(
+        return interned(
             tuple(
                 replace(kind, dim=kind.dim - 1) if isinstance(kind, Cut) and kind.dim > dim else kind
                 for kind in self.kinds
@@ -261,7 +261,7 @@ def interned(kinds: tuple[Kind, ...]) -> Layout:
 
 
 def invariant(mesh: Mesh) -> Layout:
-    return Layout((Invariant(),) * len(mesh.axes))
+    return interned((Invariant(),) * len(mesh.axes))
 
 
 def nest(kinds: Iterable[Kind]) -> Layout:
@@ -274,4 +274,4 @@ def nest(kinds: Iterable[Kind]) -> Layout:
             used[kind.dim] = place + 1
             kind = type(kind)(kind.dim, place, kind.by, kind.attributes)
         placed.append(kind)
-    return Layout(tuple(placed))
+    return interned(tuple(placed))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ..index.equations.instance import Instance, Operand
 from ..index.equations.instance import Kind as InstanceKind
 from .halo import Halos
-from .layout import Kind, Layout, Mesh, Replicate, Shard, Window
+from .layout import Kind, Layout, Mesh, Replicate, Shard, Window, interned
 
 Numbers = npt.NDArray[np.intp]
 Value = TypeVar("Value", bound=Hashable)
@@ -109,7 +109,7 @@ def place(
                 placed[axis] = Shard(dim, position, *held)
             elif position:
                 placed[axis] = type(kind)(dim, position, kind.by, kind.attributes)
-    return Layout(tuple(placed))
+    return interned(tuple(placed))
 
 
 def sliced(

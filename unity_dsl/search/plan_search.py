@@ -366,8 +366,7 @@ def _plan(
         if outcome.bounds:
             return None
         raise _refused(outcome, task, wanted) from None
-    chosen, preferred = _refereed(outcome, model, wanted)
-    plan = _made(chosen, model, wanted)
+    chosen, plan, preferred = _refereed(outcome, model, wanted)
     wanted.found[plan.mesh] = chosen
     if start is None:
         for mesh, bound in outcome.bounds.items():
@@ -383,18 +382,19 @@ def _plan(
     return replace(plan, notes=notes, ended=outcome.ended)
 
 
-def _refereed(outcome: Outcome, model: Model, wanted: _Wanted) -> tuple[Found, tuple[str, ...]]:
-    """Of the candidates the one that the referee prefers, and what is told of that; without a referee the cheapest."""
+def _refereed(outcome: Outcome, model: Model, wanted: _Wanted) -> tuple[Found, Plan, tuple[str, ...]]:
+    """Of the candidates the one the referee prefers, its plan and what is told of that; without one the cheapest."""
     candidates = outcome.candidates
     if wanted.referee is None or len(candidates) == 1:
-        return candidates[0], ()
-    seconds = [wanted.referee(_made(one, model, wanted)) for one in candidates]
+        return candidates[0], _made(candidates[0], model, wanted), ()
+    plans = [_made(one, model, wanted) for one in candidates]
+    seconds = list(map(wanted.referee, plans))
     best = seconds.index(min(seconds))
     meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
     more = 100 * (candidates[best].best.cost / outcome.cost - 1)
     note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"
     note += f" {describe_mesh(candidates[best].mesh)}" + (f", which costs {more:.2g} % more" if best else "")
-    return candidates[best], (note,)
+    return candidates[best], plans[best], (note,)
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:

@@ -17,6 +17,7 @@ from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..simulation.exposure import exposure_of
 from ..simulation.step_tasks import simulate_step
+from ..simulation.timeline import Timeline
 from .search_end import SearchEnded, check_end
 from .search_progress import tell_stage
 from .strategies import AUTO
@@ -29,18 +30,38 @@ LEAST = 0.02
 """Of each kind of work that is hidden the cost counts so much, so that less of it is better."""
 
 
-def search_simulated(find: Callable[[Machine, Plan | None], Plan], machine: Machine, library: Library) -> Plan:
+class Simulations:
+    """Simulated steps of plans on a machine. That of a plan which differs from an earlier one in what is told of it
+    alone, as in names of mesh axes and in notes, is not simulated again.
+    """
+
+    def __init__(self, machine: Machine, library: Library) -> None:
+        self.machine, self.library = machine, library
+        self._known: dict[tuple[int, int, frozenset[str], frozenset[str]], tuple[Plan, Timeline]] = {}
+
+    def timeline(self, plan: Plan) -> Timeline:
+        key = id(plan.graph), plan.micro_batches, plan.recomputed, plan.gathered_again
+        if key not in self._known:
+            self._known[key] = plan, simulate_step(plan, self.machine, self.library)
+        return self._known[key][1]
+
+    def seconds(self, plan: Plan) -> float:
+        return self.timeline(plan).seconds
+
+
+def search_simulated(find: Callable[[Machine, Plan | None], Plan], simulations: Simulations) -> Plan:
     """The better of the plans that `find` makes by two exposures, of all meshes, numbers of micro-batches and operators
     that rules make first, and then of those of the first plan: the shorter one of those that fit the memory. Only
     `auto` has a choice.
     """
-    first, measured = _simulated(find(machine.exposing(expected_exposure(machine)), None), machine, library)
+    machine = simulations.machine
+    first, measured = _simulated(find(machine.exposing(expected_exposure(machine)), None), simulations)
     if first.strategy != AUTO or abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
         return first
     try:
         check_end()
         tell_stage("the same at what the simulated step exposes", first.seconds)
-        second, _ = _simulated(find(machine.exposing(measured), first), machine, library)
+        second, _ = _simulated(find(machine.exposing(measured), first), simulations)
     except SearchEnded as end:
         return replace(first, ended=end.reason)
     told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step exposes on"
@@ -54,9 +75,9 @@ def expected_exposure(machine: Machine) -> Exposure:
     return Exposure() if machine.device == "cpu" else AHEAD
 
 
-def _simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, Exposure]:
+def _simulated(plan: Plan, simulations: Simulations) -> tuple[Plan, Exposure]:
     """The plan with its simulated time, and what is exposed in it."""
-    timeline = simulate_step(plan, machine, library)
-    found = exposure_of(timeline, expected_exposure(machine))
+    timeline = simulations.timeline(plan)
+    found = exposure_of(timeline, expected_exposure(simulations.machine))
     counted = Exposure(*(max(LEAST, part) for part in (found.launches, found.sums, found.gathers)))
     return replace(plan, simulated=timeline.seconds), counted

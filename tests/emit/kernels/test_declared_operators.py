@@ -37,12 +37,35 @@ op near_attention(q: [b, s, k], key: [b, t, k], value: [b, t, v]; decay = 0.3) -
   e[b, s, t] = exp(x[b, s, t] - m[b, s])
   z[b, s] = sum(t) e[b, s, t]
   y[b, s, v] = sum(t) e[b, s, t] / z[b, s] * value[b, t, v]
+
+## A linear map whose result is bumped, gated and added to a residual.
+op bumped_map(x: [b.., i], w: [o, i], bias: [o], gate: [b.., o], r: [b.., o]; slope = 0.5) -> y: [b.., o]
+  a[b.., o] = (sum(i) x[b.., i] * w[o, i]) + bias[o]
+  y[b.., o] = bump(slope * a[b.., o]) * gate[b.., o] + r[b.., o]
+
+## The products of rows with rows, of which the first are bumped and the second scaled by column.
+op bumped_products(x: [n, s, k], z: [n, t, k], c: [k]) -> y: [n, s, t]
+  left[n, s, k] = bump(x[n, s, k])
+  y[n, s, t] = sum(k) left[n, s, k] * z[n, t, k] * c[k] / |k|
+
+## Groups of channels, each with a map of its own of what was kept, and how much they differ from a target.
+op grouped_map(x: [b, g, i], w: [g, i, o], keep: int<two>[b, g, i], target: [b, g, o]) -> y: [b, g, o]
+  where two == 2
+  kept[b, g, i] = select(keep[b, g, i] == 1, x[b, g, i], -0.1 * x[b, g, i])
+  a[b, g, o] = sum(i) kept[b, g, i] * w[g, i, o]
+  y[b, g, o] = bump(a[b, g, o] - target[b, g, o])
 """
 CASES = {
     "gated": [(3, 5, 14)],
     "direction": [(4, 3, 9)],
     "near_attention": [(2, 40, 6), (2, 50, 6), (2, 50, 3)],
+    "bumped_map": [(2, 37, 19), (23, 19), (23,), (2, 37, 23), (2, 37, 23)],
+    "bumped_products": [(3, 29, 41), (3, 17, 41), (41,)],
+    "grouped_map": [(31, 3, 18), (3, 18, 7), (31, 3, 18), (31, 3, 7)],
 }
+WHOLE = {("grouped_map", 2)}
+"""Operands of integers below 2."""
+CONTRACTIONS = {"bumped_map", "bumped_products", "grouped_map"}
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +79,17 @@ def test_an_operator_of_a_user_runs_as_kernels(
     name: str, dtype: torch.dtype, declared: Library, tmp_path: Path
 ) -> None:
     random = np.random.default_rng(0)
-    instance = instantiate(declared.operators[name], [Shape(shape) for shape in CASES[name]], {})
+    given = [Shape(shape, 2) if (name, i) in WHOLE else Shape(shape) for i, shape in enumerate(CASES[name])]
+    instance = instantiate(declared.operators[name], given, {})
     operator = fused(instance, declared)
-    assert operator is not None
-    inputs = [torch.from_numpy(random.standard_normal(shape)).to(dtype) for shape in CASES[name]]
+    assert operator is not None and operator.contracts == (name in CONTRACTIONS)
+    assert len(operator.forward.steps) == 1
+    inputs = [
+        torch.from_numpy(random.integers(0, 2, shape))
+        if (name, i) in WHOLE
+        else torch.from_numpy(random.standard_normal(shape)).to(dtype)
+        for i, shape in enumerate(CASES[name])
+    ]
     shapes = [instance.shape(output) for output in instance.outputs]
     cotangents = [torch.from_numpy(random.standard_normal(shape)).to(dtype) for shape in shapes]
     found = run(kernel_module(operator, tmp_path), operator, inputs, cotangents)

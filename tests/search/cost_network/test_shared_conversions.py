@@ -58,10 +58,13 @@ def totals(cost: SharedCost, root: Table, readers: list[Table]) -> dict[tuple[in
     return found
 
 
-@given(st.integers(0, 10**6), st.integers(1, 4))
-def test_the_least_with_each_layout_at_each_end(seed: int, count: int) -> None:
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(-4, 4))
+def test_the_least_with_each_layout_at_each_end(seed: int, count: int, impossible: int) -> None:
+    """Of end `impossible`, if there is one, all layouts are excluded."""
     rng = np.random.default_rng(seed)
     cost, root, readers = random_cost(rng), random_end(rng), [random_end(rng) for _ in range(count)]
+    if 0 <= impossible <= count:
+        (root, *readers)[impossible][:] = np.inf
     expected = np.full((count + 1, LAYOUTS), np.inf)
     for held, total in totals(cost, root, readers).items():
         expected[0, held[0]] = min(expected[0, held[0]], total)

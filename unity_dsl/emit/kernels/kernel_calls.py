@@ -14,6 +14,7 @@ from ..comment_words import where
 from ..operator_text import Collectives, Place, mesh_axes, operator_text
 from ..program_names import Names
 from ..torch_text import term_text
+from .contraction_choice import ContractionChoice, price_comment
 from .kernel_file import KernelOperator
 from .kernel_functions import fused_operator, variable
 from .operator_groups import OperatorGroup
@@ -23,13 +24,16 @@ STATE = "model"
 
 @dataclass
 class KernelCalls:
-    """The operators of a program that have kernels. Equal ones share a function."""
+    """The operators of a program that have kernels. Equal ones share a function. Matrix products have kernels where
+    `contractions` say that it pays.
+    """
 
     mesh: Mesh
     library: Library
     collectives: Collectives
     mixed: bool
     micro_batches: bool
+    contractions: ContractionChoice | None = None
     known: dict[object, KernelOperator] = field(default_factory=dict)
     names: Names = field(default_factory=lambda: Names(("by_torch", "counters", STATE)))
 
@@ -41,11 +45,13 @@ class KernelCalls:
         key = (fused.instance.identity, fused.shapes, fused.wrt, local.divided, torch, starts)
         if key not in self.known:
             name = self.names.fresh(fused.name)
-            made = fused_operator(name, fused.instance, local, self.library, group.needs)
+            prices = None if self.contractions is None else self.contractions.prices(group.dtype)
+            made = fused_operator(name, fused.instance, local, self.library, group.needs, prices)
             assert made is not None
             evaluated = any(step.node.instance.evaluation for step in group.nodes)
             title = "; ".join(f"{where(step.node.span)}{step.node.instance.name}{by(step)}" for step in group.nodes)
-            self.known[key] = KernelOperator(made, torch, starts, random, evaluated, title)
+            priced = () if group.price is None else (price_comment(group.price),)
+            self.known[key] = KernelOperator(made, torch, starts, random, evaluated, title, priced)
         return self.known[key]
 
     def start(self, terms: Sequence[Term]) -> str:

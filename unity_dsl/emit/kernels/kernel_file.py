@@ -19,7 +19,8 @@ class KernelOperator:
     """An operator with the statements of torch that compute the same.
 
     `starts` are statements for the numbers that its kernels are given. `random`: these statements draw numbers;
-    `evaluated`: outside training it computes something else, by torch alone. `where` says what of the model it is.
+    `evaluated`: outside training it computes something else, by torch alone. `where` says what of the model it is,
+    `priced` what it and others ways to compute it are predicted to take.
     """
 
     fused: FusedOperator
@@ -28,6 +29,7 @@ class KernelOperator:
     random: bool = False
     evaluated: bool = False
     where: str = ""
+    priced: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -67,6 +69,7 @@ def _operator(operator: KernelOperator) -> dict[str, object]:
     return {
         "comments": [
             *above(operator.where or instance.name),
+            *(line for words in operator.priced for line in above(words)),
             *above(", ".join(f"{name}{list(shape)}" for name, shape in zip(tensors, fused.shapes, strict=True))),
             *(f"# {comment_text(equation_text(equation))}" for equation in instance.equations),
         ],

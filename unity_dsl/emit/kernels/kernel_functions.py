@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import combinations
 from keyword import kwlist
 from math import prod
+from string import ascii_letters
 
 from ...index.equations.instance import Instance, Key, Operand
 from ...index.equations.term import free_axes, walk
 from ...index.kernels.backward import DifferentAxesError, aliases, backward_instance
+from ...index.kernels.contractions import LEAST, Contraction, Step, products_of
+from ...index.kernels.kernel_steps import kernel_steps
 from ...index.kernels.named_tiles import with_named_tiles
 from ...index.kernels.product_kernels import ProductKernel, product_kernels, statistics
 from ...index.kernels.row_kernels import RowKernel, row_kernels
 from ...index.library import Library
-from ...syntax.ast import Uniform
+from ...machine.contraction_price import StepPrices
+from ...syntax.ast import Read, Uniform
 from ..source_lines import broken
+from .contraction_kernel_text import contraction_kernel_text
 from .kernel_text import KernelText, pointer
 from .positions import Local
 from .product_kernel_text import product_kernel_text
@@ -26,10 +32,11 @@ from .triton_terms import NoKernelError
 
 @dataclass(frozen=True)
 class Launches:
-    """Kernels one after the other. `made` are statements that allocate and launch; `results` the variables of the
-    outputs, `read` the inputs that are needed.
+    """Kernels one after the other, the `steps`. `made` are statements that allocate and launch; `results` the variables
+    of the outputs, `read` the inputs that are needed.
     """
 
+    steps: tuple[Step, ...]
     kernels: tuple[KernelText, ...]
     made: tuple[str, ...]
     results: tuple[str, ...]
@@ -55,8 +62,22 @@ class FusedOperator:
     kept: tuple[str, ...]
 
     @property
+    def contracts(self) -> bool:
+        """Whether it is a matrix product, with what is elementwise around it."""
+        return any(isinstance(step.kernel, Contraction) for step in self.forward.steps)
+
+    @property
+    def keeps_no_product(self) -> bool:
+        """Whether its matrix products are used up by reductions: attention."""
+        return any(isinstance(step.kernel, ProductKernel) for step in self.forward.steps)
+
+    @property
     def random(self) -> bool:
         return self.positions > 0
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.forward.steps + (self.backward.steps if self.backward else ())
 
     @property
     def kernels(self) -> tuple[KernelText, ...]:
@@ -64,30 +85,34 @@ class FusedOperator:
 
 
 def fused_operator(
-    name: str, instance: Instance, local: Local, library: Library, needs: Sequence[bool]
+    name: str,
+    instance: Instance,
+    local: Local,
+    library: Library,
+    needs: Sequence[bool],
+    prices: StepPrices | None = None,
 ) -> FusedOperator | None:
     """The kernels of an operator on one device, for cotangents of the inputs that `needs` marks; None where it, or its
-    gradient, is none that kernels compute.
+    gradient, is none that kernels compute. The matrix products of its gradient are the vendor's where that is cheaper.
     """
     wrt = tuple(number for number, needed in enumerate(needs) if needed)
-    return _fused_operator(name, instance.identity, local, library, wrt)
+    return _fused_operator(name, instance.identity, local, library, wrt, prices)
 
 
 @lru_cache(maxsize=1024)
 def _fused_operator(
-    name: str, identity: Key, local: Local, library: Library, wrt: tuple[int, ...]
+    name: str, identity: Key, local: Local, library: Library, wrt: tuple[int, ...], prices: StepPrices | None
 ) -> FusedOperator | None:
     instance = identity.instance
     if row_kernels(instance) is None:
         instance = with_named_tiles(instance)
-    saved = () if row_kernels(instance) is not None else statistics(product_kernels(instance) or (), instance)
-    saved = saved if wrt else ()
     try:
+        saved = _kept(instance, library, wrt) if wrt else _Kept()
         forward = _launches(f"{name}_forward", instance, saved, local, library)
         backward = None
         if forward is not None and wrt:
-            again = backward_instance(instance, library, wrt, [operand.name for operand in saved])
-            backward = _launches(f"{name}_backward", again, saved, local, library)
+            again = backward_instance(instance, library, wrt, saved.names)
+            backward = _launches(f"{name}_backward", again, saved, local, library, prices)
     except (NoKernelError, DifferentAxesError):
         return None
     if forward is None or (wrt and backward is None):
@@ -96,8 +121,33 @@ def _fused_operator(
     numbers = tuple(dict.fromkeys(number for kernel in kernels for number in kernel.numbers))
     shapes = tuple(_shape(operand, local) for operand in instance.inputs)
     positions = _positions(instance) if any(kernel.random for kernel in kernels) else 0
-    kept = tuple(operand.name for operand in saved)
-    return FusedOperator(name, instance, shapes, forward, backward, wrt, numbers, positions, kept)
+    return FusedOperator(name, instance, shapes, forward, backward, wrt, numbers, positions, saved.names)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """Intermediates that a forward pass leaves for the backward pass: statistics of rows in the type in which kernels
+    compute, matrix products in that of results, `narrow`.
+    """
+
+    operands: tuple[Operand, ...] = ()
+    narrow: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(operand.name for operand in self.operands)
+
+
+def _kept(instance: Instance, library: Library, wrt: tuple[int, ...]) -> _Kept:
+    """Statistics, and products that the backward pass would make again."""
+    if row_kernels(instance) is not None:
+        return _Kept()
+    products = product_kernels(instance)
+    if products is not None:
+        return _Kept(statistics(products, instance))
+    again = {equation.target for equation in backward_instance(instance, library, wrt).equations}
+    products_again = [instance.operand(name) for name in products_of(instance)]
+    return _Kept(tuple(operand for operand in products_again if operand in again), narrow=True)
 
 
 def _positions(instance: Instance) -> int:
@@ -108,59 +158,120 @@ def _positions(instance: Instance) -> int:
     return prod(instance.sizes[axis] for index in drawn[0].index for axis in free_axes(index))
 
 
+def product_statement(step: Step) -> str:
+    """A product of the vendor's library. Letters are axes."""
+    kernel = step.kernel
+    assert isinstance(kernel, Contraction) and isinstance(kernel.left, Read) and isinstance(kernel.right, Read)
+    letters = dict(zip((*kernel.batch, *kernel.rows, *kernel.columns, *kernel.inner), ascii_letters, strict=False))
+    operands = [step.instance.operand(name) for name in (kernel.left.tensor, kernel.right.tensor, kernel.product)]
+    left, right, made = ("".join(letters[axis] for axis in operand.axes) for operand in operands)
+    first, second, result = (variable(operand.name) for operand in operands)
+    return f'{result} = torch.einsum("{left},{right}->{made}", {first}, {second}).contiguous()'
+
+
+def length(text: KernelText, block: str) -> str:
+    """How long a launch makes a block."""
+    size = dict(text.blocks)[block]
+    if block not in text.by_width or size == LEAST:
+        return str(size)
+    # Of elements of 8 bytes it is a quarter as long.
+    shortest = f"{2 * size} // real.itemsize"
+    return shortest if size >= 4 * LEAST else f"max({LEAST}, {shortest})"
+
+
 def _shape(operand: Operand, local: Local) -> tuple[int, ...]:
     return tuple(prod(local.sizes[axis] for axis in dim) for dim in operand.dims)
 
 
 def _launches(
-    name: str, instance: Instance, kept: tuple[Operand, ...], local: Local, library: Library
+    name: str,
+    instance: Instance,
+    kept: _Kept,
+    local: Local,
+    library: Library,
+    prices: StepPrices | None = None,
 ) -> Launches | None:
     """The kernels of an instance. What is `kept` they leave in memory besides its outputs, if it is no input."""
     known = {axis: local.sizes.get(axis, size) for axis, size in instance.sizes.items()}
     if local.divided and any(axis not in local.sizes for axis in instance.sizes):
         raise NoKernelError("an axis of the gradient is none of the operator")
     local = Local(known, local.starts, local.divided)
-    names = [operand.name for operand in kept]
-    made = [operand for operand in kept if operand not in instance.inputs]
+    made = [operand for operand in kept.operands if operand not in instance.inputs]
     instance = replace(instance, outputs=(*instance.outputs, *made))
-    kernels: Sequence[RowKernel | ProductKernel] | None = row_kernels(instance)
-    if kernels is None:
-        kernels = product_kernels(instance)
-    if kernels is None:
+    steps = kernel_steps(instance) if prices is None else _cheapest(instance, local, prices)
+    if steps is None:
         return None
-    texts = []
-    for number, kernel in enumerate(kernels):
-        called = name if len(kernels) == 1 else f"{name}_{number}"
-        if isinstance(kernel, RowKernel):
-            texts.append(row_kernel_text(called, kernel, instance, local, library))
-        else:
-            texts.append(product_kernel_text(called, kernel, instance, names, local, library))
-    return _Written(instance, kept, local, texts).launches()
+    given = {operand.name for operand in (*instance.inputs, *instance.outputs)}
+    multiplied = {operand.name for step in steps if is_vendor(step) for operand in (*step.loaded, *step.made)}
+    wide = {equation.target.name for equation in instance.equations} - given - multiplied
+    wide |= set() if kept.narrow else {*kept.names}
+    texts: list[KernelText | Step] = []
+    for number, step in enumerate(steps):
+        called = name if len(steps) == 1 else f"{name}_{number}"
+        texts.append(step if is_vendor(step) else _text(called, step, wide, local, library))
+    return _Written(instance, kept, wide, local, texts).launches(steps)
+
+
+def _cheapest(instance: Instance, local: Local, prices: StepPrices) -> tuple[Step, ...] | None:
+    """The steps that take the least time, by which products are left to the vendor."""
+    steps, products = kernel_steps(instance), products_of(instance)
+    if steps is None or not any(isinstance(step.kernel, Contraction) for step in steps):
+        return steps
+    sets = [found for count in range(len(products) + 1) for found in combinations(products, count)]
+    ways = [steps for found in sets if (steps := kernel_steps(instance, found)) is not None]
+    return min(ways, key=lambda steps: prices.seconds(steps, local.sizes), default=None)
+
+
+def is_vendor(step: Step) -> bool:
+    """Whether a step is a product of the vendor's library."""
+    return isinstance(step.kernel, Contraction) and step.kernel.vendor
+
+
+def _text(name: str, step: Step, wide: Collection[str], local: Local, library: Library) -> KernelText:
+    kernel = step.kernel
+    if isinstance(kernel, RowKernel):
+        text = row_kernel_text(name, kernel, step.instance, local, library)
+    elif isinstance(kernel, ProductKernel):
+        text = product_kernel_text(name, kernel, step.instance, wide, local, library)
+    else:
+        text = contraction_kernel_text(name, step, wide, local, library)
+    return replace(text, wide=tuple(name for name in (*text.loads, *text.stores) if name in wide))
 
 
 class _Written:
     """The statements around kernels."""
 
-    def __init__(self, instance: Instance, kept: Sequence[Operand], local: Local, texts: Sequence[KernelText]) -> None:
+    def __init__(
+        self, instance: Instance, kept: _Kept, wide: Collection[str], local: Local, texts: Sequence[KernelText | Step]
+    ) -> None:
         self.instance = instance
         self.local = local
         self.texts = texts
         self.operands = {e.target.name: e.target for e in instance.equations}
         self.inputs = {operand.name for operand in instance.inputs}
-        self.outputs = {operand.name for operand in instance.outputs if operand not in kept}
+        self.wide = wide
+        self.outputs = {operand.name for operand in instance.outputs if operand not in kept.operands}
 
-    def launches(self) -> Launches:
-        same = aliases(self.instance)
+    def launches(self, steps: tuple[Step, ...]) -> Launches:
+        # An output that is a product as it is was made with it.
+        multiplied = [operand for step in steps if is_vendor(step) for operand in step.made]
+        same = aliases(replace(self.instance, inputs=(*self.instance.inputs, *multiplied)))
         lines = [line for text in self.texts for line in self.launch(text)]
+        kernels = tuple(text for text in self.texts if isinstance(text, KernelText))
+        loads = [name for text in kernels for name in text.loads]
+        loads += [operand.name for step in self.texts if isinstance(step, Step) for operand in step.loaded]
         results = tuple(
             variable(same.get(output.name, output.name))
             for output in self.instance.outputs
             if output.name in self.outputs
         )
-        read = {name for text in self.texts for name in text.loads if name in self.inputs}
-        return Launches(tuple(self.texts), tuple(lines), results, frozenset(read | set(same.values())))
+        read = {name for name in (*loads, *same.values()) if name in self.inputs}
+        return Launches(steps, kernels, tuple(lines), results, frozenset(read))
 
-    def launch(self, text: KernelText) -> Iterator[str]:
+    def launch(self, text: KernelText | Step) -> Iterator[str]:
+        if isinstance(text, Step):
+            yield product_statement(text)
+            return
         terms = dict(text.terms)
         given = [variable(name) for name in text.loads]
         for name in text.stores:
@@ -170,16 +281,16 @@ class _Written:
                 yield f"{variable(name)}_terms = torch.{made}({several}, dtype=wide, device=device)"
                 given.append(f"{variable(name)}_terms")
             else:
-                dtype = "real" if name in self.outputs else "wide"
+                dtype = "wide" if name in self.wide else "real"
                 yield f"{variable(name)} = torch.empty({shape}, dtype={dtype}, device=device)"
                 given.append(variable(name))
         given += [*text.numbers, *(["*draw"] if text.random else [])]
-        given += [*(f"{name}={size}" for name, size in text.blocks), "T=full", f"num_warps={text.warps}"]
+        given += [*(f"{name}={length(text, name)}" for name, _ in text.blocks), "T=full", f"num_warps={text.warps}"]
         yield f"{text.name}[{text.grid}]({', '.join(given)})"
         for name in terms:
             shape = self.shape(name)
             reshaped = f".reshape({shape})" if len(shape) != 1 else ""
-            cast = ".to(real)" if name in self.outputs else ""
+            cast = "" if name in self.wide else ".to(real)"
             yield f"{variable(name)} = {variable(name)}_terms.sum(0){reshaped}{cast}"
 
     def shape(self, name: str) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ class KernelText:
     programs store one term of a sum, into memory that is `zeroed`. `numbers` are integers that it is given, where axes
     start, and with `random` seed, step and site. `functions` are those of the emitted file that it calls. `grid` is how
     many programs there are, `blocks` are its constants by name; `wide` are tensors in the type in which it computes.
+    Blocks `by_width` are as long for elements of 16 bits, for others as many bytes.
     """
 
     name: str
@@ -29,6 +30,7 @@ class KernelText:
     lines: tuple[str, ...]
     zeroed: bool = False
     wide: tuple[str, ...] = ()
+    by_width: tuple[str, ...] = ()
 
 
 @dataclass

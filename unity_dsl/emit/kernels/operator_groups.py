@@ -14,21 +14,26 @@ from ...graph.local_lowering import division_of
 from ...graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from ...graph.precision import operand_types, result_types
 from ...index.cost.lowering_class import LoweringClass, lowering_class
+from ...index.kernels.contractions import Contraction
 from ...index.kernels.fusion import Applied, Fusion, fuse
-from ...index.kernels.product_kernels import product_kernels
-from ...index.kernels.row_kernels import row_kernels
+from ...index.kernels.kernel_steps import kernel_steps
 from ...index.library import Library
 from ...index.lowering.torch_term import Term
+from ...machine.contraction_price import StepPrices
+from ...machine.machine import Machine
+from .contraction_choice import ContractionChoice, ContractionPrice
 from .kernel_functions import FusedOperator, fused_operator
 from .positions import Local
 
+Candidate = tuple["OperatorGroup", list[PlannedNode]]
+"""A group, and the steps among its own that it leaves out."""
 LOOK_AHEAD = 12
 """So many steps are looked at for those of one kernel: attention is one kernel with its last product only."""
 
 
 @dataclass(frozen=True)
 class OperatorGroup:
-    """Operators, in order, that run as one.
+    """Operators, in order, that run as one; those with a matrix product for a `price`.
 
     `reads` and `makes` are values with their layouts, in the order of the fused instance's operands; `starts` are terms
     that add up to where divided axes begin.
@@ -41,6 +46,7 @@ class OperatorGroup:
     reads: tuple[tuple[Value, Layout], ...]
     makes: tuple[tuple[Value, Layout], ...]
     site: int
+    price: ContractionPrice | None = None
 
     @property
     def dtype(self) -> str:
@@ -56,7 +62,7 @@ class OperatorGroup:
 @dataclass(frozen=True)
 class Grouping:
     """How the operators of a graph are grouped. `leaving` are the values that are read from outside of it; with
-    `detached` no gradient is asked for.
+    `detached` no gradient is asked for. Matrix products are in groups where `contractions` say that it pays.
     """
 
     mesh: Mesh
@@ -64,6 +70,7 @@ class Grouping:
     planned: PlannedGraph
     leaving: Collection[str]
     detached: bool = False
+    contractions: ContractionChoice | None = None
 
     @cached_property
     def readers(self) -> Mapping[str, int]:
@@ -84,11 +91,47 @@ class Grouping:
             yield group
             left = [step for step in left if id(step) not in taken]
 
-    def longest(self, steps: Sequence[PlannedNode]) -> tuple[OperatorGroup, list[PlannedNode]] | None:
-        """The group from the first step on of most operators, and the steps between that it does not need. A view of
-        something else joins with what alone reads it.
+    def longest(self, steps: Sequence[PlannedNode]) -> Candidate | None:
+        """The group from the first step on of most operators, or that with a matrix product which saves most."""
+        found = list(self.candidates(steps))
+        longest = next((one for one in reversed(found) if not one[0].fused.contracts and self.pays(one[0])), None)
+        products = [one for one in found if one[0].fused.contracts]
+        if self.contractions is None or not products or (longest and longest[0].fused.keeps_no_product):
+            return longest
+        return self.cheapest(steps[:LOOK_AHEAD], products, self.contractions) or longest
+
+    def cheapest(
+        self, steps: Sequence[PlannedNode], products: Sequence[Candidate], choice: ContractionChoice
+    ) -> Candidate | None:
+        """Of groups with a matrix product that with which steps take the least time, if this is less than without."""
+        others = replace(self, contractions=None)
+        apart = others.seconds(steps, choice.machine)
+        found: dict[tuple[str, ...], tuple[ContractionPrice, Candidate]] = {}
+        for group, aside in products:
+            if self.pays(group):
+                taken = {id(step) for step in group.nodes}
+                fused = group_seconds(group, choice.machine)
+                left = others.seconds([step for step in steps if id(step) not in taken], choice.machine)
+                found[results_of(group.nodes)] = ContractionPrice(fused, apart - left), (group, aside)
+        best = choice.best(results_of(steps), {names: price for names, (price, _) in found.items()})
+        if best not in found:
+            return None
+        price, (group, aside) = found[best]
+        return replace(group, price=price), aside
+
+    def seconds(self, steps: Sequence[PlannedNode], machine: Machine) -> float:
+        """What steps take in their groups. Operators that kernels do not compute are left out."""
+        total = 0.0
+        for found in self.groups(steps):
+            group = self.alone(found) if isinstance(found, PlannedNode) and not is_view(found) else found
+            if isinstance(group, OperatorGroup):
+                total += group_seconds(group, machine, vendor=group is not found)
+        return total
+
+    def candidates(self, steps: Sequence[PlannedNode]) -> Iterator[Candidate]:
+        """The groups from the first step on, and the steps between that they do not need. A view of something else
+        joins with what alone reads it.
         """
-        best: tuple[OperatorGroup, list[PlannedNode]] | None = None
         members, aside = [steps[0]], list[PlannedNode]()
         for step in (None, *steps[1:LOOK_AHEAD]):
             if step is not None:
@@ -97,15 +140,14 @@ class Grouping:
                 if not read & made:
                     aside.append(step)
                     continue
-                views = [other for other in aside if _is_view(other) and self.is_only_for(read, other)]
+                views = [other for other in aside if is_view(other) and self.is_only_for(read, other)]
                 aside = [other for other in aside if other not in views]
                 members = [*members, *views, step]
             if not _together(members):
                 break
             found = self.group(members)
-            if found is not None and self.pays(found):
-                best = found, list(aside)
-        return best
+            if found is not None:
+                yield found, list(aside)
 
     def is_only_for(self, read: Collection[str], step: PlannedNode) -> bool:
         """Whether what a step makes is among what another one reads, and nothing else reads it."""
@@ -120,12 +162,21 @@ class Grouping:
             name for name in made if name in self.leaving or name not in inside or self.readers[name] > inside[name]
         }
         fusion = fuse([_applied(step) for step in nodes], wanted)
-        return None if fusion is None else self.fused(nodes, fusion)
+        if fusion is None:
+            return None
+        steps = kernel_steps(fusion.instance) or ()
+        left = self.contractions is None and any(isinstance(step.kernel, Contraction) for step in steps)
+        return self.fused(nodes, fusion) if len(steps) == 1 and not left else None
+
+    def alone(self, node: PlannedNode) -> OperatorGroup | None:
+        """An operator as kernels, however many."""
+        fusion = fuse([_applied(node)], [value.name for value in node.node.results])
+        return None if fusion is None or not _is_local(node) else self.fused([node], fusion)
 
     def pays(self, group: OperatorGroup) -> bool:
         """Whether one kernel stands for several of torch's. A view at the end must be all that is made."""
         last = group.nodes[-1]
-        if _is_view(last) and [value for value, _ in group.makes] != [*last.node.results]:
+        if is_view(last) and [value for value, _ in group.makes] != [*last.node.results]:
             return False
         launched = 0
         for step in group.nodes:
@@ -136,8 +187,7 @@ class Grouping:
 
     def fused(self, nodes: Sequence[PlannedNode], fusion: Fusion) -> OperatorGroup | None:
         parts = self.local(nodes, fusion)
-        kernels = row_kernels(fusion.instance) or product_kernels(fusion.instance) or ()
-        if parts is None or len(kernels) != 1:
+        if parts is None:
             return None
         local, starts = parts
         values: dict[str, tuple[Value, Layout]] = {}
@@ -148,7 +198,8 @@ class Grouping:
                 values[value.name] = value, layout
         backward = not self.detached and any(values[name][0].needs_gradient for name in fusion.makes)
         needs = [backward and values[name][0].needs_gradient for name in fusion.reads]
-        found = fused_operator(fusion.instance.name, fusion.instance, local, self.library, needs)
+        prices = None if self.contractions is None else self.contractions.prices(nodes[0].node.dtype)
+        found = fused_operator(fusion.instance.name, fusion.instance, local, self.library, needs, prices)
         if found is None:
             return None
         reads, makes = (tuple(values[name] for name in names) for names in (fusion.reads, fusion.makes))
@@ -175,6 +226,16 @@ class Grouping:
         return Local(sizes, named, within), {named[name]: terms for name, terms in starts.items()}
 
 
+def group_seconds(group: OperatorGroup, machine: Machine, vendor: bool = False) -> float:
+    """What a group takes forwards and backwards; with `vendor` its products are the vendor's."""
+    return StepPrices(machine, group.dtype).seconds(group.fused.steps, group.local.sizes, vendor)
+
+
+def results_of(nodes: Sequence[PlannedNode]) -> tuple[str, ...]:
+    """The names of what operators make."""
+    return tuple(value.name for step in nodes for value in step.node.results)
+
+
 def _together(nodes: Sequence[PlannedNode]) -> bool:
     """Whether operators could be one: slices of one float type, each from those before, at most one random."""
     if sum(step.node.site > 0 for step in nodes) > 1 or len({step.node.dtype for step in nodes}) > 1:
@@ -182,7 +243,7 @@ def _together(nodes: Sequence[PlannedNode]) -> bool:
     return all(map(_is_local, nodes)) and _hand_on(nodes)
 
 
-def _is_view(step: PlannedNode) -> bool:
+def is_view(step: PlannedNode) -> bool:
     return lowering_class(step.node.instance) is LoweringClass.VIEW
 
 
@@ -205,7 +266,7 @@ def _hand_on(nodes: Sequence[PlannedNode]) -> bool:
                 if made[value.name] != layout:
                     return False
                 inner += 1
-        if number and not inner and not _is_view(step):
+        if number and not inner and not is_view(step):
             return False
         made |= {value.name: layout for value, layout in zip(step.node.results, step.typed.results, strict=True)}
     return True

@@ -132,7 +132,6 @@ class _Body:
         across = -(-self.columns // self.block_columns) if self.split else 1
         terms = {name: programs * (1 if self.operands[name].axes else across) for name in kernel.summed}
         blocks = {"BLOCK_ROWS": self.block_rows, **({"BLOCK_COLUMNS": self.block_columns} if kernel.columns else {})}
-        given = {operand.name for operand in (*self.instance.inputs, *self.instance.outputs)}
         # So that a thread has eight elements, or four where it keeps sums besides.
         per_warp = 128 if self.loops else 256
         return KernelText(
@@ -149,7 +148,6 @@ class _Body:
             max(1, min(16, self.block_rows * self.block_columns // per_warp)),
             tuple(lines),
             zeroed=self.tiled,
-            wide=tuple(name for name in (*self.loads, *kernel.stored) if name not in given),
         )
 
     def in_tiles(self, write: Callable[[], None]) -> None:

@@ -109,12 +109,19 @@ class _Side:
         self._count = count
 
     @cached_property
-    def _groups(self) -> tuple[Keys, Keys] | None:
-        """The values in the order of their keys, and where in these each key begins; None if each has its own."""
+    def _groups(self) -> tuple[Keys, Keys, Keys] | None:
+        """The values in the order of their keys, where in these each key begins, and the keys; None if each value has
+        its own.
+        """
         flat = self.keys.ravel()
-        order = np.argsort(flat, kind="stable")
-        starts = np.flatnonzero(np.diff(flat[order], prepend=-1))
-        return None if self.keys.ndim == 1 and len(starts) == len(flat) else (order, starts)
+        order = flat.argsort(kind="stable")
+        ordered = flat[order]
+        begins = np.ones(len(flat), dtype=bool)
+        np.not_equal(ordered[1:], ordered[:-1], out=begins[1:])
+        (starts,) = begins.nonzero()
+        if self.keys.ndim == 1:
+            return None if len(starts) == len(flat) else (order, starts, ordered[starts])
+        return order // self.keys.shape[1], starts, ordered[starts]
 
     def collapse(self, costs: Table) -> Table:
         """Cheapest value of each key."""
@@ -122,9 +129,8 @@ class _Side:
         if self._groups is None:
             result[self.keys] = costs
         elif self.keys.size:
-            order, starts = self._groups
-            values = order // (self.keys.size // len(self.keys))
-            result[self.keys.ravel()[order[starts]]] = np.minimum.reduceat(costs[values], starts)
+            values, starts, keys = self._groups
+            result[keys] = np.minimum.reduceat(costs[values], starts)
         return result
 
     def expand(self, costs: Table) -> Table:
@@ -304,8 +310,8 @@ class Relaxation:
     def sweep(self) -> None:
         """One pass through the variables and one back."""
         for forward in (True, False):
+            check_end()
             for entry in self._order if forward else reversed(self._order):
-                check_end()
                 if isinstance(entry, _Joint):
                     self._send_joint(entry, forward)
                 else:

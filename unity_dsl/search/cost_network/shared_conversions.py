@@ -88,6 +88,8 @@ class SharedCost:
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """The least total with each produced layout. Shape [layouts]."""
         merged = _Merged.of(root, self._served(readers))
+        if not merged.possible:
+            return np.full(len(root), np.inf)
         if self._few:
             return self._least_of_few(merged)[0]
         choices = merged.choices(self)
@@ -100,6 +102,8 @@ class SharedCost:
         """
         served = self._served(readers)
         merged = _Merged.of(root, served)
+        if not merged.possible:
+            return [np.full(len(root), np.inf) for _ in (root, *readers)]
         found = merged.told_apart(self._least_of_few(merged) if self._few else merged.choices(self).least())
         if self.nothing is None:
             return found
@@ -222,12 +226,13 @@ class GroupedCost:
 class _Merged:
     """Readers that can take one layout only, and the same, count as one; of the only one produced, as none.
 
-    `group[r]` is what reader r has become, -1 for none.
+    `group[r]` is what reader r has become, -1 for none. It is `possible` if no end excludes all.
     """
 
     root: Table
     readers: Table
     group: tuple[int, ...]
+    possible: bool
 
     @classmethod
     def of(cls, root: Table, readers: Sequence[Table]) -> _Merged:
@@ -248,7 +253,8 @@ class _Merged:
                     known[layout] = len(merged)
                 group.append(len(merged))
                 merged.append(reader)
-        return cls(root, np.stack(merged) if merged else np.zeros((0, len(root))), tuple(group))
+        possible = produced != _NONE and _NONE not in known
+        return cls(root, np.stack(merged) if merged else np.zeros((0, len(root))), tuple(group), possible)
 
     def choices(self, cost: SharedCost) -> _Choices:
         return _Choices(cost, self.root, self.readers)
@@ -258,10 +264,15 @@ class _Merged:
         return [least[0], *(least[1 + number] for number in self.group)]
 
 
+_NONE = -1
+"""Stands for the only layout of an end of which all are excluded."""
+
+
 def _only(costs: Table) -> int | None:
-    """The only layout that is not excluded, if it is."""
+    """The only layout that is not excluded, if it is; _NONE where all are."""
     possible = np.isfinite(costs)
-    return int(possible.argmax()) if np.count_nonzero(possible) == 1 else None
+    count = np.count_nonzero(possible)
+    return None if count > 1 else int(possible.argmax()) if count else _NONE
 
 
 class _Choices:
@@ -361,10 +372,11 @@ def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
     root, other = np.meshgrid(roots, np.flatnonzero(useful), indexing="ij")
     apart = root != other
     one = np.stack([root[apart], other[apart], root[apart]], axis=1)
-    near = near & (np.arange(near.shape[1]) != roots[:, None])
-    later = np.triu(np.ones((near.shape[1],) * 2, dtype=bool), 1)
+    some = np.flatnonzero(near.any(axis=0))
+    near = near[:, some] & (some != roots[:, None])
+    later = np.arange(len(some))[:, None] < np.arange(len(some))
     place, first, second = np.nonzero(near[:, :, None] & near[:, None, :] & later)
-    return np.concatenate([single, one, np.stack([roots[place], first, second], axis=1)])
+    return np.concatenate([single, one, np.stack([roots[place], some[first], some[second]], axis=1)])
 
 
 def price_materialised(prices: Table, held: Numbers, onward: Table) -> Table:
@@ -382,6 +394,8 @@ def min_plus(costs: Table, prices: Table) -> Table:
     possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
     if len(possible) < costs.shape[1]:
         prices, costs = prices[possible], costs[:, possible]
+    if 0 < costs.size * prices.shape[1] <= _IN_CACHE:
+        return np.asarray((costs[:, :, None] + prices).min(axis=1))
     result = np.full((len(costs), prices.shape[1]), np.inf)
     rows = max(1, min(len(prices), _IN_CACHE // max(prices.shape[1], 1)))
     step = max(1, _IN_CACHE // max(rows * prices.shape[1], 1))

@@ -1,0 +1,115 @@
+"""What kernels take, to compare matrix products with all that is elementwise around them with the vendor's products.
+
+A roofline of each kernel: arithmetic of matrix products and of elements, and traffic. What it assumes of our kernels
+and of the vendor's was not measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ..graph.graph import DTYPE_BYTES
+from ..index.cost.work import INTEGER_BYTES
+from ..index.equations.instance import Operand
+from ..index.equations.term import COMPARISONS, walk
+from ..index.kernels.contractions import BLOCK, LEAST, Contraction, Step, nests_of
+from ..index.kernels.live_columns import Live
+from ..index.kernels.product_kernels import ProductKernel
+from ..index.kernels.row_kernels import RowKernel
+from ..syntax.ast import Apply, Expr, Select, Uniform
+from .machine import Machine
+
+OF_VENDOR: Mapping[str, float] = {"bf16": 0.85, "f16": 0.85, "f32": 0.6, "f64": 0.6}
+"""Assumed: the part of the vendor's speed that a matrix product of our kernels reaches."""
+PROGRAMS = 128
+"""Assumed: a device runs so many programs at once. The vendor's products divide sums where there are fewer tiles."""
+FUNCTION, DRAW = 8, 40
+"""Assumed: an element function or a quotient takes as long as so many sums, and so does a random number."""
+
+
+@dataclass(frozen=True)
+class StepPrices:
+    """Seconds of kernels on one device, with floats of a type; `sizes` are the lengths of axes there."""
+
+    machine: Machine
+    dtype: str
+
+    def seconds(self, steps: Sequence[Step], sizes: Mapping[str, int], vendor: bool = False) -> float:
+        """Of steps one after the other; with `vendor` their products are the vendor's, which adds a bias itself."""
+        return sum(self.of_step(step, {**step.instance.sizes, **sizes}, vendor) for step in steps)
+
+    def of_step(self, step: Step, sizes: Mapping[str, int], vendor: bool) -> float:
+        kernel = step.kernel
+        traffic = self.machine.traffic_seconds(sum(self.bytes(o, sizes) for o in (*step.loaded, *step.made)))
+        if isinstance(kernel, ProductKernel):
+            return max(traffic, self.products(step, kernel, sizes)) + self.machine.exposed_launch
+        if isinstance(kernel, RowKernel):
+            return max(traffic, self.elementwise(step, sizes)) + self.machine.exposed_launch
+        product = self.multiplication((*kernel.batch, *kernel.rows, *kernel.columns, *kernel.inner), sizes)
+        if not (vendor or kernel.vendor):
+            down, across = (tiles(axes, sizes) for axes in (kernel.rows, kernel.columns))
+            programs = down * across * prod(sizes[axis] for axis in kernel.batch)
+            for axes in (kernel.rows, kernel.columns, kernel.inner):
+                product *= max(1.0, LEAST / prod(sizes[axis] for axis in axes))
+            product /= OF_VENDOR[self.dtype] * min(1.0, programs / PROGRAMS)
+            product += self.elementwise(step, sizes)
+        return max(traffic, product) + self.machine.exposed_launch
+
+    def bytes(self, operand: Operand, sizes: Mapping[str, int]) -> int:
+        width = INTEGER_BYTES if operand.integer_range is not None else DTYPE_BYTES[self.dtype]
+        return width * prod(sizes[axis] for axis in operand.axes)
+
+    def multiplication(self, axes: Sequence[str], sizes: Mapping[str, int]) -> float:
+        """Seconds of a matrix product with these axes, at the speed of the vendor's."""
+        operations = 2 * prod(sizes[axis] for axis in axes)
+        return operations / (self.machine.peak[self.dtype] * self.machine.compute_efficiency)
+
+    def products(self, step: Step, kernel: ProductKernel, sizes: Mapping[str, int]) -> float:
+        """Seconds of arithmetic of a kernel over products: of these, and of what is elementwise in them."""
+        nests = nests_of(step.instance)
+        matrices = (*kernel.products, *kernel.mixed)
+        spaces = [nests[name].equation.space for name in matrices]
+        product = sum(self.multiplication(space, sizes) for space in spaces) / OF_VENDOR[self.dtype]
+        whole = product + self.elementwise(step, sizes, matrices)
+        return whole if kernel.live is Live.ALL else whole / 2
+
+    def elementwise(self, step: Step, sizes: Mapping[str, int], without: Sequence[str] = ()) -> float:
+        """Seconds of arithmetic on elements. Operands of a product are evaluated again for every tile."""
+        kernel, nests = step.kernel, nests_of(step.instance)
+        total = 0.0
+        for name in dict.fromkeys((*step.reduced, *step.prologue, *step.epilogue)):
+            if name in without:
+                continue
+            equation = nests[name].equation
+            count = prod(sizes[axis] for axis in equation.space)
+            if isinstance(kernel, Contraction):
+                if name == kernel.product:
+                    continue
+                for way in (kernel.rows, kernel.columns):
+                    count *= 1 if {*way} & {*equation.space} else tiles(way, sizes)
+            total += count * operations_of(equation.value)
+        return total / (self.machine.peak["f32"] / 2 * self.machine.compute_efficiency)
+
+
+def tiles(axes: Sequence[str], sizes: Mapping[str, int]) -> int:
+    """So many tiles of a product lie along axes."""
+    return -(-prod(sizes[axis] for axis in axes) // BLOCK)
+
+
+def operations_of(value: Expr) -> int:
+    """What an element takes, in sums of two numbers."""
+    total = 0
+    for node in walk(value):
+        match node:
+            case Apply(function):
+                total += 1 if function in _CHEAP else FUNCTION
+            case Select():
+                total += 1
+            case Uniform():
+                total += DRAW
+    return total
+
+
+_CHEAP = frozenset({"+", "-", "*", "neg", *COMPARISONS})
