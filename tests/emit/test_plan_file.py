@@ -18,7 +18,7 @@ from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
 
-from .planning import conversions_on
+from .planning import conversions_on, mesh_of
 
 SOURCES = Sources(
     Source("/home/someone/models/tiny.udl", "model tiny[b = 4]\n"),
@@ -74,10 +74,11 @@ def code_of(action: Callable[[], object]) -> str:
 def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(text_of_plan())
     plan = load_plan_file(tmp_path)
-    assert plan.world_size == 4 and plan.degrees == (2, 2) and plan.mesh == (2, 2)
+    assert plan.world_size == 4 and plan.axes == mesh_of(2, 2).axes and plan.mesh == (2, 2)
     assert plan.settings == {"d": 8, "rate": "0.1"} and plan.preset == "small" and plan.pins == ("w=S0,I",)
     assert plan.forbidden == ("linear_with_bias",) and plan.memory == 40_000_000_000
     assert plan.recompute == "layer,head.step" and plan.recomputed == ("layer",) and plan.kernels == "triton"
+    assert plan.cost == Cost(1.0, 2.0, 0.5, Memory(100.0)) and plan.notes == ("a note",)
     assert plan.sources.hash == SOURCES.hash
     assert [source.text for source in plan.sources.operators] == ["op one\n", "op two\n"]
     assert [source.text for source in plan.sources.rules] == ["# one\n", "# two\n"]
@@ -90,14 +91,6 @@ def test_no_path_of_this_machine_is_written() -> None:
     for kind in ("ops", "rules"):
         names = [source["name"] for source in json.loads(text)["sources"][kind]]
         assert len(set(names)) == 2
-
-
-def test_a_plan_from_before_there_were_rules_can_be_read(tmp_path: Path) -> None:
-    plain = replace(SOURCES, rules=())
-    document = json.loads(text_of_plan(plain))
-    document["sources"].pop("rules")
-    (tmp_path / NAME).write_text(json.dumps(document))
-    assert load_plan_file(tmp_path).sources.hash == plain.hash
 
 
 def test_the_hash_covers_every_text() -> None:
@@ -119,7 +112,7 @@ def test_a_folder_without_a_plan_is_refused(tmp_path: Path) -> None:
     assert code_of(lambda: load_plan_file(tmp_path / "missing")) == "E403"
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"format": 1}', '{"format": "x"}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "3", "null", "[" * 100_000, '{"format": 2}', '{"format": "x"}'])
 def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / NAME).write_text(text)
     assert code_of(lambda: load_plan_file(tmp_path)) == "E404"
@@ -162,7 +155,7 @@ def test_a_damaged_plan_is_refused(tmp_path: Path, change: Callable[[dict[str, A
     "change",
     [
         lambda d: d["sources"]["model"].update(text="model other[b = 4]\n"),
-        lambda d: d["sources"].pop("rules"),
+        lambda d: d["sources"].update(rules=[]),
         lambda d: d.update(hash="0" * 64),
         lambda d: d.pop("hash"),
         lambda d: d.update(format=99),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unity_dsl.graph.dead_code import finish
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.declarations.loading import load_library
@@ -182,6 +183,13 @@ def test_a_carried_value_needs_a_gradient_if_a_later_iteration_gives_it_one() ->
     assert not any(value.needs_gradient for value in found.initial)
     weightless = build(body("p = x", "repeat 3 as layer", "  p = relu(p)", "y = p"))
     assert not segment(weightless, "layer").results[0].needs_gradient
+
+
+def test_operators_of_a_finished_model_stay_what_they_are() -> None:
+    model = build(body("y = dropout(relu(linear(x, w)))"))
+    again = finish(model, None)
+    assert again.graph == model.graph
+    assert all(one is other for one, other in zip(again.graph.nodes(), model.graph.nodes(), strict=True))
 
 
 def test_random_sites_are_numbered_once_per_operator() -> None:

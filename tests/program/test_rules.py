@@ -92,7 +92,7 @@ def rules(tmp_path: Path) -> Path:
 def test_projections_that_read_one_tensor(ranks: int, rules: Path, compile_program: Compile, pool: RankPool) -> None:
     out = compile_program(ATTENTION, devices=ranks, rules=[rules])
     plan = json.loads((out / "plan.json").read_text())
-    assert plan["rules"] == [{"rule": "fuse_projections", "place": "q", "line": 7}]
+    assert plan["rules"] == [{"rule": "fuse_projections", "place": "q", "replaced": ["q", "k", "v"], "line": 7}]
     assert plan["models_considered"] > 1
     text = (out / "model.py").read_text()
     lines = [line for line in text.splitlines() if ", by rule " in line]
@@ -123,7 +123,8 @@ def test_a_rule_is_not_used_on_masked_scores(tmp_path: Path, compile_program: Co
     path = tmp_path / "zeros.rules"
     path.write_text(ZEROS)
     out = compile_program(MASKED, devices=1, rules=[path])
-    assert json.loads((out / "plan.json").read_text())["rules"] == [{"rule": "zeros", "place": "b", "line": 6}]
+    used = json.loads((out / "plan.json").read_text())["rules"]
+    assert used == [{"rule": "zeros", "place": "b", "replaced": ["b"], "line": 6}]
     report = check(out, pool=pool)
     assert report.ok, report
 

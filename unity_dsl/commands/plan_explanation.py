@@ -76,7 +76,8 @@ def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Se
 
 def explained(out: Path) -> Explained:
     from ..emit.plan_file import load_plan_file
-    from ..emit.program_check import plan_again, written_plan
+    from ..emit.program_check import plan_again
+    from ..emit.written_plan import written_plan
     from ..machine.machine import read_machine
     from ..simulation.breakdown import break_down
     from ..simulation.step_tasks import simulate_step

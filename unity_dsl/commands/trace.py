@@ -39,7 +39,7 @@ def trace_command(out: Path, output: Path, as_json: bool) -> None:
     unityc trace out/ -o step.json
     """
     from ..emit.plan_file import load_plan_file
-    from ..emit.program_check import written_plan
+    from ..emit.written_plan import written_plan
     from ..machine.machine import read_machine
     from ..simulation.step_tasks import simulate_step
     from ..simulation.trace import render_trace

@@ -7,19 +7,22 @@ that has none of the sources. The hash covers those texts: a plan whose hash doe
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
+from math import prod
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
-from ..graph.layout_typing import Along, Configuration, Linearly, Role
-from ..graph.plan import AppliedRule, Cost, Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
+from ..graph.layout import MeshAxis
+from ..graph.plan import AppliedRule, Cost, Exposure, Memory, Plan
 from ..syntax.diagnostic import fail
 from ..syntax.read import read_bytes
 from ..syntax.span import Source
+from .json_fields import Garbled, as_amount, as_count, as_list, as_table, as_text
+from .planned_graph_data import describe_graph
 
-FORMAT = 1
+FORMAT = 2
 NAME = "plan.json"
 
 TORCH, TRITON = KERNELS = ("torch", "triton")
@@ -84,11 +87,11 @@ class Choices(Protocol):
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What can be read back from a `plan.json`: enough to compile again, and to notice edited files.
+    """What can be read back from a `plan.json`: the plan, enough to compile again, and to notice edited files.
 
-    `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `graph` is the
-    description of the planned graph; `recomputed` are the paths of segments that its backward pass runs again. The
-    search took so much of a step's work to be `exposed`, and was `ended` by something before it was through, or not.
+    `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `rules` made the
+    model of the plan, `considered` models were compared, and `graph` describes the planned graph on a mesh of these
+    `axes`. All other fields have the meaning that they have in a plan.
     """
 
     sources: Sources
@@ -106,18 +109,22 @@ class PlanFile:
     recomputed: tuple[str, ...]
     forbidden: tuple[str, ...]
     exposed: Exposure
-    degrees: tuple[int, ...]
+    axes: tuple[MeshAxis, ...]
     graph: Mapping[str, Any]
     files: Mapping[str, str]
+    cost: Cost
+    rules: tuple[AppliedRule, ...] = ()
+    considered: int = 1
+    gathered_again: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    simulated: float | None = None
+    unlimited_seconds: float | None = None
     ended: str | None = None
 
     @property
     def world_size(self) -> int:
         """Number of ranks that the program beside the plan runs on."""
-        size = 1
-        for degree in self.degrees:
-            size *= degree
-        return size
+        return prod(axis.degree for axis in self.axes)
 
 
 def render_plan_file(
@@ -163,13 +170,15 @@ def render_plan_file(
         "cost": describe_cost(plan.cost),
         "exposed": asdict(plan.exposed),
         "simulated_seconds": plan.simulated,
+        **({} if plan.unlimited_seconds is None else {"unlimited_seconds": plan.unlimited_seconds}),
         "notes": list(plan.notes),
         **({} if plan.ended is None else {"ended": plan.ended}),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
         "recomputed": sorted(plan.recomputed),
+        "gathered_again": sorted(plan.gathered_again),
         "rules": list(map(_describe_applied, plan.rules)),
-        "graph": _describe_graph(plan.graph),
+        "graph": describe_graph(plan.graph),
         "theorems": list(theorems),
         "declared": list(declared),
         "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
@@ -205,6 +214,8 @@ def describe_cost(cost: Cost) -> dict[str, Any]:
         "compute": cost.compute,
         "communication": cost.communication,
         "update": cost.update,
+        "synchronisation": cost.synchronisation,
+        "accumulation": cost.accumulation,
         "memory": {"total": cost.memory.total, **asdict(cost.memory)},
     }
 
@@ -237,20 +248,12 @@ def load_plan_file(out: Path) -> PlanFile:
         raise fail("E405", message, help=_COMPILE_AGAIN)
     try:
         plan = _read(document)
-    except _Garbled as error:
+    except Garbled as error:
         raise fail("E404", f"{path}: {error}", help=_COMPILE_AGAIN) from None
     if document.get("hash") != plan.sources.hash:
         message = f"{path} is stale: its hash is not that of the texts it holds"
         raise fail("E405", message, help=_COMPILE_AGAIN)
     return plan
-
-
-def is_plan_of(record: PlanFile, plan: Plan) -> bool:
-    """Whether a plan is the one that was written: its mesh, layouts, conversions, native calls, segments run again."""
-    degrees = tuple(axis.degree for axis in plan.mesh.axes)
-    if degrees != record.degrees or plan.recomputed != frozenset(record.recomputed):
-        return False
-    return bool(json.loads(json.dumps(_describe_graph(plan.graph))) == record.graph)
 
 
 _COMPILE_AGAIN = "compile the model again"
@@ -279,115 +282,86 @@ def _describe_applied(applied: AppliedRule) -> dict[str, Any]:
     described = {
         "rule": applied.rule,
         "place": applied.place,
+        "replaced": list(applied.replaced),
         "line": applied.span.line if applied.span else None,
     }
     return {**described, "assumed": list(applied.assumed)} if applied.assumed else described
 
 
-def _describe_graph(graph: PlannedGraph) -> dict[str, Any]:
-    return {
-        "values": {name: _describe_value(value) for name, value in graph.values.items()},
-        "weights": {w.value.name: str(graph.values[w.value.name].produced) for w in graph.graph.weights},
-        "steps": [_describe_step(step) for step in graph.steps],
-    }
-
-
-def _describe_value(planned: PlannedValue) -> dict[str, Any]:
-    description: dict[str, Any] = {
-        "shape": list(planned.value.shape),
-        "dtype": planned.value.dtype,
-        "layout": str(planned.produced),
-    }
-    if planned.value.is_cast:
-        description["cast_from"] = planned.value.stored_dtype
-    if planned.materialised:
-        description["materialised"] = [{"layout": str(m.layout), "from": str(m.source)} for m in planned.materialised]
-    return description
-
-
-def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
-    if isinstance(step, PlannedSegment):
-        runs = [{"first": r.first, "count": r.count, "body": _describe_graph(r.body)} for r in step.runs]
-        segment = step.segment
-        kind = "cond" if segment.predicate is not None else "scan" if segment.sliced else "repeat"
-        described: dict[str, Any] = {kind: segment.name, "count": segment.count, "runs": runs}
-        border = [*step.border.reads(segment), *step.border.leaves(segment)]
-        if border:
-            described["border"] = [[value.name, str(layout)] for value, layout in border]
-        return described
-    node, typed = step.node, step.typed
-    return {
-        "node": node.name,
-        "operator": node.instance.name,
-        "line": node.span.line if node.span else None,
-        "rule": node.rule,
-        "arguments": [value.name for value in node.arguments],
-        "results": [value.name for value in node.results],
-        "configuration": describe_configuration(typed.configuration),
-        "layouts": [str(layout) for layout in (*typed.arguments, *typed.results)],
-        "native": step.native,
-    }
-
-
-def describe_configuration(configuration: Configuration) -> list[str]:
-    """One word per mesh axis: the divided axis of the operator, `I`, `R`, or which operands are partial."""
-    return [_describe_role(role) for role in configuration]
-
-
-def _describe_role(role: Role) -> str:
-    if isinstance(role, Along):
-        return f"along {role.axis}" if role.by == "partition" else f"along {role.axis} by {role.by}"
-    if isinstance(role, Linearly):
-        return "linearly " + " ".join(map(str, role.operands))
-    return str(role.kind)
-
-
 # ---------------------------------------------------------------------------------------------- reading
 
 
-class _Garbled(Exception):
-    """A `plan.json` that lacks what it must have, said in words."""
-
-
 def _read(document: object) -> PlanFile:
-    top = _table(document, "the file")
-    request = _table(top.get("request"), "request")
-    sources = _table(top.get("sources"), "sources")
-    settings = _table(request.get("settings"), "request.settings")
-    files = _table(top.get("files"), "files")
+    top = as_table(document, "the file")
+    request = as_table(top.get("request"), "request")
+    sources = as_table(top.get("sources"), "sources")
+    settings = as_table(request.get("settings"), "request.settings")
+    files = as_table(top.get("files"), "files")
     mesh, memory = request.get("mesh"), request.get("memory")
     preset, precision = request.get("preset"), top.get("precision")
-    division = _table(top.get("micro_batches", {"count": 1}), "micro_batches")
+    division = as_table(top.get("micro_batches", {"count": 1}), "micro_batches")
     return PlanFile(
         sources=Sources(
             _source(sources.get("model"), "sources.model"),
-            tuple(_source(item, "sources.ops") for item in _list(sources.get("ops"), "sources.ops")),
+            tuple(_source(item, "sources.ops") for item in as_list(sources.get("ops"), "sources.ops")),
             _source(sources.get("machine"), "sources.machine"),
-            # Plans that were written before there were any have no such lists.
-            tuple(_source(item, "sources.rules") for item in _list(sources.get("rules", []), "sources.rules")),
-            tuple(_source(item, "sources.fusions") for item in _list(sources.get("fusions", []), "sources.fusions")),
+            tuple(_source(item, "sources.rules") for item in as_list(sources.get("rules"), "sources.rules")),
+            tuple(_source(item, "sources.fusions") for item in as_list(sources.get("fusions"), "sources.fusions")),
         ),
         settings={name: _setting(value, name) for name, value in settings.items()},
-        preset=None if preset is None else _text(preset, "request.preset"),
-        precision=None if precision is None else _text(precision, "precision"),
-        devices=_count(request.get("devices"), "request.devices"),
-        mesh=None if mesh is None else tuple(_count(n, "request.mesh") for n in _list(mesh, "request.mesh")),
-        strategy=_text(request.get("strategy"), "request.strategy"),
-        pins=tuple(_text(pin, "request.pins") for pin in _list(request.get("pins"), "request.pins")),
-        memory=None if memory is None else _count(memory, "request.memory"),
-        micro_batches=_count(division.get("count"), "micro_batches.count"),
-        recompute=_text(request.get("recompute", "none"), "request.recompute"),
-        kernels=_kernels(_text(request.get("kernels", TORCH), "request.kernels")),
-        recomputed=tuple(_text(path, "recomputed") for path in _list(top.get("recomputed", []), "recomputed")),
-        forbidden=tuple(
-            _text(rule, "request.forbidden") for rule in _list(request.get("forbidden", []), "request.forbidden")
-        ),
-        exposed=_exposure(_table(top.get("exposed", {}), "exposed")),
-        degrees=tuple(_count(_table(a, "mesh").get("degree"), "mesh") for a in _list(top.get("mesh"), "mesh")),
-        graph=_table(top.get("graph"), "graph"),
-        files={_file_name(name): _text(value, f"files.{name}") for name, value in files.items()},
-        ended=None if top.get("ended") is None else _text(top["ended"], "ended"),
+        preset=None if preset is None else as_text(preset, "request.preset"),
+        precision=None if precision is None else as_text(precision, "precision"),
+        devices=as_count(request.get("devices"), "request.devices"),
+        mesh=None if mesh is None else tuple(as_count(n, "request.mesh") for n in as_list(mesh, "request.mesh")),
+        strategy=as_text(request.get("strategy"), "request.strategy"),
+        pins=_texts(request.get("pins"), "request.pins"),
+        memory=None if memory is None else as_count(memory, "request.memory"),
+        micro_batches=as_count(division.get("count"), "micro_batches.count"),
+        recompute=as_text(request.get("recompute", "none"), "request.recompute"),
+        kernels=_kernels(as_text(request.get("kernels", TORCH), "request.kernels")),
+        recomputed=_texts(top.get("recomputed"), "recomputed"),
+        forbidden=_texts(request.get("forbidden"), "request.forbidden"),
+        exposed=_exposure(as_table(top.get("exposed", {}), "exposed")),
+        axes=tuple(_mesh_axis(as_table(axis, "mesh")) for axis in as_list(top.get("mesh"), "mesh")),
+        graph=as_table(top.get("graph"), "graph"),
+        files={_file_name(name): as_text(value, f"files.{name}") for name, value in files.items()},
+        cost=_cost(as_table(top.get("cost"), "cost")),
+        rules=tuple(_applied(as_table(rule, "rules")) for rule in as_list(top.get("rules"), "rules")),
+        considered=as_count(top.get("models_considered"), "models_considered"),
+        gathered_again=_texts(top.get("gathered_again"), "gathered_again"),
+        notes=_texts(top.get("notes"), "notes"),
+        simulated=_seconds_or_none(top.get("simulated_seconds"), "simulated_seconds"),
+        unlimited_seconds=_seconds_or_none(top.get("unlimited_seconds"), "unlimited_seconds"),
+        ended=None if top.get("ended") is None else as_text(top["ended"], "ended"),
     )
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    return tuple(as_text(one, where) for one in as_list(value, where))
+
+
+def _seconds_or_none(value: object, where: str) -> float | None:
+    return None if value is None else as_amount(value, where)
+
+
+def _mesh_axis(axis: Mapping[str, object]) -> MeshAxis:
+    level = axis.get("level")
+    return MeshAxis(
+        as_text(axis.get("name"), "mesh"), as_count(axis.get("degree"), "mesh"), int(as_amount(level, "mesh"))
+    )
+
+
+def _applied(rule: Mapping[str, object]) -> AppliedRule:
+    assumed = _texts(rule.get("assumed", []), "rules.assumed")
+    name, place = as_text(rule.get("rule"), "rules.rule"), as_text(rule.get("place"), "rules.place")
+    return AppliedRule(name, place, assumed=assumed, replaced=_texts(rule.get("replaced"), "rules.replaced"))
+
+
+def _cost(parts: Mapping[str, object]) -> Cost:
+    held = as_table(parts.get("memory"), "cost.memory")
+    memory = {field.name: as_amount(held.get(field.name), f"cost.memory.{field.name}") for field in fields(Memory)}
+    seconds = [field.name for field in fields(Cost) if field.name != "memory"]
+    return Cost(**{name: as_amount(parts.get(name), f"cost.{name}") for name in seconds}, memory=Memory(**memory))
 
 
 def _kernels(word: str) -> str:
@@ -401,47 +375,23 @@ def _exposure(parts: Mapping[str, object]) -> Exposure:
     for name, part in parts.items():
         known = name in Exposure.__dataclass_fields__ and isinstance(part, int | float)
         if not known or not 0 <= float(part) <= 1:  # type: ignore[arg-type]
-            raise _Garbled(f"exposed.{name} is no part of a step's work")
+            raise Garbled(f"exposed.{name} is no part of a step's work")
     return Exposure(**{name: float(part) for name, part in parts.items()})  # type: ignore[arg-type]
-
-
-def _table(value: object, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise _Garbled(f"{where} is not a table")
-    return value
-
-
-def _list(value: object, where: str) -> Iterable[object]:
-    if not isinstance(value, list):
-        raise _Garbled(f"{where} is not a list")
-    return value
-
-
-def _text(value: object, where: str) -> str:
-    if not isinstance(value, str) or any("\ud800" <= char <= "\udfff" for char in value):
-        raise _Garbled(f"{where} is not a text")
-    return value
-
-
-def _count(value: object, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _Garbled(f"{where} is not a positive number")
-    return value
 
 
 def _setting(value: object, where: str) -> str | int | float:
     if not isinstance(value, str | int | float):
-        raise _Garbled(f"setting {where} is neither a number nor a text")
+        raise Garbled(f"setting {where} is neither a number nor a text")
     return value
 
 
 def _file_name(name: str) -> str:
     """Names are of files in the folder itself: a plan must not make us touch anything outside it."""
     if PurePath(name).name != name or name in (".", ".."):
-        raise _Garbled(f"`{name}` is not the name of a file in the folder")
+        raise Garbled(f"`{name}` is not the name of a file in the folder")
     return name
 
 
 def _source(value: object, where: str) -> Source:
-    table = _table(value, where)
-    return Source(_text(table.get("name"), f"{where}.name"), _text(table.get("text"), f"{where}.text"))
+    table = as_table(value, where)
+    return Source(as_text(table.get("name"), f"{where}.name"), as_text(table.get("text"), f"{where}.text"))

@@ -24,7 +24,6 @@ from ..rules.rulebook import accept_rules
 from ..rules.shipped_fusions import fusion_texts, fusions_for
 from ..rules.shipped_rules import ShippedRules
 from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
-from ..search.micro_batches.batch_division import divided_model
 from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
 from ..search.strategies import has_algebra
@@ -32,10 +31,11 @@ from ..search.strategy_space import accept_used, algebras_for
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model
 from .output_folder import edited_files, render_program, write_files
-from .plan_file import NAME, PlanFile, is_plan_of, load_plan_file
+from .plan_file import NAME, PlanFile, load_plan_file
 from .rank_comparison import run_rank
 from .rank_pool import RankError, RankPool
 from .reference_program import reference_library, render_reference
+from .written_plan import recorded_model
 
 TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5
@@ -192,20 +192,6 @@ def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: 
     write_files({name: text for name, text in files.items() if name != NAME}, out)
 
 
-def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
-    """The plan of the program in `out`, from the texts in its plan.json. Raises E405 where they make another now, as
-    they may where the search was ended.
-    """
-    if record.ended is not None:
-        message = f"the search for the plan in {out / NAME} was ended by {record.ended}, and cannot be repeated"
-        raise fail("E405", message, help="compile the model again, and let the search go on to its end")
-    plan, library = plan_again(record, record.devices, record.mesh, record.strategy, record.pins)
-    if not is_plan_of(record, plan):
-        message = f"{out / NAME} is stale: this version of unityc makes another plan of the texts it holds"
-        raise fail("E405", message, help="compile the model again")
-    return plan, library
-
-
 def plan_again(
     record: PlanFile,
     devices: int,
@@ -221,10 +207,8 @@ def plan_again(
     """
     machine = read_machine(record.sources.machine).holding(record.memory).exposing(record.exposed)
     library = library_of(record.sources.operators)
-    file = parse_model(record.sources.model)
-    whole = build_model(file, library, record.settings, record.preset, record.precision)
     count = record.micro_batches if micro_batches is None else micro_batches
-    model, division = divided_model(whole, file, library, record.settings, record.preset, count)
+    model, division = recorded_model(record, library, count)
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))

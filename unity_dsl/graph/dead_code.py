@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from ..index.equations.term import walk
-from ..syntax.ast import Uniform
 from ..syntax.diagnostic import fail
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Series, Value
@@ -160,7 +158,8 @@ class _Marking:
     sites: Iterator[int]
 
     def value(self, value: Value, known: dict[str, int]) -> Value:
-        return replace(value, needs_gradient=known[value.name] in self.trained)
+        trained = known[value.name] in self.trained
+        return value if value.needs_gradient == trained else replace(value, needs_gradient=trained)
 
     def values(self, values: Iterable[Value], known: dict[str, int]) -> tuple[Value, ...]:
         return tuple(self.value(value, known) for value in values)
@@ -199,13 +198,11 @@ class _Marking:
 
         A site that is numbered already keeps its number.
         """
-        random = any(isinstance(term, Uniform) for equation in node.instance.equations for term in walk(equation.value))
-        return replace(
-            node,
-            arguments=self.values(node.arguments, known),
-            results=self.values(node.results, known),
-            site=(node.site or next(self.sites)) if random else 0,
-        )
+        arguments, results = self.values(node.arguments, known), self.values(node.results, known)
+        site = (node.site or next(self.sites)) if node.instance.draws else 0
+        if (arguments, results, site) == (node.arguments, node.results, node.site):
+            return node
+        return replace(node, arguments=arguments, results=results, site=site)
 
     def segment(self, segment: Segment, known: dict[str, int], prefix: str) -> Segment:
         """Only the carried values and series that are live; captured is what the body reads and does not have."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from ..index.equations.instance import Instance
@@ -122,13 +123,13 @@ class Node:
     rule: str | None = None
     mixed: bool = False
 
-    @property
+    @cached_property
     def gradients(self) -> tuple[bool, ...]:
         """Which arguments get a cotangent from this operator: those that have one, if any result has one."""
         backward = any(value.needs_gradient for value in self.results)
         return tuple(backward and value.needs_gradient for value in self.arguments)
 
-    @property
+    @cached_property
     def dtype(self) -> str:
         """The float type in which it computes: the narrowest of its float results, without one of its operands."""
         for values in (self.results, self.arguments):

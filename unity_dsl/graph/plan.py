@@ -209,13 +209,16 @@ class Exposure:
 class AppliedRule:
     """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so.
 
-    `assumed` are the facts of element functions that the rule's proof rests on and that are not proved.
+    `replaced` are the names of all values that were, in the order of the rule's left sides, as one place may begin
+    several matches. `assumed` are the facts of element functions that the rule's proof rests on and that are not
+    proved.
     """
 
     rule: str
     place: str
     span: Span | None = None
     assumed: tuple[str, ...] = ()
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -82,11 +82,12 @@ def typed_configurations(
     selection: Hashable = None if rows is None else rows.tobytes()
     effects = [[typing.effect(role) for role in roles] for roles in by_axis]
 
-    def at(values: Sequence[Sequence[Value]], number: int) -> tuple[Value, ...]:
-        return tuple([found[place] for found, place in zip(values, chosen[number].tolist(), strict=True)])
+    def at(values: Sequence[Sequence[Value]], numbers: Iterable[int]) -> Iterator[tuple[Value, ...]]:
+        for row in chosen[list(numbers)].tolist():
+            yield tuple([found[place] for found, place in zip(values, row, strict=True)])
 
     first, which = numbered(_codes([[effect.along for effect in found] for found in effects], chosen).tolist())
-    divisions = [typing.division(at(by_axis, number), at(effects, number)) for number in first.values()]
+    divisions = list(map(typing.division, at(by_axis, first.values()), at(effects, first.values())))
     parts = [division for division in divisions if isinstance(division, DividedOperator)]
     if len(parts) < len(divisions):
         possible = np.array([isinstance(division, DividedOperator) for division in divisions])
@@ -98,7 +99,8 @@ def typed_configurations(
     def column(place: int, numbers: tuple[tuple[int, ...], ...]) -> LayoutColumn:
         codes = _codes(numbers, chosen)
         first, index = numbered((codes * len(beside) + besides[which] if len(beside) > 1 else codes).tolist())
-        layouts = [typing.layout(place, at(effects, number), parts[which[number]]) for number in first.values()]
+        rows = zip(at(effects, first.values()), which[list(first.values())].tolist(), strict=True)
+        layouts = [typing.layout(place, effect, parts[number]) for effect, number in rows]
         different, again = numbered(layouts)
         return LayoutColumn(tuple(different), again[index])
 

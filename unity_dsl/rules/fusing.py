@@ -48,7 +48,7 @@ def _once_more(rule: Substitution, found: Fused, seen: set[tuple[object, ...]], 
             changed = rewrite(model, match)
             if not isinstance(changed, str) and accepts(match, model, changed):
                 root = next(node for node in match.nodes if node.results[0].name == match.roots[0].name)
-                return changed, (*applied, AppliedRule(rule.rule.name, match.place, root.span))
+                return changed, (*applied, match.applied(root.span))
     except TooMany:
         pass
     return None

@@ -20,6 +20,7 @@ from itertools import product as combinations
 from math import isfinite, prod
 
 from ..graph.graph import Graph, Model, Node, Segment, Value
+from ..graph.plan import AppliedRule
 from ..index.equations.instance import Instance
 from ..index.equations.term import substitute
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
@@ -31,6 +32,7 @@ from ..syntax.ast import Apply, Name, OperatorDecl, Read
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from ..syntax.rational import exact_number, plain_number
+from ..syntax.span import Span
 from .graph_identity import leaves_as_is, operation
 from .infinities import Infinities, Known, infinities
 from .match_numbers import Numbers, attribute_number, solve_numbers
@@ -78,6 +80,11 @@ class Match:
     def place(self) -> str:
         """The first value that it replaces, `layer.h`."""
         return ".".join((*self.path, self.roots[0].name))
+
+    def applied(self, span: Span | None) -> AppliedRule:
+        """What a plan tells of it; the span is that of the operator that makes the first value."""
+        replaced = tuple(root.name for root in self.roots)
+        return AppliedRule(self.substitution.rule.name, self.place, span, replaced=replaced)
 
 
 @dataclass(frozen=True)

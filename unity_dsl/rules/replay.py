@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from ..graph.graph import Model
 from ..graph.plan import AppliedRule
 from ..index.library import Library
 from ..syntax.parse_rules import parse_rules
 from ..syntax.span import Source
-from .graph_match import TooMany, matches
+from .graph_match import Match, TooMany, matches
 from .rewrite import rewrite
 from .substitution import Substitution, substitution_of
 from .wellformed import check_rule
@@ -30,19 +31,20 @@ def replayed(model: Model, applied: Sequence[AppliedRule], sources: Iterable[Sou
 def applied_in_order(model: Model, applied: Sequence[AppliedRule], rules: Mapping[str, Substitution]) -> Model | None:
     """The model after these rules at these places, in order; None where one does not fit there."""
     for used in applied:
-        changed = _at(used.place, rules[used.rule], model) if used.rule in rules else None
+        changed = _again(used, rules[used.rule], model) if used.rule in rules else None
         if changed is None:
             return None
         model = changed
     return model
 
 
-def _at(place: str, rule: Substitution, model: Model) -> Model | None:
-    """After the first match at the place that can be applied."""
-    try:
-        for match in matches(rule, model):
-            if match.place == place and not isinstance(changed := rewrite(model, match), str):
-                return changed
-    except TooMany:
-        pass
+def _again(used: AppliedRule, rule: Substitution, model: Model) -> Model | None:
+    """After the first match that can be applied: of those that replace the same values, or else begin at the place."""
+    found: list[Match] = []
+    with suppress(TooMany):
+        found += (match for match in matches(rule, model) if match.place == used.place)
+    found.sort(key=lambda match: match.applied(None).replaced != used.replaced)
+    for match in found:
+        if not isinstance(changed := rewrite(model, match), str):
+            return changed
     return None

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-from ...syntax.ast import Expr, Name, OperatorDecl, ReductionKind, Ties
+from ...syntax.ast import Expr, Name, OperatorDecl, ReductionKind, Ties, Uniform
 from ...syntax.rational import Rational
 from ...syntax.span import Span
-from .term import dim_axes, reads
+from .term import dim_axes, reads, walk
 
 Dim = tuple[str, ...]
 """The axes of a tensor dimension, major first. One axis, save for merged dimensions; none for a dimension of size 1."""
@@ -85,6 +85,11 @@ class Instance:
     def whole(self) -> bool:
         """Whether its results are integers, which have no gradient."""
         return all(output.integer_range is not None for output in self.outputs)
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether random numbers are drawn."""
+        return any(isinstance(term, Uniform) for equation in self.equations for term in walk(equation.value))
 
     @property
     def name(self) -> str:

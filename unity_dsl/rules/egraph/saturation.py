@@ -224,7 +224,7 @@ class _Saturation:
         known.update(local.maps[0])
         before = dict.fromkeys(rule for node in match.nodes for rule in derived.get(id(node), ()))
         first = _maker(match.nodes, match.roots[0])
-        applied = (*before, AppliedRule(match.substitution.rule.name, match.place, first.span))
+        applied = (*before, match.applied(first.span))
         mixed = match.nodes[0].mixed
         made = [Enode(replace(node, mixed=mixed), applied) for node in right.made]
         self._note_merge(match, made)

@@ -169,16 +169,20 @@ def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Fac
     result = np.full(shape, np.inf)
     below = prod(shape[1:])
     step = max(1, _AT_ONCE // max(1, sizes[variable] * below))
-    rows = max(1, _AT_ONCE // max(1, below))
+    rows = max(1, min(sizes[variable], _AT_ONCE // max(1, below)))
+    sums = np.empty((rows, *result[:step].shape) if shape else rows)
     for low in range(0, len(result) if shape else 1, step):
         part = result[low : low + step] if shape else result
         for start in range(0, sizes[variable], rows):
             check_end()
-            total: Table | float = 0.0
-            for table in tables:
-                some = table[start : start + rows]
-                total = total + (some[:, low : low + step] if shape and table.shape[1] > 1 else some)
-            np.minimum(part, np.min(np.broadcast_to(total, (np.shape(total)[0], *part.shape)), axis=0), out=part)
+            some = [table[start : start + rows] for table in tables]
+            if shape:
+                some = [table[:, low : low + step] if table.shape[1] > 1 else table for table in some]
+            total = sums[: min(rows, sizes[variable] - start), *([slice(len(part))] if shape else [])]
+            np.copyto(total, some[0])
+            for table in some[1:]:
+                total += table
+            np.minimum(part, np.minimum.reduce(total, axis=0), out=part)
     return Factor(scope, result.transpose([inside.index(other) for other in scope]))
 
 

@@ -89,7 +89,7 @@ class _Contraction:
         self.fixed = {port.variable for port in _borders(part)}
         self.removed: list[_Removed] = []
         self.tables = tables
-        settled = [np.isfinite(cost).sum() == 1 for cost in self.costs]
+        settled = [np.count_nonzero(np.isfinite(cost)) == 1 for cost in self.costs]
         for tensor in part.tensors:
             open_ends = [port for port in _ends(tensor) if not settled[port.variable]]
             if not tensor.reads and not tensor.shared:
@@ -126,11 +126,11 @@ class _Contraction:
         while waiting:
             check_end()
             variable = waiting.pop()
-            sides = [self._side(variable, number) for number in sorted(self.around[variable])]
-            others = {side.other.variable for side in sides}
-            if variable in others or not (len(others) == 1 or len(others) == len(sides) == 2):
+            numbers = self.around[variable]
+            others = {self._other(variable, number).variable for number in numbers}
+            if variable in others or not (len(others) == 1 or len(others) == len(numbers) == 2):
                 continue
-            self._remove(variable, sides)
+            self._remove(variable, [self._side(variable, number) for number in sorted(numbers)])
             waiting += sorted(others - self.fixed)
         gone = {removed.variable for removed in self.removed}
         costs = [np.zeros(1) if number in gone else cost for number, cost in enumerate(self.costs)]
@@ -143,12 +143,16 @@ class _Contraction:
         part = replace(self.part, costs=tuple(costs), tensors=tensors, repeats=repeats)
         return Contracted(part, Domains(masks, [body.domains for body in bodies]), tuple(self.removed), bodies)
 
-    def _side(self, variable: int, number: int) -> _Side:
+    def _other(self, variable: int, number: int) -> Port:
+        """The end of a tensor with one reader that is not the variable."""
         tensor = self.tensors[number]
-        made, (read,) = tensor.produced, tensor.reads
-        if made.variable == variable:
-            return _Side(read, made.layouts, tensor.prices, (id(tensor.prices), True))
-        return _Side(made, read.layouts, tensor.prices.T, (id(tensor.prices), False))
+        return tensor.reads[0] if tensor.produced.variable == variable else tensor.produced
+
+    def _side(self, variable: int, number: int) -> _Side:
+        tensor, other = self.tensors[number], self._other(variable, number)
+        if other is tensor.produced:
+            return _Side(other, tensor.reads[0].layouts, tensor.prices.T, (id(tensor.prices), False))
+        return _Side(other, tensor.produced.layouts, tensor.prices, (id(tensor.prices), True))
 
     def _remove(self, variable: int, sides: list[_Side]) -> None:
         costs = self.costs[variable]

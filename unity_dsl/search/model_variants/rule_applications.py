@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...graph.graph import Model
-from ...graph.plan import AppliedRule
 from ...index.library import Library
 from ...rules.graph_match import Match, TooMany, matches
 from ...rules.rewrite import rewrite
@@ -93,5 +92,4 @@ class Changes:
         if isinstance(changed, str):
             return None
         root = next(node for node in match.nodes if node.results[0].name == match.roots[0].name)
-        applied = AppliedRule(match.substitution.rule.name, match.place, root.span)
-        return Variant(changed, (*variant.rules, applied))
+        return Variant(changed, (*variant.rules, match.applied(root.span)))

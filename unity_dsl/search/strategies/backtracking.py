@@ -11,7 +11,6 @@ from itertools import count
 from logging import getLogger
 
 from ...graph.graph import Graph, Model, Segment
-from ...graph.plan import AppliedRule
 from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..model_variants.rewritten_model import Variant
@@ -108,8 +107,7 @@ def changes(variant: Variant, rules: Sequence[object], without: Collection[Place
                 changed = rewrite(variant.model, match)
                 if not isinstance(changed, str):
                     root = next(node for node in match.nodes if node.results[0].name == match.roots[0].name)
-                    applied = AppliedRule(rule.rule.name, match.place, root.span)
-                    yield Variant(changed, (*variant.rules, applied))
+                    yield Variant(changed, (*variant.rules, match.applied(root.span)))
         except TooMany:
             continue
 

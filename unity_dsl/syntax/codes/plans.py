@@ -164,8 +164,9 @@ PLANS: dict[str, Code] = {
     "E405": Code(
         "a stale plan.json",
         "The plan is hashed over the model, the operators and the machine that it came from, and it keeps their "
-        "texts. Its hash does not fit the texts, it is of another version of the format, or this version of unityc "
-        "makes another plan of them, so that a trace would not be of the program. Compile the model again.",
+        "texts. Its hash does not fit the texts, it is of another version of the format, or what it says of layouts "
+        "and rules does not fit the model of these texts, so that a trace would not be of the program. Compile the "
+        "model again.",
     ),
     "E406": Code(
         "the program cannot be run",

@@ -1,0 +1,72 @@
+"""The plan of a compiled program, as its `plan.json` holds it: read, not searched for again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..graph.graph import Model
+from ..graph.layout import Mesh
+from ..graph.model_graph import build_model
+from ..graph.plan import BatchDivision, Plan
+from ..index.declarations.loading import library_of
+from ..index.library import Library
+from ..machine.conversion_model import ConversionModel
+from ..machine.machine import read_machine
+from ..rules.replay import replayed
+from ..search.accounting.memory_prediction import memory_warnings
+from ..search.micro_batches.batch_division import divided_model
+from ..syntax.diagnostic import fail
+from ..syntax.parse_model import parse_model
+from .json_fields import Garbled
+from .plan_file import NAME, PlanFile
+from .planned_graph_data import read_graph
+
+
+def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
+    """The plan of the program in `out`: its model from the texts in `plan.json` by the rules that were applied, layouts
+    and configurations as they were written, typed again. Raises E405 where they do not fit that model.
+    """
+    if record.world_size != record.devices:
+        raise _stale(out, f"its mesh has {record.world_size} devices, and {record.devices} were asked for")
+    library = library_of(record.sources.operators)
+    given, division = recorded_model(record, library, record.micro_batches)
+    model = replayed(given, record.rules, (*record.sources.rules, *record.sources.fusions), library)
+    if model is None:
+        raise _stale(out, "its rules do not make a model of the texts it holds")
+    mesh, machine = Mesh(record.axes), read_machine(record.sources.machine).holding(record.memory)
+    try:
+        graph = read_graph(record.graph, model.graph, mesh, library)
+    except Garbled as reason:
+        raise _stale(out, str(reason)) from None
+    plan = Plan(
+        model,
+        mesh,
+        machine.name,
+        record.strategy,
+        graph,
+        record.cost,
+        ConversionModel(mesh, machine.exposing(record.exposed), library, model.gradient_bytes),
+        record.notes,
+        record.rules,
+        record.considered,
+        tuple(memory_warnings(record.cost.memory, machine)),
+        frozenset(record.gathered_again),
+        frozenset(record.recomputed),
+        division,
+        record.unlimited_seconds,
+        exposed=record.exposed,
+        simulated=record.simulated,
+        ended=record.ended,
+    )
+    return plan, library
+
+
+def recorded_model(record: PlanFile, library: Library, micro_batches: int) -> tuple[Model, BatchDivision | None]:
+    """The model of a program, before any rule: that of a micro-batch, where a step has several."""
+    file = parse_model(record.sources.model)
+    whole = build_model(file, library, record.settings, record.preset, record.precision)
+    return divided_model(whole, file, library, record.settings, record.preset, micro_batches)
+
+
+def _stale(out: Path, reason: str) -> Exception:
+    return fail("E405", f"{out / NAME} is stale: {reason}", help="compile the model again")
