@@ -63,6 +63,13 @@ def test_a_product_with_a_bias_alone_is_the_vendor_s(body: str, tmp_path: Path) 
     assert not {name for name in functions(body, tmp_path) if "linear" in name}
 
 
+def test_attention_keeps_its_products() -> None:
+    """That of queries and keys is not kept, so it is no kernel of its own with the mask behind it."""
+    found = program(folder("examples") / "gpt2.udl", strategy="single")["model.py"]
+    assert "kernels.rearrange_root_scale_matmul_causal_mask_softmax_dropout(" in found
+    assert "kernels.linear_add_dropout(" in found
+
+
 def test_both_predictions_stand_above_the_function_as_documented() -> None:
     text = (folder("examples").parent / "docs" / "kernels.md").read_text()
     quoted = re.findall(r"```python\n(# gpt2.*?|mlp_h = .*?)\n```", text, re.DOTALL)
