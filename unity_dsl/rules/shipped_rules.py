@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
@@ -16,6 +16,7 @@ from ..syntax.span import Source
 from .shipped_fusions import fitting_rules
 
 if TYPE_CHECKING:
+    from .certificate import Certificate
     from .rulebook import AcceptedRule
 
 
@@ -33,6 +34,7 @@ class ShippedRules:
     forbidden: Collection[str] = ()
     accepted: dict[str, AcceptedRule] = field(default_factory=dict)
     _found: dict[str, tuple[RuleDecl, Source]] = field(default_factory=dict)
+    _certificates: dict[Path, Mapping[str, Certificate]] = field(default_factory=dict)
 
     def fitting(self, model: Model) -> tuple[RuleDecl, ...]:
         """The rules whose left sides have no operator that the model has not."""
@@ -46,13 +48,20 @@ class ShippedRules:
         """Checks that the rule of these with that name, which fits some model, is proved. Raises E542."""
         if name in self.accepted:
             return
-        from .certificate import certificates_path, known_certificates
-        from .rulebook import accept
+        from ..prove.translation.rule_results import by_results
+        from .certificate import certificates_path, certified, known_certificates
+        from .rulebook import AcceptedRule, accept
         from .wellformed import check_rule
 
         rule, source = self._found[name]
-        known = known_certificates(certificates_path(folder("rules") / PurePath(source.name).name))
-        self.accepted[name] = accept(check_rule(rule, self.library), source, self.library, known)
+        path = certificates_path(folder("rules") / PurePath(source.name).name)
+        if path not in self._certificates:
+            self._certificates[path] = known_certificates(path)
+        known, expanded = self._certificates[path], by_results(rule, self.library)
+        if certified(expanded, self.library, known):  # and so well formed: there is a proof of it
+            self.accepted[name] = AcceptedRule(expanded, known[name].assumed)
+        else:
+            self.accepted[name] = accept(check_rule(rule, self.library), source, self.library, known)
 
     def of(self, names: Collection[str]) -> tuple[Source, ...]:
         """The texts with rules of these names, which fit some model."""
