@@ -13,7 +13,7 @@ from ..resources import folder
 from ..syntax.parse_rules import RuleDecl
 from ..syntax.read import read_source
 from ..syntax.span import Source
-from .shipped_fusions import fitting_rules
+from .shipped_fusions import accept_shipped, fitting_rules
 
 if TYPE_CHECKING:
     from .certificate import Certificate
@@ -48,20 +48,13 @@ class ShippedRules:
         """Checks that the rule of these with that name, which fits some model, is proved. Raises E542."""
         if name in self.accepted:
             return
-        from ..prove.translation.rule_results import by_results
-        from .certificate import certificates_path, certified, known_certificates
-        from .rulebook import AcceptedRule, accept
-        from .wellformed import check_rule
+        from .certificate import certificates_path, known_certificates
 
         rule, source = self._found[name]
         path = certificates_path(folder("rules") / PurePath(source.name).name)
         if path not in self._certificates:
             self._certificates[path] = known_certificates(path)
-        known, expanded = self._certificates[path], by_results(rule, self.library)
-        if certified(expanded, self.library, known):  # and so well formed: there is a proof of it
-            self.accepted[name] = AcceptedRule(expanded, known[name].assumed)
-        else:
-            self.accepted[name] = accept(check_rule(rule, self.library), source, self.library, known)
+        self.accepted[name] = accept_shipped(rule, source, self.library, self._certificates[path])
 
     def of(self, names: Collection[str]) -> tuple[Source, ...]:
         """The texts with rules of these names, which fit some model."""

@@ -48,7 +48,7 @@ from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, rand
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
 from .wanted import Wanted as _Wanted
 from .wanted import made as _made
-from .weights_alike import shortest_alike
+from .weights_alike import Later, shortest_alike
 
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
@@ -92,6 +92,7 @@ def search(
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
     referee: Callable[[Plan], float] | None = None,
+    later: Later | None = None,
     imported: Strategy | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
@@ -108,7 +109,8 @@ def search(
     memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
     and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
     operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
-    plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds.
+    plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds;
+    of those next to it that keep all weights alike as well, now or `later`.
     A plan of another system is `imported` as a strategy, and `strategy` its name.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
@@ -134,8 +136,7 @@ def search(
         drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
         mesh = named_axes(drawn.graph, drawn.mesh)
         return replace(drawn, mesh=mesh, exposed=machine.exposure, ended=why_ended())
-    if algebras is None:
-        algebras = algebras_for(model, strategy, ShippedRules((), library), rules)
+    algebras = algebras or algebras_for(model, strategy, ShippedRules((), library), rules)
     substitutions = _Substitutions(
         () if strategy == "single" else rules,
         () if strategy == "single" else fusions,
@@ -165,7 +166,7 @@ def search(
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     elif wanted.referee is not None and not (found.recomputed or found.gathered_again):
-        found = shortest_alike(found, wanted.referee, wanted)
+        found = shortest_alike(found, wanted.referee, wanted) if later is None else later.kept(found, wanted)
     found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 
