@@ -298,7 +298,20 @@ class _Written:
 
 
 _OF_FILE = ("F", "torch", "triton", "tl", "types", "runs", "attempt", "counters", "failed", "gradients", "kernel")
-_OF_FUNCTIONS = ("uniform", "by_torch", "ctx", "device", "draw", "full", "model", "real", "site", "wide", "error")
+_OF_FUNCTIONS = (
+    "uniform",
+    "at_least",
+    "by_torch",
+    "ctx",
+    "device",
+    "draw",
+    "full",
+    "model",
+    "real",
+    "site",
+    "wide",
+    "error",
+)
 _RESERVED = frozenset([*_OF_FILE, *_OF_FUNCTIONS, *kwlist])
 
 
