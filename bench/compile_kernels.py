@@ -46,6 +46,7 @@ def kernels_of(example: str, preset: str | None) -> tuple[str, dict[str, KernelT
     assert calls is not None
     operators = list(calls.known.values())
     kernels = {kernel.name: kernel for operator in operators for kernel in operator.fused.kernels}
+    kernels |= {added.name: added for kernel in kernels.values() if (added := kernel.adds_parts) is not None}
     return kernel_file_text(example, operators), kernels
 
 
