@@ -205,9 +205,66 @@ class Dlrm(nn.Module):
         return F.binary_cross_entropy_with_logits(self.top[-1](x), target)
 
 
+class Convolved(nn.Sequential):
+    """A convolution without bias, and its batch norm."""
+
+    def __init__(self, weights: Weights, at: str, groups: int = 1, stride: int = 1) -> None:
+        k, n = weights[f"{at}.k"], f"{at}.n"
+        outputs, inputs, size, _ = k.shape
+        conv = nn.Conv2d(inputs * groups, outputs, size, stride, size // 2, groups=groups, bias=False)
+        conv.weight.data.copy_(k)
+        bn = nn.BatchNorm2d(outputs)
+        bn.load_state_dict(
+            {
+                "weight": weights[f"{n}.gain"],
+                "bias": weights[f"{n}.bias"],
+                "running_mean": weights[f"{n}.mean"],
+                "running_var": weights[f"{n}.variance"],
+                "num_batches_tracked": torch.tensor(0),
+            }
+        )
+        super().__init__(conv, bn)
+
+
+class Bottleneck(nn.Module):
+    """A residual block; the first of a stage has a convolution as its shortcut."""
+
+    def __init__(self, weights: Weights, at: str, cardinality: int, stride: int = 1) -> None:
+        super().__init__()
+        self.narrow = Convolved(weights, f"{at}.f.narrow")
+        self.middle = Convolved(weights, f"{at}.f.middle", cardinality, stride)
+        self.wide = Convolved(weights, f"{at}.f.wide")
+        first = f"{at}.shortcut.k" in weights
+        self.shortcut = Convolved(weights, f"{at}.shortcut", stride=stride) if first else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        middle = self.middle(F.relu(self.narrow(x), inplace=True))
+        wide = self.wide(F.relu(middle, inplace=True))
+        return F.relu(wide.add_(self.shortcut(x)), inplace=True)
+
+
+class Resnext(nn.Module):
+    def __init__(self, weights: Weights, sizes: Sizes) -> None:
+        super().__init__()
+        self.stem = Convolved(weights, "stem", stride=2)
+        cardinality = int(sizes["cardinality"])
+        made = []
+        for stage in (1, 2, 3, 4):
+            made.append(Bottleneck(weights, f"stage_{stage}_first", cardinality, 1 if stage == 1 else 2))
+            others = range(int(sizes[f"blocks_{stage}"]) - 1)
+            made += [Bottleneck(weights, f"stage_{stage}.{i}", cardinality) for i in others]
+        self.blocks = nn.Sequential(*made)
+        self.classes = dense(weights["w"].shape[1], weights["w"], weights["bias"])
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        h = F.max_pool2d(F.relu(self.stem(x), inplace=True), 3, 2, 1)
+        return F.cross_entropy(self.classes(self.blocks(h).mean((2, 3))), target)
+
+
 BY_HAND: Mapping[str, Callable[[Weights, Sizes], nn.Module]] = {
     "gpt2": Gpt2,
     "bert_large": Bert,
     "llama3_8b": Llama3,
     "dlrm": Dlrm,
+    "resnext50": Resnext,
 }

@@ -1,24 +1,28 @@
-"""Processor seconds of a training step of emitted programs against modules written by hand: `python bench/program.py`.
+"""Seconds of a training step of emitted programs against modules written by hand: `python bench/program.py`.
 
-Forward and backward pass on one device, on the same weights and data: emitted with and without the shipped fusions, and
-by hand with the best native calls that PyTorch has. Seconds are of processor time, on one thread. Steps of the three
-take turns in one process; a ratio is the median of the ratios of neighbouring steps. Without dropout all have the same
-loss, which is checked; with it the draws differ.
+On one device: forward and backward pass on the same weights and data, emitted with and without the shipped fusions, and
+by hand with the best native calls that PyTorch has (`by_hand.py`), in processor seconds on one thread; with `--compile`
+the emitted program and the one by hand compiled by torch.compile.
+
+Steps of all take turns in one run; a ratio is the median of the ratios of neighbouring steps. Without dropout all have
+the same loss and gradients of the same norm, which is checked; with it the draws differ.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.util
+import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from operator import truediv
 from pathlib import Path
 from statistics import median
 from types import ModuleType
+from typing import Any
 
 import torch
 from by_hand import BY_HAND, Batch
@@ -29,22 +33,34 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 
 ROOT = Path(__file__).parent.parent
-SIZES = {"b": 2, "s": 256, "d": 256, "heads": 4, "layers": 2, "vocabulary": 1024}
-"""Of both models: small enough for one core, large enough that kernels and not Python take the time."""
+TEXTS = {"b": 2, "s": 256, "d": 256, "heads": 4, "layers": 2, "vocabulary": 1024}
+IMAGES = {"b": 4, "image": 64, "width": 32, "cardinality": 16, "classes": 100}
+SIZES: Mapping[str, Mapping[str, float]] = {
+    "gpt2": TEXTS,
+    "bert_large": TEXTS,
+    "llama3_8b": {**TEXTS, "kv_heads": 2, "hidden": 688},
+    "resnext50": {**IMAGES, **{f"blocks_{stage}": 2 for stage in (1, 2, 3, 4)}},
+    "dlrm": {"b": 256, **{f"rows{number}": 2000 for number in (1, 2, 3, 4, 5, 7, 10, 11, 12, 15, 20, 21, 22, 23, 24)}},
+}
+"""Small enough for one core, large enough that kernels and not Python take the time."""
 
-EXAMPLES = ("gpt2", "bert_large")
+DROPOUTS: Mapping[str, tuple[float, ...]] = {"gpt2": (0, 0.1), "bert_large": (0, 0.1)}
+RATIOS = ("without_rules", "emitted")
 
 
 # ---------------------------------------------------------------------------------------------- measured
 
 
-def emitted(example: str, dropout: float, folder: Path, fused: bool) -> ModuleType:
-    """The module `model.py` of an example at `SIZES`, compiled for one device."""
-    settings = {**SIZES, "dropout": dropout}
-    request = Request(ROOT / "examples" / f"{example}.udl", settings=settings, precision="f32", shipped_rules=fused)
+def emitted(example: str, sizes: Mapping[str, float], folder: Path, fused: bool) -> ModuleType:
+    """The module `model.py` of an example, compiled for one device."""
+    request = Request(ROOT / "examples" / f"{example}.udl", settings=dict(sizes), precision="f32", shipped_rules=fused)
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, folder)
-    name = f"{folder.parent.name}_{folder.name}"
+    return loaded(folder, f"{folder.parent.name}_{folder.name}")
+
+
+def loaded(folder: Path, name: str) -> ModuleType:
+    """The module `model.py` of a program, under a name of its own."""
     spec = importlib.util.spec_from_file_location(name, folder / "model.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -54,11 +70,15 @@ def emitted(example: str, dropout: float, folder: Path, fused: bool) -> ModuleTy
 
 
 def batch_of(module: ModuleType) -> Batch:
-    """Integers for every input of a program."""
-    source = torch.Generator().manual_seed(0)
-    return {
-        name: torch.randint(spec.integer_range, spec.shape, generator=source) for name, spec in module.INPUTS.items()
-    }
+    """Numbers for every input of a program; a float target is a probability."""
+    source, batch = torch.Generator().manual_seed(0), {}
+    for name, spec in module.INPUTS.items():
+        if spec.integer_range is not None:
+            batch[name] = torch.randint(spec.integer_range, spec.shape, generator=source)
+        else:
+            drawn = torch.rand if name == "target" else torch.randn
+            batch[name] = drawn(spec.shape, generator=source)
+    return batch
 
 
 def step(model: nn.Module, loss_of: Callable[[], Tensor]) -> tuple[float, float]:
@@ -71,56 +91,95 @@ def step(model: nn.Module, loss_of: Callable[[], Tensor]) -> tuple[float, float]
     return float(loss.detach()), seconds
 
 
-def compare(example: str, dropout: float, repetitions: int, folder: Path) -> dict[str, float | int]:
+def norm_of(model: nn.Module) -> float:
+    """Of all gradients together."""
+    found = [p.grad.double().norm() for p in model.parameters() if p.grad is not None]
+    return float(torch.stack(found).norm())
+
+
+def compare(
+    example: str, sizes: Mapping[str, float], repetitions: int, folder: Path, compiled: bool
+) -> dict[str, float | int]:
     """Median seconds of a step of each, and the medians of the ratios of neighbouring steps to the one by hand."""
     programs: dict[str, nn.Module] = {}
-    for name, fused in (("without_rules", False), ("emitted", True)):
-        module = emitted(example, dropout, folder / name, fused)
+    for name in RATIOS[1:] if compiled else RATIOS:
+        module = emitted(example, sizes, folder / name, name == "emitted")
         programs[name] = module.Model()
         programs[name].initialise(0)
     batch = batch_of(module)
-    losses = {name: partial(first_of, model, batch) for name, model in programs.items()}
-    programs["by_hand"] = BY_HAND[example](programs["emitted"].global_tensors(), {**SIZES, "dropout": dropout})
-    losses["by_hand"] = partial(programs["by_hand"], **batch)
+    defaults: Any = {**module_sizes(example), **sizes}
+    programs["by_hand"] = BY_HAND[example](programs["emitted"].global_tensors(), defaults)
+    calls: dict[str, Callable[..., Any]] = dict(programs)
+    if compiled:
+        calls = {name: torch.compile(model, fullgraph=True) for name, model in programs.items()}
+    losses: dict[str, Callable[[], Tensor]] = {
+        name: partial(call, **batch) if name == "by_hand" else partial(first_of, call, batch)
+        for name, call in calls.items()
+    }
     times: dict[str, list[float]] = {name: [] for name in programs}
     for number in range(2 + repetitions):
         done = {name: step(model, losses[name]) for name, model in programs.items()}
-        loss, _ = done["by_hand"]
-        for name, (own, seconds) in done.items():
-            if not dropout and abs(own - loss) > 1e-4 * abs(loss):
-                raise SystemExit(f"{example}, {name}: the loss is {own}, by hand {loss}")
-            if number >= 2:  # the first two warm up
+        if number == 0 and not sizes.get("dropout"):
+            agree(example, {name: (loss, norm_of(programs[name])) for name, (loss, _) in done.items()})
+        if number >= 2:  # the first two warm up
+            for name, (_, seconds) in done.items():
                 times[name].append(seconds)
     ratios = {
         f"ratio_{name}": round(median(map(truediv, times[name], times["by_hand"])), 3)
-        for name in ("without_rules", "emitted")
+        for name in times
+        if name != "by_hand"
     }
     return {**{name: round(median(own), 4) for name, own in times.items()}, **ratios, "repetitions": repetitions}
 
 
-def first_of(model: nn.Module, batch: Batch) -> Tensor:
+def agree(example: str, found: Mapping[str, tuple[float, float]]) -> None:
+    """End where a loss, or the norm of the gradients, is another than by hand."""
+    for name, numbers in found.items():
+        for what, own, wanted in zip(("loss", "gradients' norm"), numbers, found["by_hand"], strict=True):
+            if abs(own - wanted) > 1e-4 * abs(wanted):
+                raise SystemExit(f"{example}, {name}: the {what} is {own}, by hand {wanted}")
+
+
+def module_sizes(example: str) -> dict[str, float]:
+    """What an example's parameters are unless set."""
+    plan = compile_model(Request(ROOT / "examples" / f"{example}.udl", preset="small")).plan
+    return dict(plan.parameters)
+
+
+def first_of(model: Callable[..., Any], batch: Batch) -> Tensor:
     """The loss of an emitted program."""
     loss: Tensor = model(**batch)[0]
     return loss
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
+def on_one_device(examples: tuple[str, ...], repetitions: int, compiled: bool) -> dict[str, dict[str, float | int]]:
+    """By example, and dropout where it has any."""
     results: dict[str, dict[str, float | int]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for example in EXAMPLES:
-            for dropout in (0, 0.1):
-                name = f"{example}, dropout {dropout}"
-                path = Path(folder) / f"{example}_{len(results)}"
+        for example in examples:
+            for dropout in DROPOUTS.get(example, (None,)):
+                name = example if dropout is None else f"{example}, dropout {dropout}"
+                sizes = SIZES[example] if dropout is None else {**SIZES[example], "dropout": dropout}
+                path = Path(folder) / f"{example}_{len(results)}{'_compiled' if compiled else ''}"
                 path.mkdir()
-                results[name] = compare(example, dropout, options.repetitions, path)
+                results[name] = compare(example, sizes, repetitions, path, compiled)
                 print(f"{name:<24} {results[name]}", flush=True)
-    write_results("program", "python bench/program.py", results)
+    return results
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repetitions", type=int, default=20)
+    parser.add_argument("--examples", nargs="+", choices=tuple(SIZES), default=tuple(SIZES))
+    parser.add_argument("--compile", action="store_true", help="by torch.compile, which needs a C++ compiler")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    if options.compile and shutil.which("g++") is None and shutil.which("clang++") is None:
+        raise SystemExit("torch.compile needs a C++ compiler on the CPU, and there is none")
+    results = on_one_device(tuple(options.examples), options.repetitions, options.compile)
+    if options.examples == list(SIZES):
+        write_results("program", "python bench/program.py", results)
 
 
 if __name__ == "__main__":

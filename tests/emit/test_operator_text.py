@@ -303,9 +303,7 @@ def text_of(instance: Instance, typed: TypedOperator, library: Library) -> list[
 
 
 def counted(position: Any, seed: int, step: int, site: int) -> Any:
-    import torch
-
-    return torch.from_numpy(uniform(position.numpy(), seed, step, site))
+    return uniform(position.numpy(), seed, step, site)
 
 
 def run(
@@ -316,7 +314,9 @@ def run(
     import torch.nn.functional
 
     names: dict[str, Any] = {f"arg{i}": tensor for i, tensor in enumerate(inputs)}
-    names |= {"torch": torch, "F": torch.nn.functional, "uniform": draw, "self": State(training)}
+    names |= {"torch": torch, "F": torch.nn.functional, "self": State(training)}
+    names["uniform"] = lambda *counters: torch.from_numpy(draw(*counters))
+    names["at_least"] = lambda bound, *counters: torch.from_numpy(np.asarray(draw(*counters) >= bound, np.int32))
     exec(compile("\n".join(lines), "operator", "exec"), names)
     return [names[f"result{i}"] for i in range(outputs)]
 

@@ -48,9 +48,9 @@ def fresh(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [x.clone().requires_grad_() if x.is_floating_point() else x for x in inputs]
 
 
-def draw(position: torch.Tensor, *_: object) -> torch.Tensor:
+def draw(position: torch.Tensor, *_: object) -> np.ndarray:
     """The random numbers of the references: those of seed, step and site 0."""
-    return torch.from_numpy(np.asarray(uniform(position.numpy())))
+    return np.asarray(uniform(position.numpy()))
 
 
 def cotangents_of(results: Sequence[torch.Tensor], carried: Sequence[bool]) -> list[torch.Tensor]:

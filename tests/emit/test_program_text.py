@@ -335,8 +335,14 @@ def test_emitted_draws_are_those_of_the_definition(library: Library, tmp_path: P
         for top in (1, 1 << 16, 1 << 33, 1 << 62):
             position = rng.integers(0, top, (64, 65))
             seed, step, site = (int(word) for word in rng.integers(0, (1 << 63, 1 << 33, 1 << 20)))
-            found = module.uniform(torch.from_numpy(position), torch.tensor(seed), torch.tensor(step), site)
-            np.testing.assert_array_equal(found.numpy(), uniform(position, seed, step, site))
+            expected = uniform(position, seed, step, site)
+            kinds = (torch.int64, torch.int32) if top <= 1 << 31 else (torch.int64,)
+            for given in (torch.from_numpy(position).to(kind) for kind in kinds):
+                found = module.uniform(given, torch.tensor(seed), torch.tensor(step), site)
+                np.testing.assert_array_equal(found.numpy(), expected)
+                for bound in (2.0**-24, 0.1, 0.5, float(expected[3, 5]) or 0.5, 1 - 2.0**-24):
+                    kept = module.at_least(bound, given, torch.tensor(seed), torch.tensor(step), site)
+                    np.testing.assert_array_equal(kept.numpy(), expected >= bound, str(bound))
 
 
 def test_a_dropout_of_probability_zero_draws_nothing(library: Library) -> None:

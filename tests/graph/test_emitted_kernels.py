@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from unity_dsl.emit.templates import template
-from unity_dsl.graph.emitted_kernels import DRAW_BYTES, DRAW_LAUNCHES, _emitted_kernels, emitted_kernels
+from unity_dsl.graph.emitted_kernels import DRAWS, _emitted_kernels, emitted_kernels
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, type_operator
 from unity_dsl.index.declarations.loading import load_library
@@ -34,6 +34,8 @@ class Kernels(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = function(*args, **(kwargs or {}))
+        if not isinstance(result, torch.Tensor):
+            return result
         given = [x for x in args if isinstance(x, torch.Tensor)]
         addresses = {x.untyped_storage().data_ptr() for x in given}
         viewed = result.untyped_storage().data_ptr() in addresses and not function._schema.name.endswith("_")
@@ -47,11 +49,11 @@ class Kernels(TorchDispatchMode):
 def test_the_kernels_of_a_draw() -> None:
     names: dict[str, Any] = {"torch": torch, "Tensor": torch.Tensor}
     exec(template("uniform.py.j2").render(division=None), names)
-    position, counter = torch.arange(1000), torch.tensor(0)
-    with Kernels() as seen:
-        names["uniform"](position, counter, counter, 3)
-    assert seen.count == DRAW_LAUNCHES
-    assert seen.bytes == DRAW_BYTES * 1000
+    position, counter = torch.arange(1000, dtype=torch.int32), torch.tensor(0)
+    for name, given in (("uniform", ()), ("at_least", (0.1,))):
+        with Kernels() as seen:
+            found = names[name](*given, position, counter, counter, 3)
+        assert DRAWS[name] == (seen.count, found.element_size(), seen.bytes / 1000), name
 
 
 def typed_at(instance: Instance, mesh: Mesh, *roles: Any) -> TypedOperator:
@@ -67,7 +69,7 @@ def typed_at(instance: Instance, mesh: Mesh, *roles: Any) -> TypedOperator:
         ("linear", [(6, 4), (8, 4)], 1, 1),
         ("root_scale", [(6, 4)], 1, 1),
         ("linear_bias_relu", [(6, 4), (8, 4), (8,)], 3, 3),  # einsum, sum, relu
-        ("dropout", [(6, 4)], DRAW_LAUNCHES + 4, 2),  # positions, comparison, product, quotient
+        ("dropout", [(6, 4)], DRAWS["at_least"][0] + 4, 2),  # positions, floats, product, quotient
     ],
 )
 def test_counts_by_hand(name: str, shapes: list[tuple[int, ...]], forward: int, backward: int) -> None:
@@ -129,4 +131,6 @@ def test_blocks_of_blocks_launch_what_blocks_do() -> None:
         _emitted_kernels.cache_clear()
         found.append(emitted_kernels(instance, typed, mesh, LIBRARY, [True], 4))
     assert found[0] == found[1] == found[2]
-    assert found[0].forward == DRAW_LAUNCHES + 4 + 2  # and the product and the sum of where a device's rows begin
+    assert (
+        found[0].forward == DRAWS["at_least"][0] + 4 + 2
+    )  # and the product and the sum of where a device's rows begin

@@ -41,7 +41,7 @@ class Place:
 
     `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
     `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
-    draws numbers of its own. `random` records that `uniform` is called.
+    draws numbers of its own. `random` records that it draws.
     """
 
     names: Names
@@ -114,10 +114,11 @@ class _Text:
                 return place.float_type or f"{state}.dtype"
             case "index", axes:
                 return f"{state}.groups.{collectives.group(mesh_axes(axes))}.index"
-            case "uniform", (_, int(count)):
+            case (("uniform" | "at_least"), (_, int(count), *bound)):
                 place.random = True
                 part = f", {count}" if place.micro_batches else ""
-                return f"uniform({self.operand(term)}, *{state}.counters, {place.site}{part})"
+                given = "".join(f"{argument_text(number, self.spelling)}, " for number in bound)
+                return f"{term.operation}({given}{self.operand(term)}, *{state}.counters, {place.site}{part})"
             case "replicate", (_, tuple(axes)):
                 return f"parallel.{collectives.replicate(mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
             case "reduce", (_, tuple(axes)):

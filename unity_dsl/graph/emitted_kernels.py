@@ -20,9 +20,8 @@ from .local_lowering import cuts_together, execution_of_lowering, training_lower
 
 Numbers = npt.NDArray[np.float64]
 
-DRAW_LAUNCHES = 75
-DRAW_BYTES = 320
-"""Of the emitted `uniform`: kernels, and bytes that these read and write for each position."""
+DRAWS = {"uniform": (15, 8, 148), "at_least": (12, 4, 104)}
+"""Emitted functions that draw: kernels, bytes of an element, and bytes that are read and written for each position."""
 
 _SEVERAL = ("torch.einsum", "torch.matmul", "torch.bmm", "F.linear")
 """Calls that copy operands by kernels of their own. Of any other call the tensors are made by one."""
@@ -99,13 +98,14 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
     run, called = execution_of_lowering(lowering, instance, typed, case.needs, case.width), lowering.native
     results = {tensor.storage for tensor in run.outputs}
     between = [built for built in run.kernels if built.storage not in results and not called]
-    draws = [built for built in run.kernels if built.term.operation == "uniform"]
+    draws = [(built, DRAWS[built.term.operation]) for built in run.kernels if built.term.operation in DRAWS]
     extents = tuple(Extent(2 * built.storage.bytes, _axes(built, typed)) for built in between)
-    # A draw is 8 bytes.
-    drawn = tuple(Extent(built.storage.bytes / 8 * DRAW_BYTES, _axes(built, typed)) for built in draws)
+    drawn = tuple(
+        Extent(built.storage.bytes / width * moved, _axes(built, typed)) for built, (_, width, moved) in draws
+    )
     moving = [built for built in run.kernels if built.moves]
     return EmittedKernels(
-        _launches(run.kernels, called) + len(draws) * (DRAW_LAUNCHES - 1),
+        _launches(run.kernels, called) + sum(kernels - 1 for _, (kernels, _, _) in draws),
         _backward_launches(instance, run, moving, called) if any(case.needs) else 0,
         extents + drawn,
         tuple(extent for extent, built in zip(extents, between, strict=True) if built.moves),

@@ -336,22 +336,10 @@ class _Written:
         return _shape(self.operands[name], self.local)
 
 
-_OF_FILE = (
-    "F",
-    "torch",
-    "triton",
-    "tl",
-    "types",
-    "runs",
-    "attempt",
-    "counters",
-    "failed",
-    "gradients",
-    "kernel",
-    "by_row",
-)
-_OF_FUNCTIONS = ("uniform", "by_torch", "ctx", "device", "draw", "full", "model", "real", "site", "wide", "error")
-_RESERVED = frozenset([*_OF_FILE, *_OF_FUNCTIONS, *kwlist])
+_OF_FILE = ("F", "torch", "triton", "tl", "types", "runs", "attempt", "counters", "failed", "gradients", "by_row")
+_OF_FUNCTIONS = ("uniform", "at_least", "by_torch", "ctx", "device", "draw", "full", "model", "real", "site", "wide")
+_OTHERS = ("kernel", "error")
+_RESERVED = frozenset([*_OF_FILE, *_OF_FUNCTIONS, *_OTHERS, *kwlist])
 
 
 def variable(name: str) -> str:

@@ -18,7 +18,7 @@ from .torch_term import Argument, Sort, Term, Variable
 from .views import gathered, is_view, numbers, padded, reduced, taken, view
 
 _WITHOUT_GRADIENT = frozenset({
-    "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "torch.floor", "torch.sign", "torch.ne",
+    "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "at_least", "torch.floor", "torch.sign", "torch.ne",
     "torch.argsort", "torch.zeros_like",
 })  # fmt: skip
 

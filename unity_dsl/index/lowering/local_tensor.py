@@ -59,6 +59,8 @@ class Memory:
         match sort:
             case Sort.BOOL:
                 return 1
+            case Sort.COUNTER:
+                return 4
             case Sort.POSITION:
                 return max(self.width, 4)
             case Sort.INT | Sort.RANDOM:

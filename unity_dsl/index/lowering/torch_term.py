@@ -13,7 +13,8 @@ from ...syntax.rational import Rational, plain_number
 
 
 class Sort(Enum):
-    """What the elements are. RANDOM is float64 whatever the program's type: a draw is compared exactly.
+    """What the elements are. RANDOM is float64 whatever the program's type: a draw is compared exactly. COUNTER is of
+    positions below 2**31 at which numbers are drawn, and of 1 and 0 for what is drawn there.
 
     POSITION is a number made of positions alone, which bfloat16 does not tell apart beyond 256: an angle, a table.
     """
@@ -24,6 +25,7 @@ class Sort(Enum):
     BOOL = "bool"
     POSITION = "float32, or the program's float type where that is wider"
     RANDOM = "float64"
+    COUNTER = "int32"
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Term:
     `axes` name the dimensions of the tensor in their order; a Python number has none and has a `value`. `operation` is
     `torch.f` or `F.f` for a function, `.f` for a method and `@f` for an attribute of the first argument, `[]` for a
     subscript, an operator of Python, `neg`, `number`, `name` of a variable, `word` for what stands for itself, `state`,
-    `float_type`, `index` (the device's along a mesh axis), `uniform`, or `replicate`, `reduce` and `reduce_over` for
-    collectives.
+    `float_type`, `index` (the device's along a mesh axis), `uniform`, `at_least`, or `replicate`, `reduce` and
+    `reduce_over` for collectives.
     """
 
     operation: str

@@ -179,6 +179,8 @@ class Space:
                 return self.bound[name].value if name in self.bound else self.position(name)
             case Apply(function=function, arguments=arguments) if function in COMPARISONS:
                 return self.comparison(function, arguments)
+            case Apply(function="*", arguments=arguments) if not self.whole:
+                return self.apply("*", [self.kept(argument) or self.piece(argument) for argument in arguments])
             case Apply(function=function, arguments=arguments):
                 return self.apply(function, [self.piece(argument) for argument in arguments])
             case Select():
@@ -264,33 +266,52 @@ class Space:
         return torch_call(name, *(align(argument, axes) for argument in arguments), axes=axes)
 
     def uniform(self, index: Sequence[Expr]) -> Term:
-        """A draw at global row-major positions over the axes that it is indexed by, and how many of these there are."""
+        """A draw at every position."""
+        places, count = self.drawn_at(index)
+        return self.keep("draw", Term("uniform", (places, count), places.axes, Sort.RANDOM), own=True)
+
+    def kept(self, factor: Expr) -> Term | None:
+        """A factor that is 1 where a draw is at least a number, as floats: products with bool are slow."""
+        match factor:
+            case Apply(function=">=", arguments=(Uniform(index=index), bound)):
+                least = self.piece(bound)
+                if least.sort is Sort.NUMBER and 0 < _value(least) <= 1 - 2.0**-24:
+                    places, count = self.drawn_at(index)
+                    drawn = Term("at_least", (places, count, least), places.axes, Sort.COUNTER)
+                    return self.keep("kept", self.float(drawn), own=True)
+        return None
+
+    def drawn_at(self, index: Sequence[Expr]) -> tuple[Term, int]:
+        """Global row-major positions over the axes that a draw is indexed by, and how many of these there are."""
         names = [axis.name for axis in index if isinstance(axis, Name)]
+        count = prod(self.sizes[name] for name in names)
         divided = [name for name in names if self.local[name] != self.sizes[name]]
         stride = prod(self.sizes[name] for name in names[1:])
         start = self.division.start(names[0], stride) if divided == names[:1] != [] else None
         if not divided or start:
-            shape = [self.local[name] for name in names]
-            alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, names)), None)
-            if alike is not None and len(shape) > 1:
-                places = torch_call(
-                    "torch.arange", Term(".numel", (alike,)), axes=names, sort=Sort.INT, device=self.device
-                )
-                places = reshape(places, [alike.attribute("shape")], names)
-            else:
-                places = torch_call("torch.arange", prod(shape), axes=names, sort=Sort.INT, device=self.device)
-                places = places if len(shape) == 1 else reshape(places, shape, names)
-            places = replace(places, sort=Sort.INT)
+            places = self.counted(names, Sort.COUNTER if count < 2**31 else Sort.INT)
             for part in start or ():
-                places = Term("+", (places, part), tuple(names), Sort.INT)
-        else:
-            places = number(0)
-            for name in names:
-                scaled = self.arithmetic("*", [places, number(self.sizes[name])])
-                here = self.position(name)
-                places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
-        count = prod(self.sizes[name] for name in names)
-        return self.keep("draw", Term("uniform", (places, count), places.axes, Sort.RANDOM), own=True)
+                places = Term("+", (places, part), places.axes, places.sort)
+            return places, count
+        places = number(0)
+        for name in names:
+            scaled = self.arithmetic("*", [places, number(self.sizes[name])])
+            here = self.position(name)
+            places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
+        if count < 2**31:
+            places = Term(".to", (places, word("torch.int32")), places.axes, Sort.COUNTER)
+        return places, count
+
+    def counted(self, axes: Sequence[str], sort: Sort) -> Term:
+        """The row-major positions in a local slice."""
+        shape = [self.local[name] for name in axes]
+        alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, axes)), None)
+        extent = Term(".numel", (alike,)) if alike is not None and len(shape) > 1 else prod(shape)
+        narrow = {"dtype": word("torch.int32")} if sort is Sort.COUNTER else {}
+        places = torch_call("torch.arange", extent, axes=axes, sort=sort, **narrow, device=self.device)
+        if len(shape) == 1:
+            return places
+        return reshape(places, [alike.attribute("shape")] if alike is not None else shape, axes)
 
     def _lies_over(self, operand: Operand, names: Sequence[str]) -> bool:
         """Whether a tensor has these axes alone, a dimension each, in this order."""
