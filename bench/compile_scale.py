@@ -11,6 +11,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -46,13 +47,14 @@ def main() -> None:
     print(f"written to {RESULTS.name}/compile_scale.json")
 
 
-def measured(example: Path, machine: str, devices: int) -> dict[str, float | str]:
-    """Wall-clock and processor seconds, megabytes resident, kilobytes of parallel.py, and the predicted step."""
+def measured(example: Path, machine: str, devices: int, settings: Mapping[str, int] = {}) -> dict[str, float]:
+    """Wall-clock and processor seconds, megabytes resident, kilobytes of parallel.py, and the simulated step."""
     unityc = Path(sys.executable).parent / "unityc"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         command = [str(unityc), str(example), "-o", str(out), "--machine", machine, "--devices", str(devices)]
         command.append("--force")
+        command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
         begun = time.perf_counter()
         child = os.fork()
         if child == 0:
@@ -71,7 +73,8 @@ def measured(example: Path, machine: str, devices: int) -> dict[str, float | str
             "processor": round(used.ru_utime + used.ru_stime, 2),
             "megabytes": round(used.ru_maxrss / 1024),
             "parallel.py kB": round((out / "parallel.py").stat().st_size / 1000, 1),
-            "predicted step": plan["cost"]["seconds"],
+            "predicted step": plan["simulated_seconds"],
+            "fits": not plan["warnings"],
         }
 
 

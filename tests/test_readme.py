@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.graph.collective_steps import StepKind
-from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
+from unity_dsl.graph.layout import At, Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
 from unity_dsl.index.declarations.loading import library_of, load_library
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import load_machine, read_machine
@@ -231,6 +231,7 @@ KINDS: dict[str, Kind] = {
     "S": Shard(0),
     "S0": Shard(0),
     "S1": Shard(1),
+    "@0": At(0),
 }
 
 

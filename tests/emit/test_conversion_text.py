@@ -152,7 +152,7 @@ def test_every_step_over_every_group(
             cases += steps_over(axes, tuple(others), mesh)
     collectives = check_conversions(cases, (8, 16), mesh, library, pool, tmp_path)
     assert {step.function for text in collectives.functions for step in text.forward} == {
-        *("block", "first_only", "pad", "all_gather", "all_reduce", "reduce_scatter", "all_to_all"),
+        *("block", "one_only", "pad", "all_gather", "all_reduce", "reduce_scatter", "all_to_all"),
         *("exchange", "permute"),
     }
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.declared_slices import positions_of
-from unity_dsl.graph.layout import Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard, Window, nest
+from unity_dsl.graph.layout import At, Invariant, Layout, Mesh, Overlap, Partial, Replicate, Shard, Window, nest
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
 
@@ -22,7 +22,9 @@ Locals = list[np.ndarray]
 def encode(
     tensor: np.ndarray, layout: Layout, mesh: Mesh, rng: np.random.Generator, library: Library = LIBRARY
 ) -> Locals:
-    """Local tensors of a layout: copies, slices, and random terms of a sum along Partial axes."""
+    """Local tensors of a layout: copies, slices, and random terms of a sum along Partial axes; of what is At a
+    coordinate the other devices have something that is no number.
+    """
     partial = layout.where(Partial)
     degree = mesh.degree(partial)
     terms = [rng.integers(-9, 9, tensor.shape).astype(float) for _ in range(degree - 1)]
@@ -33,11 +35,17 @@ def encode(
         number = 0
         for axis in partial:
             number = number * mesh.axes[axis].degree + here[axis]
-        held.append(take(terms[number], layout, mesh, here, library))
+        given = terms[number] if is_there(layout, here) else np.full_like(tensor, np.nan)
+        held.append(take(given, layout, mesh, here, library))
     if layout.where(Overlap):  # an element is the sum of all that devices have at its position: equal terms
         count = _count(layout, tensor.shape, mesh, library)
         held = [local / _at_least_one(count, layout, mesh, rank, library) for rank, local in enumerate(held)]
     return held
+
+
+def is_there(layout: Layout, here: tuple[int, ...]) -> bool:
+    """Whether a device holds something of a tensor."""
+    return all(here[axis] == kind.coordinate for axis, kind in enumerate(layout.kinds) if isinstance(kind, At))
 
 
 def _at_least_one(count: np.ndarray, layout: Layout, mesh: Mesh, rank: int, library: Library) -> np.ndarray:
@@ -86,6 +94,8 @@ def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, lib
     sums: dict[tuple[int, ...], np.ndarray] = {}
     for rank, local in enumerate(held):
         here = mesh.coordinates(rank)
+        if not is_there(layout, here):
+            continue
         copy = tuple(here[axis] for axis in copied)
         _put(sums.setdefault(copy, np.zeros(shape)), local, layout, mesh, rank, library)
     copies = _count(layout, shape, mesh, library) if layout.where(Window) else 1
@@ -128,7 +138,7 @@ def _apply(step: Step, held: Locals, group: list[int], position: int) -> np.ndar
         case StepKind.SLICE:
             return np.split(local, size, step.dim)[position]
         case StepKind.MASK:
-            return local if position == 0 else np.zeros_like(local)
+            return local if position == step.member else np.zeros_like(local)
         case StepKind.PAD:
             blocks = [np.zeros_like(local)] * size
             blocks[position] = local

@@ -61,7 +61,7 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
     from ..simulation.task import COMPUTE
     from ..simulation.timeline import HOST
 
-    tasks, memory = timeline.graph.tasks, timeline.memory()
+    tasks, memory = timeline.graph.tasks, timeline.most_memory()
     busy = {channel: seconds for (device, channel), seconds in timeline.busy.items() if device == 0}
     bound = lower_bound(timeline.graph, timeline.hardware)
     return {

@@ -7,18 +7,24 @@ from itertools import groupby
 
 from ..graph.axis_names import common_name
 from ..graph.graph import Segment
-from ..graph.layout import PARTITION, Cut, Layout, Mesh, Replicate
+from ..graph.layout import At, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
+from ..graph.placed_operators import Placed
 from ..syntax.span import Span
 
 
 def layout_word(layout: Layout) -> str:
-    """A layout as the end of a name: `R,S0` is `rs0`, a user's cut is its name and the dimension."""
-    words = (
-        f"{kind.by}{kind.dim}" if isinstance(kind, Cut) and kind.by != PARTITION else kind for kind in layout.kinds
-    )
-    word = "".join(map(str, words)).lower()
-    return word or "i"
+    """A layout as the end of a name: `R,S0` is `rs0`, a user's cut is its name and the dimension, `@1` is `at1`."""
+    return "".join(map(_kind_word, layout.kinds)) or "i"
+
+
+def _kind_word(kind: Kind) -> str:
+    match kind:
+        case At(coordinate=coordinate):
+            return f"at{coordinate}"
+        case Shard(by="partition") | Invariant() | Replicate() | Partial():
+            return str(kind).lower()
+    return f"{kind.by}{kind.dim}".lower()
 
 
 def where(span: Span | None) -> str:
@@ -41,6 +47,8 @@ def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> 
                     words.append(f"{role} along {name}")
                 case Uniformly(kind=Replicate()):
                     words.append(f"copies along {name}")
+                case Placed(coordinate=coordinate):
+                    words.append(f"at {coordinate} of {name}")
                 case Linearly(operands=positions):
                     words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {name}")
     return f": {', '.join(words)}" if words else ""

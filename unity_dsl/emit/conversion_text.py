@@ -9,7 +9,7 @@ from itertools import groupby
 
 from ..graph.axis_names import common_name
 from ..graph.collective_steps import Step, StepKind
-from ..graph.layout import PARTITION, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
+from ..graph.layout import PARTITION, At, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.layout_conversion import Conversion, Conversions
 from ..index.library import Library
 from ..syntax.ast import ReductionKind
@@ -20,7 +20,7 @@ from .source_lines import above, broken
 
 _FUNCTIONS = {
     StepKind.SLICE: "block",
-    StepKind.MASK: "first_only",
+    StepKind.MASK: "one_only",
     StepKind.PAD: "pad",
     StepKind.ALL_GATHER: "all_gather",
     StepKind.ALL_REDUCE: "all_reduce",
@@ -97,7 +97,9 @@ _Key = tuple[tuple[Step, ...], tuple[Step, ...], bool, tuple[tuple[int, int], ..
 
 @dataclass
 class Collectives:
-    """Collects what is asked for, each thing once, in order of first use."""
+    """Collects what is asked for, each thing once, in order of first use. `elsewhere` says that some devices alone
+    compute something.
+    """
 
     mesh: Mesh
     library: Library
@@ -108,6 +110,7 @@ class Collectives:
     planned: dict[tuple[Step, tuple[tuple[int, int], ...]], Planned] = field(default_factory=dict)
     positions: dict[str, PositionsFunction] = field(default_factory=dict)
     reductions: dict[str, None] = field(default_factory=dict)
+    elsewhere: bool = False
 
     def __post_init__(self) -> None:
         for axis in range(len(self.mesh.axes)):
@@ -192,8 +195,10 @@ class Collectives:
         if step.kind in _PLANNED:
             return StepText(step.kind.value, (), self._planned(step, shape).name)
         match step.kind:
-            case StepKind.MASK | StepKind.ALL_REDUCE:
+            case StepKind.ALL_REDUCE:
                 arguments: tuple[int, ...] = ()
+            case StepKind.MASK:
+                arguments = (step.member,)
             case StepKind.ALL_TO_ALL:
                 arguments = step.dim, step.to_dim
             case _:
@@ -264,6 +269,10 @@ def axis_word(axes: Sequence[int], mesh: Mesh) -> str:
 
 def _verb(before: Kind, after: Kind) -> str:
     match before, after:
+        case At(coordinate=coordinate), _:
+            return f"from_{coordinate}"
+        case _, At(coordinate=coordinate):
+            return f"to_{coordinate}"
         case Invariant(), Replicate():
             return "replicate"
         case Replicate(), Invariant():
@@ -277,7 +286,7 @@ def _verb(before: Kind, after: Kind) -> str:
         case Partial(), Window(dim=dim, by=by):
             return f"reduce_{by}_{dim}"
         case ((Invariant() | Replicate()), Partial()):
-            return "first_only"
+            return "one_only"
         case (Invariant(), Shard(dim=dim, by="partition")):
             return f"partition_{dim}"
         case (Replicate(), Shard(dim=dim, by="partition")):

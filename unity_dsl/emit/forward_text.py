@@ -11,6 +11,7 @@ from itertools import groupby
 
 from ..graph.graph import Graph, Segment, Value, computed_from
 from ..graph.layout import Layout
+from ..graph.placed_order import in_stretches
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..graph.precision import FULL, arithmetic, operand_types, result_types
 from ..syntax.ast import Initialiser
@@ -19,6 +20,7 @@ from .gathering_text import Gather, conversions, find_gathers, pairs, targets
 from .kernels.operator_groups import Grouping, OperatorGroup
 from .module_text import ModuleText, Repeat, Stored, name_constants
 from .operator_text import Place, operator_text
+from .placed_text import add_placed
 from .program_names import Names, class_name, path
 from .program_state import Copies, Program
 from .source_lines import WIDTH, block, broken, statement
@@ -99,22 +101,22 @@ class ForwardText:
         for number, stretch in enumerate(stretches, 1):
             following = stretches[number] if number < len(stretches) else []
             self.gather(stretch)
-            for step in self.grouped(stretch):
-                if isinstance(step, PlannedNode):
-                    self.node(step)
-                elif isinstance(step, OperatorGroup):
-                    self.kernel(step)
-                else:
+            nodes = [step for step in stretch if isinstance(step, PlannedNode)]
+            for placement, same in in_stretches(nodes):
+                add_placed(self, same, placement) if placement else self.operators(same)
+            for step in stretch:
+                if isinstance(step, PlannedSegment):
                     self.segment(step, following if step is stretch[-1] else [])
 
-    def grouped(
-        self, steps: Sequence[PlannedNode | PlannedSegment]
-    ) -> Iterable[PlannedNode | PlannedSegment | OperatorGroup]:
+    def operators(self, steps: Sequence[PlannedNode]) -> None:
+        for step in self.grouped(steps):
+            self.node(step) if isinstance(step, PlannedNode) else self.kernel(step)
+
+    def grouped(self, nodes: Sequence[PlannedNode]) -> Iterable[PlannedNode | OperatorGroup]:
         """The steps, those that run as one kernel together."""
-        nodes = [step for step in steps if isinstance(step, PlannedNode)]
         program = self.program
-        if program.kernels is None or len(nodes) < len(steps):
-            return steps
+        if program.kernels is None:
+            return nodes
         choice = program.kernels.contractions
         grouping = Grouping(program.mesh, program.library, self.planned, self.leaving, self.detached, choice)
         return grouping.groups(nodes)

@@ -9,8 +9,9 @@ from typing import Any
 
 from ..graph.graph import Buffer, Graph, Input, Node, Segment, Value, Weight
 from ..graph.halo import is_halo_op
-from ..graph.layout import Cut, Invariant, Kind, Layout, Mesh, Overlap, Partial, Replicate, Shard, Window, nest
+from ..graph.layout import At, Cut, Invariant, Kind, Layout, Mesh, Overlap, Partial, Replicate, Shard, Window, nest
 from ..graph.layout_typing import Along, Configuration, Linearly, Role, TypedOperator, Uniformly, type_operator
+from ..graph.placed_operators import Placed
 from ..graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ..index.library import Library
 from .json_fields import Garbled, as_count, as_list, as_table, as_text
@@ -91,11 +92,14 @@ _BORDER = tuple(field.name for field in fields(Border) if field.name != "predica
 
 
 def _describe_role(role: Role) -> str:
-    """The divided axis of the operator, `I`, `R`, or which operands are partial."""
+    """The divided axis of the operator, `I`, `R`, which operands are partial, or where it is and which operands are."""
     if isinstance(role, Along):
         return f"along {role.axis}" if role.by == "partition" else f"along {role.axis} by {role.by}"
     if isinstance(role, Linearly):
         return "linearly " + " ".join(map(str, role.operands))
+    if isinstance(role, Placed):
+        of = f" of {' '.join(map(str, role.there))}" if role.there else ""
+        return f"at {role.coordinate}{of}"
     return str(role.kind)
 
 
@@ -261,10 +265,11 @@ def read_layout(written: str, mesh: Mesh, library: Library) -> Layout:
     if len(words) != len(mesh.axes):
         raise Garbled(f"the layout `{written}` is of another mesh")
     kinds = [_read_kind(word, library) for word in words]
-    return Layout(tuple(kinds)) if "@" in written else nest(kinds)
+    return Layout(tuple(kinds)) if any("@" in word[1:] for word in words) else nest(kinds)
 
 
 _KINDS: dict[str, Kind] = {"I": Invariant(), "R": Replicate(), "P": Partial()}
+_COORDINATE = re.compile(r"@(\d+)")
 _CUT = re.compile(
     r"(?:S(?P<dim>\d+)|(?P<sum>sum )?(?P<by>\w+)\((?P<of>\d+)(?P<attributes>(?:; \w+=-?\d+)*)\))(?:@(?P<place>\d+))?"
 )
@@ -273,6 +278,8 @@ _CUT = re.compile(
 def _read_kind(word: str, library: Library) -> Kind:
     if word in _KINDS:
         return _KINDS[word]
+    if (found := _COORDINATE.fullmatch(word)) is not None:
+        return At(int(found[1]))
     found = _CUT.fullmatch(word)
     if found is None:
         raise Garbled(f"`{word}` is no kind of layout")
@@ -288,6 +295,7 @@ def _read_kind(word: str, library: Library) -> Kind:
     return (Window if is_halo_op(library.parallels[by]) else Shard)(dim, place, by, attributes)
 
 
+_PLACED = re.compile(r"at (\d+)(?: of)?((?: \d+)*)")
 _ROLE = re.compile(r"along (?P<axis>\S+)(?: by (?P<by>\w+))?|linearly(?P<operands>(?: \d+)+)")
 
 
@@ -295,6 +303,8 @@ def _read_role(word: str, where: str) -> Role:
     kind = _KINDS.get(word)
     if isinstance(kind, Invariant | Replicate):
         return Uniformly(kind)
+    if (placed := _PLACED.fullmatch(word)) is not None:
+        return Placed(int(placed[1]), tuple(map(int, placed[2].split())))
     found = _ROLE.fullmatch(word)
     if found is None:
         raise Garbled(f"{where}: `{word}` is no role of an operator")

@@ -149,7 +149,7 @@ def render_collectives(
         imports=[line for line, needed in imports.items() if needed],
         groups=[{"name": group.name, "axes": axis_tuple(group.axes, mesh)} for group in collectives.groups.values()],
         steps=steps,
-        collective=bool(steps - {"block", "first_only", "pad"} or collectives.reductions or deferred),
+        collective=bool(steps - {"block", "one_only", "pad"} or collectives.reductions or deferred),
         reordered=collectives.reordered,
         planned=[line for plan in planned for line in plan.lines],
         dimensions=dimensions,
@@ -163,6 +163,7 @@ def render_collectives(
             for function in positions
         ],
         reductions=list(collectives.reductions),
+        elsewhere=collectives.elsewhere,
         parameters=bool(deferred),
         gathered=gathered,
         mixed=mixed,

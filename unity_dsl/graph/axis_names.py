@@ -3,7 +3,8 @@
 Per axis and operator: `data`, what is multiplied is divided along the first of the dimensions that the weight has not;
 `fsdp`, so too, and the weight is stored in slices; `sequence`, along the second of two; `tensor`, the weight is cut;
 `expert`, both are, along an axis of both and of the result, in a model in which an extern operator chooses what goes
-where. What an axis does not divide does not matter to its name, nor do look-ups, gains, biases and positions.
+where; `branch`, the devices of one coordinate compute it alone. What an axis does not divide does not matter to its
+name, nor do look-ups, gains, biases and positions.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from math import prod
 from ..index.equations.instance import Operand
 from .layout import Mesh, Shard
 from .layout_typing import Along, Uniformly
+from .placed_operators import Placed
 from .plan import PlannedGraph, PlannedNode, PlannedSegment
 
 CLEAR = 0.9
@@ -28,6 +30,7 @@ _NAMES = {
     "sequence": ("sequence",),
     "tensor": ("tensor",),
     "expert": ("data", "fsdp", "expert"),
+    "branch": ("branch",),
 }
 """What an axis may do under a name; the first name that fits is taken. Experts lie on devices that share the batch."""
 
@@ -109,7 +112,9 @@ def _operator(step: PlannedNode, stored: Stored, routed: bool) -> Iterator[tuple
         if value.name not in stored or made.issuperset(weight.axes):
             continue
         for axis, role in enumerate(step.typed.configuration):
-            if not isinstance(role, Along):
+            if isinstance(role, Placed):
+                yield axis, "branch"
+            elif not isinstance(role, Along):
                 yield from () if isinstance(role, Uniformly) else [(axis, _SEVERAL)]
             elif role.axis in weight.axes:
                 yield axis, "expert" if routed and role.axis in both else "tensor"

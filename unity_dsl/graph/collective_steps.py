@@ -31,7 +31,7 @@ class Step:
     | kind           | effect on the local tensor                                                        |
     |----------------|-----------------------------------------------------------------------------------|
     | slice          | keep this device's block of `dim`                                                 |
-    | mask           | keep the value on the group's first device, zeros on the others                   |
+    | mask           | keep the value on the group's device `member`, zeros on the others                |
     | pad            | put the block into zeros of the group's whole extent along `dim`                  |
     | all_gather     | concatenate the group's blocks along `dim`                                        |
     | all_reduce     | sum over the group                                                                |
@@ -45,5 +45,6 @@ class Step:
     axes: tuple[int, ...]
     dim: int = 0
     to_dim: int = 0
+    member: int = 0
     source: Layout | None = None
     target: Layout | None = None

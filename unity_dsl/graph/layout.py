@@ -8,6 +8,7 @@
 | Shard     | a slice of one dimension per device     | Shard     |
 | Window    | slices that overlap: copies of elements | Overlap   |
 | Overlap   | slices that overlap: terms of elements  | Window    |
+| At        | one logical tensor, on some devices     | At        |
 
 Slices are those of a declared parallel op. The cotangent's layout is the transpose of the value's, so the backward of a
 conversion is the conversion between the transposed layouts, in the other direction.
@@ -28,6 +29,10 @@ class MeshAxis:
     name: str
     degree: int
     level: int = 0
+
+
+Placement = tuple[tuple[int, int], ...]
+"""Mesh axes with the coordinates along them of the devices that have something: all devices where it is empty."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +67,10 @@ class Mesh:
         """Number of devices in a group that spans these mesh axes (given by position)."""
         return prod(self.axes[axis].degree for axis in axes)
 
+    def share(self, placement: Placement) -> float:
+        """The part of all devices that has these coordinates."""
+        return 1 / self.degree(axis for axis, _ in placement)
+
 
 @dataclass(frozen=True, order=True)
 class Invariant:
@@ -94,6 +103,19 @@ class Partial:
 
     def __hash__(self) -> int:
         return 3
+
+
+@dataclass(frozen=True, order=True)
+class At:
+    """One logical tensor on the devices that have this coordinate along the axis; the others have nothing of it.
+
+    As an index map it is the decoder `x[…] = y[@p = coordinate, …]`: a sum of which all other terms are zero.
+    """
+
+    coordinate: int
+
+    def __str__(self) -> str:
+        return f"@{self.coordinate}"
 
 
 PARTITION = "partition"
@@ -156,7 +178,7 @@ def _written(by: str, dim: int, attributes: Attributes) -> str:
 Cut = Shard | Window | Overlap
 """Kinds that hold a part of one dimension."""
 
-Kind = Invariant | Replicate | Partial | Cut
+Kind = Invariant | Replicate | Partial | At | Cut
 
 
 def _transposed(kind: Kind) -> Kind:
@@ -197,6 +219,15 @@ class Layout:
     def without_copies(self) -> Layout:
         """Of the value alone, without its cotangent: a copy for each device is the one tensor that all have."""
         return interned(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in self.kinds))
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The devices that hold something of the tensor."""
+        return tuple((axis, kind.coordinate) for axis, kind in enumerate(self.kinds) if isinstance(kind, At))
+
+    def everywhere(self, kind: Kind) -> Layout:
+        """The layout that has another kind along the axes where this one is on one coordinate alone."""
+        return interned(tuple(kind if isinstance(found, At) else found for found in self.kinds))
 
     def nesting(self, dim: int) -> tuple[int, ...]:
         """The mesh axes that cut a dimension, major first."""

@@ -3,6 +3,7 @@
 Per mesh axis exactly one role:
 
 - all operands Invariant, then the results are Invariant; or all Replicate, then Replicate;
+- one coordinate alone computes it: operands are At it, or Replicate, of which one copy is used; results are At it;
 - the mesh axis divides an axis of the operator: operands that have the axis are Shard, the others Replicate (Invariant
   where no equation that reads them runs over the axis); a result that has it is Shard, one that sums over it Partial;
   an operand that is read around the axis is a Window, held by a declared op that gives every device all it reads;
@@ -20,14 +21,14 @@ from functools import cached_property, lru_cache
 
 from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
 from ..index.equations.instance import Equation, Instance, Key, Operand
-from ..index.equations.term import reads
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce, InnerReplicate
 from ..syntax.ast import ReductionKind
 from .declared_slices import is_cut, why_no_cut
 from .halo import HaloFinder, Halos, HaloWindow, divides_merged, is_halo_op, why_not_dealt
-from .layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
-from .operand_layouts import Effect, place, placements, sliced
+from .layout import PARTITION, At, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from .operand_layouts import Effect, dim_of, place, placements, read_names, sliced
+from .placed_operators import Placed
 
 
 @dataclass(frozen=True, order=True)
@@ -72,7 +73,7 @@ class Linearly:
         return f"P{','.join(map(str, self.operands))}"
 
 
-Role = Uniformly | Along | Linearly
+Role = Uniformly | Along | Linearly | Placed
 Configuration = tuple[Role, ...]
 """One role per mesh axis."""
 
@@ -147,7 +148,7 @@ class _Found:
 def _found(identity: Key, library: Library) -> _Found:
     instance = identity.instance
     native = (axis for axis in classify(instance, library) if local_native(instance, library, (axis,)))
-    return _Found(frozenset(native), tuple(_read_names(equation) for equation in instance.equations))
+    return _Found(frozenset(native), tuple(read_names(equation) for equation in instance.equations))
 
 
 class Typing:
@@ -181,6 +182,8 @@ class Typing:
 
     def _find_reason(self, role: Role, degree: int) -> str | None:
         match role:
+            case Placed(coordinate=coordinate) if coordinate >= degree:
+                return f"of {degree} devices none has the coordinate {coordinate}"
             case Linearly(operands=operands) if operands not in self.linear:
                 return f"{self.instance.name} is not jointly linear in these operands"
             case Along(axis=name, by=by):
@@ -221,6 +224,10 @@ class Typing:
         match role:
             case Uniformly(kind=kind):
                 return kind if operand.integer_range is None else Invariant()
+            case Placed(coordinate=coordinate, there=there) if position in there:
+                return At(coordinate)
+            case Placed():
+                return Replicate() if operand.integer_range is None else Invariant()
             case Linearly(operands=operands):
                 if operand.integer_range is not None:
                     return Invariant()
@@ -228,7 +235,7 @@ class Typing:
             case Along(axis=axis):
                 if (window := self.finder.window(role.axis, role.by, operand)) is not None:
                     return window
-                if (dim := _dim_of(operand, axis)) is not None:
+                if (dim := dim_of(operand, axis)) is not None:
                     return Shard(dim, by=self.finder.cut_by(role.by))
                 if operand.integer_range is not None:
                     return Invariant()
@@ -244,10 +251,12 @@ class Typing:
         match role:
             case Uniformly(kind=kind):
                 return kind if output.integer_range is None else Invariant()
+            case Placed(coordinate=coordinate):
+                return At(coordinate)
             case Linearly():
                 return Partial()
             case Along(axis=axis):
-                if (dim := _dim_of(output, axis)) is not None:
+                if (dim := dim_of(output, axis)) is not None:
                     return Shard(dim, by=self.finder.cut_by(role.by))
                 if output.integer_range is not None:
                     return Invariant()
@@ -419,8 +428,7 @@ class Typing:
 
     def _replicated(self, number: int, configuration: Configuration) -> dict[str, tuple[int, ...]]:
         """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
-        by_axis = [self._replicated_by(role, number) for role in configuration]
-        found = {}
+        by_axis, found = [self._replicated_by(role, number) for role in configuration], {}
         for name in self._found.reading[number]:
             if axes := tuple(axis for axis, names in enumerate(by_axis) if name in names):
                 found[name] = axes
@@ -434,7 +442,7 @@ class Typing:
             if isinstance(role, Along) and role.axis in equation.space:
                 for name in self._found.reading[number]:
                     operand = self.instance.operand(name)
-                    absent = operand.integer_range is None and _dim_of(operand, role.axis) is None
+                    absent = operand.integer_range is None and dim_of(operand, role.axis) is None
                     absent = absent and self.finder.window(role.axis, role.by, operand) is None
                     if absent and not self._replicated_from_outside(role, operand):
                         names.append(name)
@@ -482,14 +490,6 @@ def _held_by(configuration: Configuration) -> dict[str, tuple[str, ...]]:
         if isinstance(role, Along) and role.by not in found.get(role.axis, ()):
             found[role.axis] = (*found.get(role.axis, ()), role.by)
     return found
-
-
-def _dim_of(operand: Operand, axis: str) -> int | None:
-    return next((dim for dim, factors in enumerate(operand.dims) if axis in factors), None)
-
-
-def _read_names(equation: Equation) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(read.tensor for read in reads(equation.value)))
 
 
 def type_operator(

@@ -13,8 +13,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ..index.equations.instance import Instance, Operand
+from ..index.equations.instance import Equation, Instance, Operand
 from ..index.equations.instance import Kind as InstanceKind
+from ..index.equations.term import reads
 from .halo import Halos
 from .layout import Kind, Layout, Mesh, Replicate, Shard, Window, interned
 
@@ -123,3 +124,13 @@ def sliced(
             instance.shape(instance.operand(window.operand))[window.dim], mesh.degree(divided[window.axis])
         )
     )
+
+
+def dim_of(operand: Operand, axis: str) -> int | None:
+    """The dimension of an operand that has an axis."""
+    return next((dim for dim, factors in enumerate(operand.dims) if axis in factors), None)
+
+
+def read_names(equation: Equation) -> tuple[str, ...]:
+    """The tensors that an equation reads, each once."""
+    return tuple(dict.fromkeys(read.tensor for read in reads(equation.value)))

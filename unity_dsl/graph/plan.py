@@ -11,7 +11,7 @@ from ..index.evaluation.native_calls import changed_in_place
 from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
-from .layout import Layout, Mesh, Partial, Replicate, Shard, Window
+from .layout import At, Layout, Mesh, Partial, Placement, Replicate, Shard, Window
 from .layout_conversion import Conversions
 from .layout_typing import TypedOperator
 
@@ -41,7 +41,7 @@ class PlannedValue:
         which it is a sum's terms, then overlapping slices, then slices, then copies; the first of equals.
         """
         held = (self.produced, *(made.layout for made in self.materialised))
-        kinds = (Partial, Window, Shard, Replicate)
+        kinds = (Partial, Window, Shard, At, Replicate)
         return min(held, key=lambda layout: [len(layout.where(kind)) for kind in kinds])
 
 
@@ -51,6 +51,11 @@ class PlannedNode:
 
     node: Node
     typed: TypedOperator
+
+    @property
+    def placement(self) -> Placement:
+        """The devices that compute it."""
+        return self.typed.results[0].placement
 
     @property
     def native(self) -> bool:

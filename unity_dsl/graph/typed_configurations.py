@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -23,6 +23,7 @@ from .layout_typing import (
     typed_operator,
 )
 from .operand_layouts import LayoutColumn, Numbers, Value, numbered
+from .placed_operators import Placed
 
 
 class Theorems(Protocol):
@@ -170,6 +171,13 @@ class ProvedRoles:
         """
         chosen = None if rows is None else np.array(list(rows), dtype=np.intp).reshape(-1, len(self.by_axis))
         return typed_configurations(self.typing, self.by_axis, chosen)
+
+    def typed_at(self, placed: Mapping[int, Placed]) -> TypedConfigurations:
+        """Every configuration in which some mesh axes have these roles. One logical device computes an operator there,
+        so it may be any operator.
+        """
+        by_axis = [[placed[axis]] if axis in placed else roles for axis, roles in enumerate(self.by_axis)]
+        return typed_configurations(self.typing, by_axis)
 
 
 def configurations(

@@ -6,6 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
+from ..graph.layout_codes import INVARIANT
 from .step_prices import StepPrices, Table
 
 
@@ -15,11 +16,16 @@ class Paths:
     Of a sum in buckets the tensor is a part of `gradient_bytes`, and the fraction `exposed` of its seconds counts.
 
     The first layouts, which are in mesh order, are mostly all that is asked for: the paths between these go by way of
-    the `others`, too, which are eliminated first.
+    the `others`, too, which are eliminated first. On all ways the tensor stays Invariant along the mesh axes `kept`.
     """
 
-    def __init__(self, prices: StepPrices, count: float, gradient_bytes: float, exposed: float) -> None:
+    def __init__(
+        self, prices: StepPrices, count: float, gradient_bytes: float, exposed: float, kept: tuple[int, ...] = ()
+    ) -> None:
         self.single = prices.seconds(count)
+        if kept:
+            leaves = (prices.steps.layouts.kind[:, list(kept)] != INVARIANT).any(axis=1)
+            self.single[leaves[:, None] | leaves] = np.inf
         self._prices = prices
         self._sums = count, gradient_bytes, exposed
 

@@ -6,7 +6,8 @@ Search, plan cost and emission ask one object, so that what is priced is what ru
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 
 import numpy as np
@@ -20,6 +21,7 @@ from .cheapest_paths import Paths
 from .collective_price import local_fraction, price_bucket, price_copies, price_step
 from .declared_exchanges import Direct, Ends, Exchanges, Pair
 from .machine import Machine
+from .placed_layouts import PlacedLayouts, placed_layouts, way_between
 from .price import Price
 from .step_prices import TIE, Places, StepPrices, Table, Tariff, bucket_of
 
@@ -52,7 +54,7 @@ class Located:
     Of these, where paths from and to each begin and end, and the single exchanges between two.
 
     `equal` are places in a flat table of pairs of equal layouts. All numbers are those of layouts in mesh order, if it
-    is `in_order`.
+    is `in_order`. Where some of the layouts are `placed` on one coordinate, these are those of what they convert by.
     """
 
     shape: tuple[int, ...]
@@ -63,6 +65,7 @@ class Located:
     entering: Ends
     direct: Direct
     in_order: bool
+    placed: PlacedLayouts | None = None
 
 
 class ConversionModel:
@@ -84,7 +87,7 @@ class ConversionModel:
         self._exchanges = Exchanges(mesh, machine, library)
         self._tariff = Tariff(mesh, machine)
         self._networks: dict[tuple[int, ...], _Network] = {}
-        self._closed: dict[tuple[int, float], Paths] = {}
+        self._closed: dict[tuple[int, float, tuple[int, ...]], Paths] = {}
         self._located: dict[tuple[Hashable, ...], Located] = {}
         self._chosen: dict[tuple[Layout, Layout, tuple[int, ...], float, bool], tuple[Step, ...]] = {}
 
@@ -99,7 +102,9 @@ class ConversionModel:
         dims = _declared_dims(layouts)
         key = extents, tuple(shape[dim] for dim in dims), layouts
         if key not in self._located:
-            self._located[key] = self._locate(layouts, shape)
+            placed = placed_layouts(layouts, self.mesh, self.machine)
+            found = self._locate(layouts if placed is None else placed.around, shape)
+            self._located[key] = replace(found, placed=placed)
         return self._located[key]
 
     def _locate(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> Located:
@@ -128,7 +133,13 @@ class ConversionModel:
 
     def seconds(self, located: Located, count: float, *, in_buckets: bool = False) -> Table:
         """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included."""
-        paths, numbers, others = self._paths(located.shape, count), located.numbers, located.others
+        if located.placed is not None:
+            return located.placed.seconds(count, partial(self._seconds, located, count, in_buckets))
+        return self._seconds(located, count, in_buckets, ())
+
+    def _seconds(self, located: Located, count: float, in_buckets: bool, kept: tuple[int, ...]) -> Table:
+        """Of layouts that are on all coordinates; by ways on which the tensor stays Invariant along the `kept` axes."""
+        paths, numbers, others = self._paths(located.shape, count, kept), located.numbers, located.others
         cheapest = paths.cheapest_in_order if located.in_order else paths.cheapest
         ending = cheapest
         if in_buckets:
@@ -176,13 +187,23 @@ class ConversionModel:
             return ()
         key = source, target, shape, count, in_buckets
         if key not in self._chosen:
-            self._chosen[key] = self._cheapest_steps(source, target, shape, count, in_buckets)
+            way = way_between(source, target, self.mesh)
+            found = self._cheapest_steps(way.source, way.target, shape, count, in_buckets, way.kept)
+            self._chosen[key] = (*way.leaving, *found)
         return self._chosen[key]
 
     def _cheapest_steps(
-        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, in_buckets: bool
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        count: float,
+        in_buckets: bool,
+        kept: tuple[int, ...],
     ) -> tuple[Step, ...]:
-        paths = self._paths(shape, count)
+        if source == target:
+            return ()
+        paths = self._paths(shape, count, kept)
         pairs = [
             (a, b)
             for a in self._ends_of(source, False, shape, count)
@@ -195,7 +216,7 @@ class ConversionModel:
         if direct.rows.size and direct.seconds(count)[0] <= prices[best]:
             return (self._exchanges.step(source, target),)
         leave, enter = pairs[best]
-        path = self._path(leave.number, enter.number, shape, count, in_buckets and enter.pair is None)
+        path = self._path(leave.number, enter.number, shape, count, in_buckets and enter.pair is None, kept)
         left, entered = ([] if end.pair is None else [self._exchanges.step(*end.pair)] for end in (leave, enter))
         return (*left, *path, *entered)
 
@@ -251,21 +272,23 @@ class ConversionModel:
             self._networks[extents] = _Network(dims, number, prices)
         return self._networks[extents]
 
-    def _paths(self, shape: tuple[int, ...], count: float) -> Paths:
+    def _paths(self, shape: tuple[int, ...], count: float, kept: tuple[int, ...] = ()) -> Paths:
         prices = self._network(shape).prices
-        key = id(prices), count
+        key = id(prices), count, kept
         if key not in self._closed:
-            self._closed[key] = Paths(prices, count, self.gradient_bytes, self.machine.exposure.sums)
+            self._closed[key] = Paths(prices, count, self.gradient_bytes, self.machine.exposure.sums, kept)
         return self._closed[key]
 
-    def _path(self, start: int, end: int, shape: tuple[int, ...], count: float, in_buckets: bool) -> list[Step]:
+    def _path(
+        self, start: int, end: int, shape: tuple[int, ...], count: float, in_buckets: bool, kept: tuple[int, ...]
+    ) -> list[Step]:
         """The single steps of the cheapest path between layouts of the network; of equal ones the first."""
-        network, paths = self._network(shape), self._paths(shape, count)
+        network, paths = self._network(shape), self._paths(shape, count, kept)
         if in_buckets and paths.ending[start, end] < paths.cheapest[start, end]:
             before = int(np.argmin(paths.cheapest[start] + paths.last[:, end]))
             summed = network.prices.steps.step(before, end, network.dims)
             assert summed is not None, "a sum is a step"
-            return [*self._path(start, before, shape, count, False), summed]
+            return [*self._path(start, before, shape, count, False, kept), summed]
         found = []
         while start != end:
             onward = paths.single[start] + paths.cheapest[:, end]

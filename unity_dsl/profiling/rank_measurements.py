@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from statistics import median
@@ -14,7 +13,7 @@ from ..index.library import Library
 from ..machine.measured_operators import Direction
 from .operator_run import DTYPES, sample_run
 from .samples import Sample
-from .timing import Call, Clock, device_time, elapsed_time, median_seconds, processor_time
+from .timing import MOST_ROUNDS, Call, Clock, device_time, elapsed_time, median_seconds, processor_time
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -26,6 +25,9 @@ MATRIX = 512
 """Rows and columns of the product by which the peak is measured."""
 
 STREAM_BYTES = 2**27
+
+CALLS, ROUND_SECONDS = 16, 0.05
+"""Of a collective in one round of its measurement: at most so many, and about so long."""
 
 PARAMETERS = 8
 """Parameters of the optimizer that is measured: what one step takes for all of them is shared by these."""
@@ -81,8 +83,13 @@ def measure_rates(rank: int, ranks: int, where: str, allowance: float) -> dict[s
 def measure_collectives(
     rank: int, ranks: int, where: str, degree: int, amounts: Sequence[int], allowance: float
 ) -> dict[StepKind, list[float]]:
-    """Seconds of each collective over groups of `degree` neighbouring ranks, all groups at once, by the bytes that one
-    rank gives. All ranks make the same calls, so the repetitions are as many on each.
+    """Seconds by which each collective over groups of `degree` neighbouring ranks, all groups at once, makes a step
+    longer, by the bytes that one rank gives.
+
+    In a step ranks compute between two collectives, so none of them comes to the next one at the same time as the
+    others, its threads have to be woken, and what it sends is not in a cache. Collectives one right after the other
+    take a half to a third of what they add to such a step. All ranks make the same calls, so the repetitions are as
+    many on each.
     """
     import torch
     import torch.distributed as dist
@@ -91,33 +98,54 @@ def measure_collectives(
     clock: Clock = device_time if where == "cuda" else elapsed_time
     groups = [dist.new_group(list(range(first, first + degree))) for first in range(0, ranks, degree)]
     name = groups[rank // degree].group_name
+    matrix = torch.full((MATRIX, MATRIX), 1e-2, device=target)
     found: dict[StepKind, list[float]] = {kind: [] for kind in COLLECTIVES}
     for amount in amounts:
         given = torch.ones((degree, max(1, amount // 4 // degree)), device=target)
-        calls = {kind: _call(run, given, degree, name) for kind, run in COLLECTIVES.items()}
-        repetitions = _agreed(calls[StepKind.ALL_REDUCE], allowance / len(amounts))
-        for kind, call in calls.items():
-            found[kind].append(median(clock(call, 1) for _ in range(repetitions)))
+
+        def around(given: Tensor = given) -> Tensor:
+            torch.mm(matrix, matrix)
+            return given.clone()
+
+        for kind, run in COLLECTIVES.items():
+            call = _after(around, run, degree, name)
+            rounds, times = _agreed(call, clock, allowance / len(amounts) / len(COLLECTIVES))
+            found[kind].append(max(_added(around, call, clock, rounds, times), LEAST_SECONDS))
     return found
 
 
-def _call(run: Callable[[Tensor, int, str], Tensor], given: Tensor, degree: int, name: str) -> Call:
-    return lambda: run(given, degree, name)
+def _after(
+    around: Callable[[], Tensor], run: Callable[[Tensor, int, str], Tensor], degree: int, name: str
+) -> Callable[[], Tensor]:
+    return lambda: run(around(), degree, name)
 
 
-def _agreed(call: Call, allowance: float) -> int:
-    """Repetitions for which the allowance is enough, by the first rank's watch."""
+def _added(around: Call, call: Call, clock: Clock, rounds: int, times: int) -> float:
+    """Seconds by which a call is longer than what it does around a collective: the median of the rounds."""
+    import torch.distributed as dist
+
+    found = []
+    for _ in range(rounds):
+        seconds = []
+        for one in (call, around):
+            dist.barrier()
+            seconds.append(clock(one, times) / times)
+        found.append(seconds[0] - seconds[1])
+    return median(found)
+
+
+def _agreed(call: Call, clock: Clock, allowance: float) -> tuple[int, int]:
+    """Rounds for which the allowance is enough, and calls in each of them, by the first rank's watch."""
     import torch
     import torch.distributed as dist
 
     call()
-    start = time.perf_counter()
-    for _ in range(2):
-        call()
-    once = (time.perf_counter() - start) / 2
-    count = torch.tensor([max(3, min(200, int(allowance / len(COLLECTIVES) / max(once, 1e-6))))])
-    dist.broadcast(count, 0)
-    return int(count)
+    once = max(clock(call, 2) / 2, 1e-6)
+    times = max(2, min(CALLS, int(ROUND_SECONDS / once)))
+    counts = torch.tensor([max(3, min(MOST_ROUNDS, int(allowance / (2 * times * once)))), times])
+    dist.broadcast(counts, 0)
+    rounds, times = counts.tolist()
+    return rounds, times
 
 
 def _all_reduce(given: Tensor, degree: int, name: str) -> Tensor:

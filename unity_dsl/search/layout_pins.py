@@ -10,8 +10,9 @@ from fnmatch import fnmatchcase
 from ..graph.declared_slices import is_cut
 from ..graph.graph import Model
 from ..graph.halo import is_halo_op, why_not_dealt
-from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
+from ..graph.layout import PARTITION, At, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 from ..graph.layout_typing import Along, Role, TypedOperator, Uniformly, type_operator
+from ..graph.placed_operators import Placed
 from ..index.library import Library
 from ..syntax.diagnostic import fail, suggest
 from .choices.restriction import Place, Restriction, places, storable
@@ -20,6 +21,7 @@ Pin = tuple[Kind, ...]
 """A kind per mesh axis, or one for all of them. `place` of a Shard is filled in later."""
 
 _KINDS: dict[str, Kind] = {"I": Invariant(), "R": Replicate(), "P": Partial()}
+_COORDINATE = re.compile(r"@(\d{1,6})")
 _CUT = re.compile(r"(?:S(?P<dim>\d{1,3})|(?P<by>[A-Za-z_]\w*)\((?P<of>\d{1,3})\))")
 
 
@@ -49,12 +51,15 @@ def parse_pin(text: str) -> tuple[str, Pin]:
 def _parse_kind(text: str, pin: str) -> Kind:
     if text in _KINDS:
         return _KINDS[text]
+    if (match := _COORDINATE.fullmatch(text)) is not None:
+        return At(int(match[1]))
     match = _CUT.fullmatch(text)
     if match is None:
         raise fail(
             "E305",
             f"`{text}` in the pin `{pin}` is no layout",
-            help="kinds are I (one logical tensor), R (copies), P (terms of a sum), S0, S1, … (slices of a dimension) "
+            help="kinds are I (one logical tensor), R (copies), P (terms of a sum), S0, S1, … (slices of a dimension), "
+            "@0, @1, … (on the devices with this coordinate alone) "
             "and name(0) for slices made by a declared parallel op, whose own attributes have their defaults",
         )
     if match["dim"] is not None:
@@ -160,7 +165,7 @@ def _nearest(pattern: str, every: Iterable[Place]) -> str:
 
 
 _SUGGESTED = 3
-_CONVERTED = re.compile(r"_(?:[irp]|s\d+)+$")
+_CONVERTED = re.compile(r"_(?:[irp]|s\d+|at\d+)+$")
 """How the program ends the name of a value in another layout: `x_s0`, `x_rs1`."""
 
 
@@ -188,6 +193,9 @@ def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library
         if isinstance(kind, Shard) and kind.by not in library.parallels:
             hint = suggest(kind.by, library.parallels)
             raise _impossible(name, layout, place, f"no parallel op is called `{kind.by}`", hint)
+    for axis, coordinate in layout.placement:
+        if coordinate >= (degree := mesh.axes[axis].degree):
+            raise _impossible(name, layout, place, f"{degree} devices have the coordinates 0 to {degree - 1}")
     for dim in range(rank):
         degree = mesh.degree(layout.nesting(dim))
         if shape[dim] % degree:
@@ -222,7 +230,9 @@ def why_not_produced(layout: Layout, place: Place, mesh: Mesh, library: Library,
             case Shard(dim=dim, by=by):
                 roles.append(Along(output.dims[dim][0], by) if output.dims[dim] else Uniformly(Invariant()))
             case Replicate():
-                roles.append(Uniformly(Replicate()))
+                roles.append(Uniformly(kind))
+            case At(coordinate=coordinate):
+                roles.append(Placed(coordinate))
             case _:
                 roles.append(Uniformly(Invariant()))
     typed = type_operator(instance, tuple(roles), mesh, library)

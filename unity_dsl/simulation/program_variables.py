@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Value
-from ..graph.layout import Layout, Mesh
+from ..graph.layout import Layout, Mesh, Placement
 from ..graph.layout_conversion import Conversion
 from ..graph.plan import Plan, PlannedGraph, gathered_once
 from ..index.lowering.local_tensor import Storage
@@ -23,12 +23,15 @@ from .task_list import TaskList
 
 @dataclass
 class Program:
-    """What the functions of a program share. Of what is `stored`, by name, the tensors `trained` have a gradient."""
+    """What the functions of a program share. Of what is `stored`, by name, the tensors `trained` have a gradient. The
+    device has the coordinates `place` along the mesh axes on whose coordinates devices do different things.
+    """
 
     plan: Plan
     tasks: TaskList
     prices: ConversionModel
     operators: Operators
+    place: Mapping[int, int] = field(default_factory=dict)
     stored: dict[str, Local] = field(default_factory=dict)
     trained: set[Local] = field(default_factory=set)
 
@@ -36,6 +39,10 @@ class Program:
         self.conversions = Conversions(self.tasks, self.prices)
         self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
         self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
+
+    def is_at(self, placement: Placement) -> bool:
+        """Whether the device is one of these."""
+        return all(self.place[axis] == coordinate for axis, coordinate in placement)
 
     @property
     def recomputed(self) -> frozenset[str]:

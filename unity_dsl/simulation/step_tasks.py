@@ -6,13 +6,14 @@ the function around them returns. The backward pass runs what was recorded, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
 from ..graph.graph import Series, Value
-from ..graph.layout import Layout, invariant
+from ..graph.layout import Layout, Placement, invariant
+from ..graph.placed_order import different_places, in_stretches
 from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
 from ..graph.precision import arithmetic, operand_types, result_types
 from ..index.library import Library
@@ -22,6 +23,7 @@ from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
 from .backward_pass import Complete
 from .collective_tasks import add_copy
+from .device_joining import join_devices
 from .event_loop import simulate
 from .gathering_tasks import Gather
 from .hardware import hardware_of
@@ -34,10 +36,24 @@ from .timeline import Timeline
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
-    """The tasks of one training step, the passes of all its micro-batches; of a model without a loss, of one call."""
-    tasks, machine = TaskList(), machine.exposing(Exposure())
+    """The tasks of one training step, the passes of all its micro-batches; of a model without a loss, of one call.
+
+    All devices do the same, and one stands for them; one for each coordinate where some alone compute an operator.
+    """
+    machine = machine.exposing(Exposure())
     prices = ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
-    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library))
+    places = different_places(plan.graph, plan.mesh)
+    graphs = [_device_tasks(plan, prices, library, place) for place in places]
+    if len(graphs) == 1:
+        return graphs[0]
+    names = {plan.mesh.axes[axis].name: axis for axis in places[0]}
+    return join_devices(places, graphs, lambda channel: [names[name] for name in channel.split(", ") if name in names])
+
+
+def _device_tasks(plan: Plan, prices: ConversionModel, library: Library, place: Mapping[int, int]) -> TaskGraph:
+    """Those of a device with these coordinates."""
+    tasks, machine = TaskList(), prices.machine
+    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place)
     for number in range(1, plan.micro_batches + 1):
         _list_passes(program, last=number == plan.micro_batches)
     if tasks.phase is Phase.BACKWARD:
@@ -93,10 +109,10 @@ class _Forward(Variables):
             following = stretches[number][1] if number < len(stretches) else []
             if nodes:
                 self._gather(stretch)
+            for placement, same in in_stretches([step for step in stretch if isinstance(step, PlannedNode)]):
+                self._placed(same, placement)
             for step in stretch:
-                if isinstance(step, PlannedNode):
-                    self._node(step)
-                else:
+                if isinstance(step, PlannedSegment):
                     self._segment(step, following if step is stretch[-1] else [])
 
     def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[list[Gather]]:
@@ -130,6 +146,44 @@ class _Forward(Variables):
                 held = self.held[gather.value.name]
                 tensor = self._recorded(held, gather.conversion, gather.stored, found, gather.layout, gather.gathered)
                 held.tensors[gather.gathered] = tensor
+
+    def _placed(self, steps: Sequence[PlannedNode], placement: Placement) -> None:
+        """Operators on the devices of a placement: all devices make what these are given of all."""
+        if placement:
+            given = list(self._read_there(steps, placement))
+            if not self.program.is_at(placement):
+                self._elsewhere(steps, given)
+                return
+        for step in steps:
+            self._node(step)
+
+    def _read_there(self, steps: Sequence[PlannedNode], placement: Placement) -> Iterator[Local]:
+        made = {value.name for step in steps for value in step.node.results}
+        for step in steps:
+            dtype = arithmetic(step.node, step.native, self.program.operators.library)
+            reads = zip(step.node.arguments, step.typed.arguments, operand_types(step.node, dtype), strict=True)
+            for value, layout, wanted in reads:
+                if value.name not in made:
+                    produced = self.held[value.name].produced
+                    there = layout.placement == produced.placement == placement
+                    yield self.variable(value, produced if there else layout, None if there else wanted)
+
+    def _elsewhere(self, steps: Sequence[PlannedNode], given: Sequence[Local]) -> None:
+        """Zeros, which are views of one, in place of what others compute, and of its gradients."""
+        tasks, moving = self.program.tasks, tuple(dict.fromkeys(local for local in given if local.moves))
+        tasks.kernel("zeros", self.path + steps[0].node.name, 0.0, 1)
+        made = []
+        for step in steps:
+            for value, layout in zip(step.node.results, step.typed.results, strict=True):
+                made.append(Local(0, Storage(0), value.needs_gradient))
+                tasks.hold([made[-1].storage])
+                self.name([made[-1].storage])
+                self.add(value, made[-1], layout)
+
+        def back(outgoing: Cotangents) -> Cotangents:
+            return [Storage(0) for _ in moving]
+
+        self.program.backward.record(Recorded(moving, tuple(local for local in made if local.moves), (), back))
 
     def _node(self, step: PlannedNode) -> None:
         node, typed = step.node, step.typed

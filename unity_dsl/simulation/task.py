@@ -84,10 +84,17 @@ class TaskGraph:
     tasks: Sequence[Task]
     held: float = 0.0
 
-    def peak(self, device: int = 0) -> Peak:
-        """Where tasks get their memory in the order in which they are listed, as torch's allocators give it: when the
-        host comes to a task, not when the task runs.
+    @property
+    def devices(self) -> int:
+        return 1 + max((task.device for task in self.tasks), default=0)
+
+    def peak(self) -> Peak:
+        """The most that a device holds, where tasks get their memory in the order in which they are listed, as torch's
+        allocators give it: when the host comes to a task, not when the task runs.
         """
+        return max((self._peak_of(device) for device in range(self.devices)), key=lambda peak: peak.bytes)
+
+    def _peak_of(self, device: int) -> Peak:
         now, found = self.held, Peak(self.held, None)
         for task in self.tasks:
             if task.device == device:

@@ -66,11 +66,12 @@ class Timeline:
 
     @cached_property
     def sent(self) -> Mapping[str, float]:
-        """Bytes that collectives of each name send, from all devices of the graph."""
+        """Bytes that collectives of each name send, from a device on average."""
         found: defaultdict[str, float] = defaultdict(float)
+        devices = self.graph.devices
         for task in self.graph.tasks:
             if task.sent:
-                found[task.name] += task.sent
+                found[task.name] += task.sent / devices
         return dict(found)
 
     def exposed(self, device: int = 0) -> float:
@@ -78,6 +79,10 @@ class Timeline:
         here = self._tasks_of(device)
         kernels = here[self._is_kernel[here]]
         return _covered(self.start[here], self.end[here]) - _covered(self.start[kernels], self.end[kernels])
+
+    def most_memory(self) -> MemoryUse:
+        """That of the device that holds the most."""
+        return max(map(self.memory, range(self.graph.devices)), key=lambda use: use.peak)
 
     def memory(self, device: int = 0) -> MemoryUse:
         """What a device holds over time. Of what happens at once, tasks listed earlier come first: what one frees at

@@ -12,13 +12,14 @@ where the backward pass needs them alone; a model without a loss returns them wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
 from ...graph.graph import Model, Value
-from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Replicate, Shard, invariant
+from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Placement, Replicate, Shard, invariant
 from ...graph.local_executions import execution_of
+from ...graph.placed_order import different_places
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once
 from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
@@ -85,11 +86,13 @@ def predict_memory(
     """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss.
     `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again.
     """
-    held = _stored(graph, mesh)
-    kept = Activations(mesh, library, gathered_again, recomputed).of(graph, "", frozenset())
-    if model.loss is None:
-        kept.own.update({(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs})
-    return replace(held, activations=kept.bytes + kept.again)
+    held, activations = _stored(graph, mesh), 0.0
+    for place in different_places(graph, mesh):
+        kept = Activations(mesh, library, gathered_again, recomputed, place).of(graph, "", frozenset())
+        if model.loss is None:
+            kept.own.update({(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs})
+        activations = max(activations, kept.bytes + kept.again)
+    return replace(held, activations=activations)
 
 
 def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
@@ -174,7 +177,7 @@ def _remedy(memory: Memory, limit: float) -> str:
 
 
 class Activations:
-    """Walks a plan."""
+    """Walks a plan as a device does that has the coordinates `place` along mesh axes, 0 where none is given."""
 
     def __init__(
         self,
@@ -182,9 +185,10 @@ class Activations:
         library: Library,
         gathered_again: Collection[str] = (),
         recomputed: Collection[str] = (),
+        place: Mapping[int, int] = {},
     ) -> None:
         self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
-        self.recomputed = recomputed
+        self.recomputed, self.place = recomputed, place
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> Kept:
         """What is kept of a graph. `stored` are names of parameters that are read as they are stored."""
@@ -198,7 +202,7 @@ class Activations:
         inside = most = 0.0
         for step in graph.steps:
             found = (
-                Kept(0.0, self.node(step, graph, held))
+                Kept(0.0, self.node(step, graph, held) if self.is_at(step.placement) else {})
                 if isinstance(step, PlannedNode)
                 else self.segment(step, prefix, stored)
             )
@@ -270,10 +274,14 @@ class Activations:
         most = 0.0
         steps, _ = steps_again(body, self.mesh, self.library)
         for step in steps:
-            if isinstance(step, PlannedNode):
+            if isinstance(step, PlannedNode) and self.is_at(step.placement):
                 most = max(most, self.run(step, body, held, named))
         whole = {key for key in named if key[0] in stored and self.is_whole(key, body)}
         return {key: count for key, count in named.items() if key not in whole}, most
+
+    def is_at(self, placement: Placement) -> bool:
+        """Whether the device is one of these."""
+        return all(self.place.get(axis, 0) == coordinate for axis, coordinate in placement)
 
     def places(self, values: Iterable[tuple[Value, Layout]]) -> Saved:
         """What values in layouts take."""

@@ -96,7 +96,8 @@ def _node_cost(planned: PlannedNode, prices: ConversionModel) -> Cost:
     seconds = float(price_node(node, [typed], mesh, machine, library)[0])
     dtype = arithmetic(node, typed.native, library)
     inner = price_inner(node.instance, typed, dtype, mesh, machine, any(node.gradients))
-    return Cost(compute=seconds - inner, communication=inner)
+    share = mesh.share(planned.placement)
+    return Cost(compute=share * (seconds - inner), communication=share * inner)
 
 
 def conversion_seconds(planned: PlannedValue, layout: Layout, prices: ConversionModel) -> float:

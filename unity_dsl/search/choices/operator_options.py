@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations, product
@@ -14,6 +14,7 @@ from ...graph.graph import Node
 from ...graph.layout import Mesh
 from ...graph.layout_typing import LocalOperator, Role, TypedOperator
 from ...graph.operand_layouts import LayoutColumn
+from ...graph.placed_operators import Placed
 from ...graph.precision import arithmetic
 from ...graph.typed_configurations import Proved, ProvedRoles, Theorems, TypedConfigurations
 from ...index.library import Library
@@ -89,12 +90,14 @@ class OptionTable:
         self._found: dict[object, Options] = {}
         self._roles: dict[object, ProvedRoles] = {}
 
-    def of(self, node: Node, weights: Sequence[bool]) -> Options:
-        """Every proved configuration, in a fixed order, the all-Invariant one first."""
-        key = _key(node, weights)
+    def of(self, node: Node, weights: Sequence[bool], placed: Mapping[int, Placed] = {}) -> Options:
+        """Every proved configuration, in a fixed order, the all-Invariant one first; or those in which an operator is
+        `placed` along mesh axes.
+        """
+        key = *_key(node, weights), tuple(placed.items())
         if key not in self._found:
             roles = self._proved_roles(node, weights)
-            self._found[key] = self._priced(node, roles.typed())
+            self._found[key] = self._priced(node, roles.typed_at(placed) if placed else roles.typed())
         return self._found[key]
 
     def near(self, node: Node, weights: Sequence[bool], around: Around) -> Options:
@@ -158,8 +161,17 @@ def price_configurations(
     *,
     backward: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """`price_node` of each of many configurations. Shape [configurations]."""
-    return price_node(node, found.local, mesh, machine, library, backward=backward)[found.part]
+    """`price_node` of each of many configurations. Shape [configurations].
+
+    Operators on other coordinates of a mesh axis run at the same time. What they take together is the most over
+    coordinates, which is at least the mean: of an operator on one coordinate of `p` that p-th part counts.
+    """
+    seconds = price_node(node, found.local, mesh, machine, library, backward=backward)[found.part]
+    made = found.columns[-1]
+    if not any(layout.placement for layout in made.layouts):
+        return seconds
+    shares: Table = np.array([mesh.share(layout.placement) for layout in made.layouts])
+    return np.asarray(seconds * shares[made.index])
 
 
 def price_node(

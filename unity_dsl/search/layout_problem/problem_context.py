@@ -9,7 +9,8 @@ from math import inf
 import numpy as np
 
 from ...graph.graph import Graph, Node, Segment, Value
-from ...graph.layout import Mesh
+from ...graph.layout import Mesh, Placement
+from ...graph.placed_operators import Placed
 from ...graph.typed_configurations import Theorems
 from ...index.library import Library
 from ...machine.conversion_model import ConversionModel
@@ -51,7 +52,9 @@ def prices_on(
 
 @dataclass(frozen=True)
 class Context:
-    """Prices, layouts and what is allowed, for all graphs of a model."""
+    """Prices, layouts and what is allowed, for all graphs of a model. `entering` are, by path, the devices of what
+    enters bodies on one coordinate.
+    """
 
     prices: Prices
     spaces: Spaces
@@ -60,6 +63,7 @@ class Context:
     memory: HeldPrice | None
     storing: StoragePrice
     algebra: Mapping[str, Extractions] = field(default_factory=dict)
+    entering: dict[str, Placement] = field(default_factory=dict)
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
@@ -68,6 +72,7 @@ class Context:
         steps: Sequence[Node | Segment] = graph.steps if extractions is None else (*extractions.nodes, *graph.segments)
         for step in steps:
             if isinstance(step, Segment):
+                self._enter(step, prefix)
                 self.register(step.body, f"{prefix}{step.name}.", weights)
                 for series in (*step.sliced, *step.stacked):
                     parts = self.spaces.of(series.part).layouts
@@ -87,8 +92,36 @@ class Context:
         pinned = path in self.restriction.configurations or any(
             prefix + value.name in self.restriction.produced for value in node.results
         )
+        if placed := self._placed(node, prefix):
+            return options.of(node, stored, placed)
         around = None if pinned else self.near.get(path)
         return options.of(node, stored) if around is None else options.near(node, stored, around)
+
+    def _placed(self, node: Node, prefix: str) -> dict[int, Placed]:
+        """The mesh axes along which an operator is pinned to one coordinate, by its results. What it reads of the same
+        coordinate is there, and of all else there are copies.
+        """
+        pins = [self._pinned_to(prefix + value.name) for value in node.results]
+        reads = [self._pinned_to(prefix + value.name) for value in node.arguments]
+        found = {}
+        for axis, coordinate in (place for pin in pins for place in pin):
+            there = tuple(number for number, pin in enumerate(reads) if (axis, coordinate) in pin)
+            found[axis] = Placed(coordinate, there)
+        return found
+
+    def _pinned_to(self, path: str) -> Placement:
+        pin = self.restriction.produced.get(path)
+        return self.entering.get(path, ()) if pin is None else pin.placement
+
+    def _enter(self, segment: Segment, prefix: str) -> None:
+        """What enters a body on one coordinate: captured values, and carried ones that leave an iteration there."""
+        inner = f"{prefix}{segment.name}."
+        for value in segment.captured:
+            self.entering[inner + value.name] = self._pinned_to(prefix + value.name)
+        for initial, entry, exit_ in zip(segment.initial, segment.entry, segment.exit, strict=True):
+            placement = self._pinned_to(prefix + initial.name)
+            if placement == self._pinned_to(inner + exit_.name):
+                self.entering[inner + entry.name] = placement
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""

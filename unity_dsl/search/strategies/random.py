@@ -15,6 +15,7 @@ from ...graph.graph import Graph, Model, Node, Segment, Value
 from ...graph.halo import is_halo_op
 from ...graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, invariant, nest
 from ...graph.layout_typing import Along, Linearly, TypedOperator, Uniformly
+from ...graph.placed_operators import Placed
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
 from ...graph.typed_configurations import Theorems, configurations
 from ...index.library import Library
@@ -204,6 +205,8 @@ def role_names(typed: TypedOperator) -> Iterator[str]:
                 yield f"uniformly {kind}"
             case Linearly():
                 yield "linearly"
+            case Placed():
+                yield "placed"
             case Along(axis=axis):
                 results = {type(layout.kinds[typed.configuration.index(role)]) for layout in typed.results}
                 yield "summed" if Partial in results else "inner" if typed.inner else "along"

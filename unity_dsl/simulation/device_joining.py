@@ -1,0 +1,84 @@
+"""Tasks of devices that do different things as one graph: a collective begins when all members have come to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from .task import COMPUTE, Task, TaskGraph
+
+Place = Mapping[int, int]
+"""A device's coordinates along the mesh axes on whose coordinates devices do different things."""
+
+
+def join_devices(
+    places: Sequence[Place], graphs: Sequence[TaskGraph], crossed: Callable[[str], Sequence[int]]
+) -> TaskGraph:
+    """The tasks of one device for each place, in which they are numbered from the one whose kernels take the longest.
+    `crossed` are those of the axes in which the members of a channel's group differ.
+
+    Raises ValueError where members of a group come to its collectives in different orders.
+    """
+    work = [sum(task.seconds for task in graph.tasks if task.channel == COMPUTE) for graph in graphs]
+    order = sorted(range(len(graphs)), key=lambda device: -work[device])
+    return _Joining([places[device] for device in order], [graphs[device] for device in order], crossed).joined()
+
+
+class _Joining:
+    """`numbers[d]` are the new numbers of the tasks of device d that are listed."""
+
+    def __init__(
+        self, places: Sequence[Place], graphs: Sequence[TaskGraph], crossed: Callable[[str], Sequence[int]]
+    ) -> None:
+        self.places, self.graphs, self.crossed = places, graphs, crossed
+        self.numbers: list[list[int]] = [[] for _ in graphs]
+        self.tasks: list[Task] = []
+
+    def joined(self) -> TaskGraph:
+        devices = range(len(self.graphs))
+        while left := [device for device in devices if self._next(device) is not None]:
+            for device in left:
+                while (task := self._next(device)) is not None and not self._crosses(task):
+                    self._list([device])
+            stopped = [device for device in left if self._next(device) is not None]
+            together = next((found for device in stopped if (found := self._members(device))), None)
+            if together is not None:
+                self._list(together)
+            elif stopped:
+                waiting = (f"{task.name} of {task.place}" for d in stopped if (task := self._next(d)) is not None)
+                raise ValueError(f"devices come to collectives in different orders: {', '.join(waiting)}")
+        return TaskGraph(tuple(self.tasks), max(graph.held for graph in self.graphs))
+
+    def _next(self, device: int) -> Task | None:
+        tasks, done = self.graphs[device].tasks, len(self.numbers[device])
+        return tasks[done] if done < len(tasks) else None
+
+    def _crosses(self, task: Task) -> bool:
+        return task.channel != COMPUTE and bool(self.crossed(task.channel))
+
+    def _members(self, device: int) -> list[int] | None:
+        """The members of the group whose collective a device has come to, if all have."""
+        task = self._next(device)
+        assert task is not None, "the device has stopped"
+        axes = self.crossed(task.channel)
+        here = {axis: place for axis, place in self.places[device].items() if axis not in axes}
+        found = []
+        for other, places in enumerate(self.places):
+            if all(places[axis] == place for axis, place in here.items()):
+                come_to = self._next(other)
+                if come_to is None or (come_to.channel, come_to.name, come_to.place) != _collective(task):
+                    return None
+                found.append(other)
+        return found
+
+    def _list(self, devices: Sequence[int]) -> None:
+        """The next task of each, behind what any of them waits for."""
+        tasks = [(device, task) for device in devices if (task := self._next(device)) is not None]
+        after = tuple(sorted({self.numbers[device][number] for device, task in tasks for number in task.after}))
+        for device, task in tasks:
+            self.numbers[device].append(len(self.tasks))
+            self.tasks.append(replace(task, device=device, after=after))
+
+
+def _collective(task: Task) -> tuple[str, str, str]:
+    return task.channel, task.name, task.place
