@@ -16,7 +16,7 @@ from ...index.library import Library
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ..choices.extractions import Extractions
-from ..choices.layout_space import ConversionTable, Spaces
+from ..choices.layout_space import ConversionTable, Hidden, Spaces
 from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
@@ -146,11 +146,11 @@ class Context:
             raise Impossible(path, None, None)
         return left
 
-    def conversions(self, value: Value, prefix: str, exposed: float) -> Table:
-        """Seconds of conversions of a value as it is produced, so much of which is `exposed`, and back, for every pair
+    def conversions(self, value: Value, prefix: str, hidden: Hidden) -> Table:
+        """Seconds of conversions of a value as it is produced, which may be `hidden` in part, and back, for every pair
         of layouts.
         """
-        return self._with_memory(self.spaces.conversions(value, exposed), value, prefix)
+        return self._with_memory(self.spaces.conversions(value, hidden), value, prefix)
 
     def between(self, value: Value, prefix: str) -> Table | None:
         """The same of copies, where that is another price."""
