@@ -199,6 +199,7 @@ class _Schedule:
             if read.tensor in inside:
                 continue
             axes = [axis for index in read.index for axis in dim_axes(index, self.instance.sizes) or ()]
-            if axes and (largest is None or len(axes) > largest[0]):
-                largest = (len(axes), axes[-1])
+            count = len({*free_axes(read)})  # with those by which a row is looked up
+            if axes and (largest is None or count > largest[0]):
+                largest = (count, axes[-1])
         return largest is None or largest[1] in nest.over

@@ -77,9 +77,14 @@ class LoopNest:
         return at
 
     @property
+    def everywhere(self) -> bool:
+        """Whether every position that a guard says is there: `value` then is what is summed, or added at its place."""
+        return all(found.everywhere for found in (*self.looked_up, *self.placed))
+
+    @property
     def unguarded(self) -> bool:
-        """Whether `value` is the whole of it: nothing is added at places, and what is looked up is there everywhere."""
-        return not self.placed and all(found.everywhere for found in self.looked_up)
+        """Whether `value` is what is summed, and nothing is added at places."""
+        return not self.placed and self.everywhere
 
     @property
     def value(self) -> Expr:

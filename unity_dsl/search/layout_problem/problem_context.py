@@ -111,17 +111,17 @@ class Context:
 
     def _pinned_to(self, path: str) -> Placement:
         pin = self.restriction.produced.get(path)
-        return self.entering.get(path, ()) if pin is None else pin.placement
+        if pin is not None:
+            return pin.placement
+        return self.restriction.placed.get(path) or self.entering.get(path, ())
 
     def _enter(self, segment: Segment, prefix: str) -> None:
         """What enters a body on one coordinate: captured values, and carried ones that leave an iteration there."""
         inner = f"{prefix}{segment.name}."
         for value in segment.captured:
             self.entering[inner + value.name] = self._pinned_to(prefix + value.name)
-        for initial, entry, exit_ in zip(segment.initial, segment.entry, segment.exit, strict=True):
-            placement = self._pinned_to(prefix + initial.name)
-            if placement == self._pinned_to(inner + exit_.name):
-                self.entering[inner + entry.name] = placement
+        for entry, exit_ in zip(segment.entry, segment.exit, strict=True):
+            self.entering[inner + entry.name] = self._pinned_to(inner + exit_.name)
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""
