@@ -29,10 +29,10 @@ from .search.plan_notes import ended_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.search_end import SearchEnd, SearchEnded
+from .search.shortest_beside import Later
 from .search.simulated_search import Simulations, search_simulated
 from .search.strategies import AUTO, has_algebra
 from .search.strategy_space import accept_used, algebras_for
-from .search.weights_alike import Later
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source

@@ -23,6 +23,7 @@ from .counting import count_collectives
 from .peak_memory import count_memory
 
 Compile = Callable[..., Path]
+CANDLE = Path(__file__).parents[2] / "examples" / "candle_uno.udl"
 
 TOWERS = """model towers[b = 8, d = 6, h = 12, e = 4]
   input user: f32[b, d]
@@ -175,3 +176,21 @@ def test_what_cannot_be_is_told(pins: tuple[str, ...], code: str, compile_progra
     with pytest.raises(InputError) as raised:
         compile_program(TOWERS, devices=2, pins=pins)
     assert raised.value.diagnostic.code == code
+
+
+@pytest.mark.parametrize(("devices", "mesh"), [(2, None), (4, (2, 2))])
+def test_branches_that_the_search_finds(
+    devices: int, mesh: tuple[int, ...] | None, tmp_path: Path, pool: RankPool
+) -> None:
+    """Where launches are what a step takes, encoders run on different devices, weights in common on the same."""
+    wanted = Request(CANDLE, preset="small", machine="dgx-a100", devices=devices, mesh=mesh)
+    compiled, out = compile_model(wanted), tmp_path / "out"
+    plan = compiled.plan
+    write_program(plan, compiled.library, compiled.sources, wanted, out)
+    (told,) = (note for note in plan.notes if "disjoint groups of devices" in note)
+    assert float(told.rpartition(" to take ")[2].split()[0]) < 0.9
+    places = {step.node.results[0].name: step.placement for step in plan.graph.nodes() if step.placement}
+    drugs = {place for name, place in places.items() if name.startswith("drug")}
+    assert len(drugs) == 1 and {*places.values()} > drugs
+    report = check(out, pool=pool)
+    assert report.ok, report

@@ -44,11 +44,11 @@ from .plan_notes import describe_outcome, describe_precision, describe_unsearche
 from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
+from .shortest_beside import Later, shortest_beside
 from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
 from .wanted import Wanted as _Wanted
 from .wanted import made as _made
-from .weights_alike import Later, shortest_alike
 
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
@@ -165,8 +165,8 @@ def search(
         limited = LimitedSearch(machine, library, every, search_limited, segments)
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
-    elif wanted.referee is not None and not (found.recomputed or found.gathered_again):
-        found = shortest_alike(found, wanted.referee, wanted) if later is None else later.kept(found, wanted)
+    else:
+        found = shortest_beside(found, every, wanted, later)
     found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 

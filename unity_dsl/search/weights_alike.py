@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import replace
 from math import inf
 
-from ..graph.axis_names import named_axes
 from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
@@ -43,27 +42,6 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
         return given
     graph, notes = best.graph, (*given.notes, told)
     return replace(given, mesh=best.mesh, graph=graph, cost=best.cost, conversions=best.conversions, notes=notes)
-
-
-class Later:
-    """What is known of plans, of one of which those that keep all weights alike are looked at when it is chosen."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[Plan, Wanted]] = {}
-
-    def kept(self, plan: Plan, wanted: Wanted) -> Plan:
-        """The plan, of which is kept how it was searched for, and what was found on its mesh."""
-        found = {mesh: found for mesh, found in wanted.found.items() if mesh == plan.mesh}
-        self._known[id(plan.graph)] = plan, replace(wanted, found=found)
-        return plan
-
-    def shortest(self, plan: Plan, referee: Callable[[Plan], float]) -> Plan:
-        """As `shortest_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
-        if id(plan.graph) not in self._known:
-            return plan
-        given, wanted = self._known[id(plan.graph)]
-        best = shortest_alike(replace(plan, mesh=given.mesh), referee, wanted)
-        return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))
 
 
 def weights_alike(plan: Plan, wanted: Wanted) -> Iterator[tuple[Keeping, Found]]:

@@ -12,6 +12,7 @@ from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.operator_price import price_accumulation, price_inner, price_update
+from ..choices.layout_space import NOT_HIDDEN, Hidden
 from ..choices.operator_options import price_node
 from ..layout_problem.loop_price import price_captured, price_sliced, price_stacked
 from ..layout_problem.variable_meaning import Meaning
@@ -61,8 +62,8 @@ def _graph_cost(
     weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
-            exposed, asked = meaning.exposed_gathers.get(name, 1.0), reads.get(name, set())
-            total = _sum(total, _conversion_cost(planned, asked, prices, exposed, stored=name in weights))
+            hidden, asked = meaning.hidden_gathers.get(name, NOT_HIDDEN), reads.get(name, set())
+            total = _sum(total, _conversion_cost(planned, asked, prices, hidden, stored=name in weights))
     return total
 
 
@@ -108,10 +109,10 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
 
 
 def _conversion_cost(
-    planned: PlannedValue, reads: set[Layout], prices: ConversionModel, exposed: float, *, stored: bool
+    planned: PlannedValue, reads: set[Layout], prices: ConversionModel, hidden: Hidden, *, stored: bool
 ) -> Cost:
     """Backward only where a reader is reached: what merely leaves the program has no cotangent. `stored` says that it
-    is a weight, so much of whose gather is `exposed`.
+    is a weight, whose gather may be `hidden` in part.
     """
     value = planned.value
     reached = set(reads)
@@ -120,7 +121,8 @@ def _conversion_cost(
         shape, back = value.shape, value.stored_bytes
         in_buckets = value.is_weight and made.source == planned.produced
         found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
-        seconds += exposed * prices.seconds_of(found.forward, made.source, shape, value.bytes)
+        there = prices.seconds_of(found.forward, made.source, shape, value.bytes)
+        seconds += hidden.of(made.source, made.layout) * there
         if value.needs_gradient and made.layout in reached:
             start = made.layout.transpose
             there = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)

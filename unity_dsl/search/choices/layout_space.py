@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,28 @@ from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .axis_choices import AxisChoices, axis_choices, kinds_along
 from .restriction import Keeping, storable
+
+
+class Hidden(NamedTuple):
+    """What other work hides of the gathers of a weight: all but `exposed`. Where they are begun ahead `if_summed`, that
+    is so of those alone whose gradients are summed over devices, and nothing hides the others.
+    """
+
+    exposed: float = 1.0
+    if_summed: bool = False
+
+    def of(self, source: Layout, target: Layout) -> float:
+        """The part that counts of a gather from the layout in which a weight is kept."""
+        return self.exposed if not self.if_summed or sums_back(source, target) else 1.0
+
+
+NOT_HIDDEN = Hidden()
+
+
+def sums_back(source: Layout, target: Layout) -> bool:
+    """Whether the cotangent of a conversion is summed over devices: along an axis it makes copies of one tensor."""
+    ends = zip(source.kinds, target.kinds, strict=True)
+    return any(isinstance(after, Replicate) and not isinstance(before, Replicate) for before, after in ends)
 
 
 class Space:
@@ -63,13 +86,15 @@ class Space:
     def numbers(self, layouts: Iterable[Layout]) -> Layouts:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
-    def seconds(self, count: int, back: int | None, *, exposed: float = 1.0, in_buckets: bool = False) -> Table:
+    def seconds(self, count: int, back: int | None, *, hidden: Hidden = NOT_HIDDEN, in_buckets: bool = False) -> Table:
         """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
-        for every pair of layouts. Of the way there so much is `exposed`; sums on the way back may be `in_buckets`.
+        for every pair of layouts. The way there may be `hidden` in part; sums on the way back may be `in_buckets`.
         """
         there = self.prices.seconds(self._located, count)
-        if exposed != 1:
-            there = exposed * there
+        if hidden.if_summed:
+            there = np.where(self.summed_back, hidden.exposed, 1.0) * there
+        elif hidden.exposed != 1:
+            there = hidden.exposed * there
         if back is None:
             return there
         return there + self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
@@ -111,6 +136,14 @@ class Space:
         return np.asarray((same | cut).all(axis=2))
 
     @cached_property
+    def summed_back(self) -> npt.NDArray[np.bool_]:
+        """Whether the cotangent of a conversion from layout i to layout j is summed. Shape [layouts, layouts]."""
+        copies = np.array(
+            [[isinstance(kind, Replicate) for kind in layout.kinds] for layout in self.layouts], dtype=bool
+        )
+        return np.asarray((copies[None, :, :] & ~copies[:, None, :]).any(axis=2))
+
+    @cached_property
     def invariant(self) -> int:
         return self._number[invariant(self.prices.mesh)]
 
@@ -132,9 +165,9 @@ class Space:
         return np.array([local_fraction(layout, self.prices.mesh) for layout in self.layouts])
 
 
-ConversionTable = dict[tuple[Located, Located | None, int, int | None, float, bool], Table]
-"""By the layouts and their transposes, bytes of the tensor and of its cotangent, if it has one, what is exposed of the
-way there, and whether sums of its gradient are in buckets.
+ConversionTable = dict[tuple[Located, Located | None, int, int | None, Hidden, bool], Table]
+"""By the layouts and their transposes, bytes of the tensor and of its cotangent, if it has one, what hides the way
+there, and whether sums of its gradient are in buckets.
 """
 
 
@@ -146,33 +179,33 @@ class Spaces:
         self.prices = prices
         self.found = found
         self._spaces: dict[tuple[int, ...], Space] = {}
-        self._conversions: dict[tuple[tuple[int, ...], int, int | None, float, bool], Table] = {}
+        self._conversions: dict[tuple[tuple[int, ...], int, int | None, Hidden, bool], Table] = {}
 
     def of(self, value: Value) -> Space:
         if value.shape not in self._spaces:
             self._spaces[value.shape] = Space(value.shape, self.prices)
         return self._spaces[value.shape]
 
-    def conversions(self, value: Value, exposed: float = 1.0) -> Table:
-        """Seconds of conversions of a value as it is produced, so much of which is `exposed`, and back, for every pair
-        of layouts of its space; closed under paths. `TIE`s are included.
+    def conversions(self, value: Value, hidden: Hidden = NOT_HIDDEN) -> Table:
+        """Seconds of conversions of a value as it is produced, which may be `hidden` in part, and back, for every pair
+        of layouts of its space; closed under paths but for what is hidden. `TIE`s are included.
         """
-        return self._seconds(value, exposed, in_buckets=value.is_weight)
+        return self._seconds(value, hidden, in_buckets=value.is_weight)
 
     def between(self, value: Value) -> Table | None:
         """The same of a copy in another layout, where that is another price: the gradient of a copy of a weight is
         summed by itself.
         """
-        return self._seconds(value, 1.0, in_buckets=False) if value.is_weight and value.needs_gradient else None
+        return self._seconds(value, NOT_HIDDEN, in_buckets=False) if value.is_weight and value.needs_gradient else None
 
-    def _seconds(self, value: Value, exposed: float, *, in_buckets: bool) -> Table:
+    def _seconds(self, value: Value, hidden: Hidden, *, in_buckets: bool) -> Table:
         back = value.stored_bytes if value.needs_gradient else None
-        kind = value.shape, value.bytes, back, exposed, in_buckets
+        kind = value.shape, value.bytes, back, hidden, in_buckets
         if kind not in self._conversions:
             space = self.of(value)
             everywhere = *space.alike(back), *kind[1:]
             if everywhere not in self.found:
-                found = space.seconds(value.bytes, back, exposed=exposed, in_buckets=in_buckets)
+                found = space.seconds(value.bytes, back, hidden=hidden, in_buckets=in_buckets)
                 self.found[everywhere] = found
             self._conversions[kind] = self.found[everywhere]
         return self._conversions[kind]

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import product
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
-from ...graph.layout import Invariant, Layout, Shard, nest
+from ...graph.layout import Invariant, Layout, Placement, Shard, nest
 from ...graph.layout_typing import Configuration
 
 
@@ -28,14 +28,15 @@ class Restriction:
     """Keys are paths: names, within a repeat after its name (`layer.attn.w`). What is not named is free.
 
     `configurations` are of operators, `storage` of weights and buffers, `produced` of other values. A value is neither
-    stored nor produced in the layouts that are `excluded`. All trained weights that are not named are kept alike, if
-    `keeping` says how.
+    stored nor produced in the layouts that are `excluded`, and made on the coordinates on which it is `placed`. All
+    trained weights that are not named are kept alike, if `keeping` says how.
     """
 
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     storage: Mapping[str, Layout] = field(default_factory=dict)
     produced: Mapping[str, Layout] = field(default_factory=dict)
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    placed: Mapping[str, Placement] = field(default_factory=dict)
     keeping: Keeping | None = None
 
 

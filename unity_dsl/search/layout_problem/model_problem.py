@@ -13,7 +13,7 @@ from ...graph.graph import Graph, Model, Node, Segment, Series, Value
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ..choices.extractions import Choice, Extractions
-from ..choices.layout_space import Spaces
+from ..choices.layout_space import NOT_HIDDEN, Spaces
 from ..choices.operator_options import Around, Options
 from ..choices.restriction import Keeping, Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
@@ -97,7 +97,7 @@ class _Builder:
         given = context.algebra.get(prefix)
         self.algebra = None if given is None else AlgebraVariables(given, context.spaces)
         ahead = context.prices.machine.exposure.gathers
-        self.meaning = Meaning(graph, free=set(whole), exposed_gathers=gather_exposure(graph, turns, ahead))
+        self.meaning = Meaning(graph, free=set(whole), hidden_gathers=gather_exposure(graph, turns, ahead))
         self.costs: list[Table] = []
         self.names: list[str] = []
         self.values: dict[str, Value] = {}
@@ -186,8 +186,8 @@ class _Builder:
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, self.context.storing.keeping(value, layouts))
                 continue
-            exposed = self.meaning.exposed_gathers.get(value.name, 1.0)
-            reading = self.context.storing.reading(value, self.prefix, layouts, exposed)
+            hidden = self.meaning.hidden_gathers.get(value.name, NOT_HIDDEN)
+            reading = self.context.storing.reading(value, self.prefix, layouts, hidden)
             self.meaning.stored[value.name] = Stored(value, *reading)
 
     def _add_node(self, node: Node) -> None:
@@ -455,7 +455,7 @@ class _Builder:
         check_end()
         value = self.values[name]
         reads, fixed = tuple(self.reads.get(name, ())), (self.context.spaces.of(value).invariant,) if whole else ()
-        conversions = self.context.conversions(value, self.prefix, self.meaning.exposed_gathers.get(name, 1.0))
+        conversions = self.context.conversions(value, self.prefix, self.meaning.hidden_gathers.get(name, NOT_HIDDEN))
         tensor = Tensor(self.prefix + name, self.produced[name], reads, conversions, fixed)
         if tensor.shared:
             tensor = replace(tensor, between=self.context.between(value, self.prefix))

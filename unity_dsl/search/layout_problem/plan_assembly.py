@@ -10,6 +10,7 @@ import numpy as np
 from ...graph.graph import Model, Node, Segment, Value
 from ...graph.layout import Layout, Mesh, invariant
 from ...graph.plan import Border, Materialised, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run
+from ..choices.layout_space import NOT_HIDDEN, Hidden
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Port
@@ -75,8 +76,8 @@ def _assemble(
         steps.append(_segment(problem, step, body, border, iterations, mesh))
     values = {}
     for name, (value, layout) in produced.items():
-        exposed = None if name in meaning.free else meaning.exposed_gathers.get(name, 1.0)
-        conversions = _materialise(problem, value, layout, asked.get(name, ()), exposed)
+        hidden = None if name in meaning.free else meaning.hidden_gathers.get(name, NOT_HIDDEN)
+        conversions = _materialise(problem, value, layout, asked.get(name, ()), hidden)
         values[name] = PlannedValue(value, layout, conversions)
     return PlannedGraph(meaning.graph, values, tuple(steps))
 
@@ -136,17 +137,17 @@ def _steady(body: PlannedGraph, segment: Segment) -> bool:
 
 
 def _materialise(
-    problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], exposed: float | None
+    problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], hidden: Hidden | None
 ) -> tuple[Materialised, ...]:
     """The cheapest conversions that give every layout asked for, through at most two layouts besides the produced one.
 
-    Of the conversions of that so much is `exposed`; a free value, None, is sliced for each.
+    Conversions of that may be `hidden` in part; a free value, None, is sliced for each.
     """
     needed = [layout for layout in dict.fromkeys(asked) if layout != produced]
-    if exposed is None:
+    if hidden is None:
         return tuple(Materialised(layout, produced) for layout in needed)
     spaces, space = problem.spaces, problem.spaces.of(value)
-    prices, between = spaces.conversions(value, exposed), spaces.between(value)
+    prices, between = spaces.conversions(value, hidden), spaces.between(value)
     tree = cheapest_tree(prices, space.number(produced), list(map(space.number, needed)), between)
     return tuple(Materialised(space.layouts[target], space.layouts[source]) for target, source in tree)
 

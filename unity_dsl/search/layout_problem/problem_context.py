@@ -16,7 +16,7 @@ from ...index.library import Library
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ..choices.extractions import Extractions
-from ..choices.layout_space import ConversionTable, Spaces
+from ..choices.layout_space import ConversionTable, Hidden, Spaces
 from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
 from ..choices.restriction import Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
@@ -111,17 +111,17 @@ class Context:
 
     def _pinned_to(self, path: str) -> Placement:
         pin = self.restriction.produced.get(path)
-        return self.entering.get(path, ()) if pin is None else pin.placement
+        if pin is not None:
+            return pin.placement
+        return self.restriction.placed.get(path) or self.entering.get(path, ())
 
     def _enter(self, segment: Segment, prefix: str) -> None:
         """What enters a body on one coordinate: captured values, and carried ones that leave an iteration there."""
         inner = f"{prefix}{segment.name}."
         for value in segment.captured:
             self.entering[inner + value.name] = self._pinned_to(prefix + value.name)
-        for initial, entry, exit_ in zip(segment.initial, segment.entry, segment.exit, strict=True):
-            placement = self._pinned_to(prefix + initial.name)
-            if placement == self._pinned_to(inner + exit_.name):
-                self.entering[inner + entry.name] = placement
+        for entry, exit_ in zip(segment.entry, segment.exit, strict=True):
+            self.entering[inner + entry.name] = self._pinned_to(inner + exit_.name)
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""
@@ -146,11 +146,11 @@ class Context:
             raise Impossible(path, None, None)
         return left
 
-    def conversions(self, value: Value, prefix: str, exposed: float) -> Table:
-        """Seconds of conversions of a value as it is produced, so much of which is `exposed`, and back, for every pair
+    def conversions(self, value: Value, prefix: str, hidden: Hidden) -> Table:
+        """Seconds of conversions of a value as it is produced, which may be `hidden` in part, and back, for every pair
         of layouts.
         """
-        return self._with_memory(self.spaces.conversions(value, exposed), value, prefix)
+        return self._with_memory(self.spaces.conversions(value, hidden), value, prefix)
 
     def between(self, value: Value, prefix: str) -> Table | None:
         """The same of copies, where that is another price."""

@@ -12,7 +12,7 @@ from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ...machine.operator_price import price_update
-from ..choices.layout_space import Spaces
+from ..choices.layout_space import Hidden, Spaces
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .held_price import HeldPrice
@@ -39,16 +39,16 @@ class StoragePrice:
             self._kept[key] = self._keeping(value, layouts)
         return self._kept[key]
 
-    def reading(self, value: Value, prefix: str, layouts: Layouts, exposed: float) -> tuple[Layouts, Table]:
+    def reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:
         """By the layout in which its only reader reads it, the best layout to keep it in, and the seconds of both;
-        `exposed` is how much of its gather is.
+        its gather may be `hidden` in part.
         """
         key = self._alike(value, layouts)
         if key is None:
-            return self._reading(value, prefix, layouts, exposed)
-        if (key, exposed) not in self._read:
-            self._read[key, exposed] = self._reading(value, prefix, layouts, exposed)
-        return self._read[key, exposed]
+            return self._reading(value, prefix, layouts, hidden)
+        if (key, hidden) not in self._read:
+            self._read[key, hidden] = self._reading(value, prefix, layouts, hidden)
+        return self._read[key, hidden]
 
     def _alike(self, value: Value, layouts: Layouts) -> Hashable | None:
         space = self.spaces.of(value)
@@ -68,9 +68,9 @@ class StoragePrice:
             seconds += np.array([price_update(count, self.machine) for count in counts.tolist()])
         return seconds
 
-    def _reading(self, value: Value, prefix: str, layouts: Layouts, exposed: float) -> tuple[Layouts, Table]:
+    def _reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:
         """It may be gathered once more in the backward pass."""
-        gathering, space = self.spaces.conversions(value, exposed), self.spaces.of(value)
+        gathering, space = self.spaces.conversions(value, hidden), self.spaces.of(value)
         if self.memory is not None:
             gathering = self.memory.with_gathers(gathering, value, prefix, space)
         reached = self.keeping(value, layouts)[:, None] + gathering[layouts]
