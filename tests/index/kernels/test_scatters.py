@@ -37,6 +37,15 @@ op crossed(x: [n, d], z: [n, e], user: int<u>[n]) -> y: [u, d, e]
 ## What users have in each of several groups.
 op grouped(x: [g, n, d], user: int<u>[g, n]) -> y: [g, u, d]
   y[g, u, d] = sum(n) [u == user[g, n]] * x[g, n, d]
+
+## The rows of each user, every position twice as far.
+op stretched(x: [n, d], user: int<u>[n]) -> y: [u, e]
+  where e == 2 * d
+  y[u, e] = sum(n, d) [u == user[n]] * [2 * d == e] * x[n, d]
+
+## Users of whom only the first count.
+op first_users(x: [n], user: int<v>[n], shown: [u]) -> y: [u]
+  y[u] = sum(n) [u == user[n]] * x[n] * shown[u]
 """
 
 
@@ -86,6 +95,8 @@ def test_what_is_made_of_sums_is_made_after_them(declared: Library) -> None:
         ("across", [Shape((9, 3)), Shape((9,), 4)]),
         ("pairs", [Shape((9,)), Shape((9,), 4), Shape((9,), 5)]),
         ("crossed", [Shape((9, 3)), Shape((9, 2)), Shape((9,), 4)]),
+        ("stretched", [Shape((9, 3)), Shape((9,), 4)]),
+        ("first_users", [Shape((9,)), Shape((9,), 4), Shape((3,))]),
     ],
 )
 def test_others_are_none(name: str, shapes: list[Shape], declared: Library) -> None:

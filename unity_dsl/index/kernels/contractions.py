@@ -43,7 +43,9 @@ def contraction_steps(instance: Instance, vendor: Collection[str] = ()) -> tuple
 def _contraction_steps(identity: Key, vendor: frozenset[str]) -> tuple[Step, ...] | None:
     instance = identity.instance
     nests = nests_of(instance)
-    if instance.extern or any(nest.placed or nest.equation.target.integer_range is not None for nest in nests.values()):
+    if instance.extern or not all(nest.unguarded for nest in nests.values()):
+        return None
+    if any(nest.equation.target.integer_range is not None for nest in nests.values()):
         return None
     try:
         return _Schedule(instance, nests, vendor).steps()

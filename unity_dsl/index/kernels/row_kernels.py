@@ -60,7 +60,7 @@ def _in_one_pass(instance: Instance, equation: Equation) -> bool:
     if equation.kind is ReductionKind.PROD or equation.target.integer_range is not None:
         return False
     nest = loop_nest(instance, equation)
-    return not nest.placed and not is_product(nest)
+    return nest.unguarded and not is_product(nest)
 
 
 def is_product(nest: LoopNest) -> bool:

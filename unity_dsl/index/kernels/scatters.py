@@ -31,7 +31,9 @@ def scatter_steps(instance: Instance) -> tuple[Step, ...] | None:
 def _scatter_steps(identity: Key) -> tuple[Step, ...] | None:
     instance = identity.instance
     nests = nests_of(instance)
-    if instance.extern or any(nest.equation.target.integer_range is not None for nest in nests.values()):
+    if instance.extern or not all(nest.everywhere for nest in nests.values()):
+        return None
+    if any(nest.equation.target.integer_range is not None for nest in nests.values()):
         return None
     try:
         return _Schedule(instance, nests).steps()
