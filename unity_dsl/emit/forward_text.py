@@ -70,6 +70,7 @@ class ForwardText:
     def store(self, value: Value, initialiser: Initialiser, *, trained: bool) -> None:
         layout = self.planned.values[value.name].produced
         self.module.stored.append(Stored(value.name, value, layout, initialiser, trained))
+        self.program.collectives.owned |= bool(layout.placement)
         registry = "_parameters" if trained else "_buffers"
         self.add(value, path("self", value.name, registry), layout, parameter=trained)
 
