@@ -370,10 +370,10 @@ class _Body:
         known = self.known(expr)
         if known is None:
             self.random = True
-            self.functions.add("drawn")
+            self.functions.add("uniform_numbers")
             place = self.positions.of_draw(expr)
             rows, columns = self.depends.on_rows(expr), self.depends.on_columns(expr)
-            known = self.define("draw", f"drawn({place}, seed, step, site, T)", rows, columns, expr)
+            known = self.define("draw", f"uniform_numbers({place}, seed, step, site, T)", rows, columns, expr)
         return Piece(known, Sort.FLOAT)
 
     # ------------------------------------------------------------------------------------------ masks

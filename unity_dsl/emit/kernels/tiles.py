@@ -250,11 +250,11 @@ class Frame:
         known = body.known(key)
         if known is None:
             body.random = True
-            body.functions.add("drawn")
+            body.functions.add("uniform_numbers")
             for side in (self.down, self.across):
                 body.declare(side)
             place = self.positions.of_draw(expr)
-            known = body.define("draw", f"drawn({place}, seed, step, site, T)", self.looped, key)
+            known = body.define("draw", f"uniform_numbers({place}, seed, step, site, T)", self.looped, key)
         return Piece(known, Sort.FLOAT)
 
     def store(self, name: str, value: str) -> str:

@@ -35,12 +35,15 @@ def picked_terms(nest: LoopNest, space: Space) -> Term | None:
     if len(read) != 1 or not whole or set(free_axes(found.term)) != set(over):
         return None
     count = space.sizes[found.axis]
-    if prod(space.sizes[axis] for axis in over) > LARGEST or not _is_once(found, chosen, over, space.sizes):
+    if prod(space.sizes[axis] for axis in over) > LARGEST:
+        return None
+    terms = _chosen_terms(found, chosen, over, space.sizes)
+    if terms is None or not _is_once(terms, found.count, count):
         return None
     piece, rest = space.piece(read[0]), [axis for axis in target if axis != found.axis]
     if set(piece.axes) != {*over, *rest} or piece.sort is not Sort.FLOAT:
         return None
-    if found.count > 1:
+    if (terms % found.count).any():
         chosen.append(call("==", call("%", found.term, Number(found.count)), Number(0)))
     place = space.piece(found.position)
     for factor in chosen:
@@ -48,9 +51,9 @@ def picked_terms(nest: LoopNest, space: Space) -> Term | None:
     flat = permute(place, over).method("flatten", 0, axes=("place",)) if len(over) > 1 else place
     order = torch_call("torch.argsort", flat, axes=(found.axis,), sort=Sort.INT).at([Range(None, count)], (found.axis,))
     order = space.keep("order", order)
-    terms = permute(piece, [*rest, *over])
-    terms = terms.method("flatten", len(rest), axes=[*rest, found.axis]) if len(over) > 1 else terms
-    return permute(terms.at([*(Range() for _ in rest), order], (*rest, found.axis)), target)
+    every = permute(piece, [*rest, *over])
+    every = every.method("flatten", len(rest), axes=[*rest, found.axis]) if len(over) > 1 else every
+    return permute(every.at([*(Range() for _ in rest), order], (*rest, found.axis)), target)
 
 
 def _is_static(factor: Expr) -> bool:
@@ -59,17 +62,25 @@ def _is_static(factor: Expr) -> bool:
     return isinstance(factor, Apply) and factor.function in COMPARISONS and parts
 
 
-def _is_once(found: LookUp, chosen: Sequence[Expr], over: Sequence[str], sizes: Mapping[str, int]) -> bool:
-    """Whether each position of the placed axis is that of one position of the summed axes that all factors choose."""
+def _chosen_terms(
+    found: LookUp, chosen: Sequence[Expr], over: Sequence[str], sizes: Mapping[str, int]
+) -> Integers | None:
+    """The term of the look-up at the positions of the summed axes that all factors choose."""
     grid = dict(zip(over, np.meshgrid(*(np.arange(sizes[axis]) for axis in over), indexing="ij"), strict=True))
+    shape = next(iter(grid.values())).shape
     try:
-        term = np.broadcast_to(_values(found.term, grid, sizes), next(iter(grid.values())).shape)
-        masks = [np.broadcast_to(_values(factor, grid, sizes), term.shape) for factor in chosen]
+        term = np.broadcast_to(_values(found.term, grid, sizes), shape)
+        masks = [np.broadcast_to(_values(factor, grid, sizes), shape) for factor in chosen]
     except KeyError:
-        return False
-    places = term[np.all([term % found.count == 0, *masks], axis=0)] // found.count
-    inside = places[(places >= 0) & (places < sizes[found.axis])]
-    return bool((np.bincount(inside, minlength=sizes[found.axis]) == 1).all()) and len(inside) == len(places)
+        return None
+    return term[np.all([np.ones(shape, dtype=bool), *masks], axis=0)]
+
+
+def _is_once(terms: Integers, divisor: int, size: int) -> bool:
+    """Whether each position of an axis of that size is that of one term, which the divisor divides."""
+    places = terms[terms % divisor == 0] // divisor
+    inside = places[(places >= 0) & (places < size)]
+    return bool((np.bincount(inside, minlength=size) == 1).all()) and len(inside) == len(places)
 
 
 def _values(expr: Expr, grid: Mapping[str, Integers], sizes: Mapping[str, int]) -> Integers:
