@@ -338,7 +338,7 @@ class _Written:
 
 _OF_FILE = ("F", "torch", "triton", "tl", "types", "runs", "attempt", "counters", "failed", "gradients", "by_row")
 _OF_FUNCTIONS = ("uniform", "at_least", "by_torch", "ctx", "device", "draw", "full", "model", "real", "site", "wide")
-_OTHERS = ("kernel", "error")
+_OTHERS = ("kernel", "error", "places")
 _RESERVED = frozenset([*_OF_FILE, *_OF_FUNCTIONS, *_OTHERS, *kwlist])
 
 
