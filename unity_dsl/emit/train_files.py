@@ -101,4 +101,4 @@ def _placeable(layout: Layout) -> bool:
     """Whether torch's DTensor has the layout: contiguous slices, several mesh axes on one dimension in mesh order."""
     shards = [kind for kind in layout.kinds if isinstance(kind, Shard)]
     ordered = all(list(layout.nesting(s.dim)) == sorted(layout.nesting(s.dim)) for s in shards)
-    return ordered and all(shard.by == "partition" for shard in shards)
+    return ordered and not layout.placement and all(shard.by == "partition" for shard in shards)

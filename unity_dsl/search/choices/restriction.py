@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import product
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
-from ...graph.layout import Invariant, Layout, Placement, Shard, nest
+from ...graph.layout import At, Invariant, Layout, Placement, Shard, nest
 from ...graph.layout_typing import Configuration
 
 
@@ -78,8 +78,8 @@ def stored_values(graph: Graph) -> Iterator[Value]:
 
 @lru_cache(maxsize=1 << 16)
 def storable(layout: Layout) -> bool:
-    """Whether a parameter can be kept so: Invariant or Shard in mesh order; its gradient then arrives as it is kept."""
-    cut = all(isinstance(k, Invariant) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)
+    """Whether a parameter can be kept so: Invariant, At, Shard in mesh order; its gradient arrives as it is kept."""
+    cut = all(isinstance(k, Invariant | At) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)
     return cut and layout == nest(layout.kinds)
 
 
