@@ -21,14 +21,14 @@ model m[b = 1024, d = 4096]
 """
 
 
-@pytest.mark.parametrize("b", [64, 256, 1 << 20])
+@pytest.mark.parametrize("b", [32, 128, 1 << 20])
 def test_sums_are_exposed_as_far_as_they_take_longer_than_the_backward_pass(build: Build, b: int) -> None:
     machine, d, devices = load_machine("dgx-a100"), 4096, 8
     model = build(MODEL.replace("1024", str(b)))
     found = expected_exposure(machine, model, build_mesh(machine, devices))
     first = machine.levels[0]
     summed = (devices - 1) / devices * 2 * 4 * d * d / first.bandwidth
-    beside = 2 / 3 * 5 * (2 * b * d * d) / devices / (machine.peak["f32"] * machine.compute_efficiency)
+    beside = 2 / 3 / 0.5 * 5 * (2 * b * d * d) / devices / (machine.peak["f32"] * machine.compute_efficiency)
     assert found.sums == pytest.approx(max(AHEAD.sums, 1 - beside / summed), abs=0.02)
     assert (found.launches, found.gathers) == (AHEAD.launches, AHEAD.gathers)
 
