@@ -2,8 +2,8 @@
 `python bench/compile_kernels.py`.
 
 Each example is compiled for one device with `--kernels triton`, at its full size. Its kernels, equal ones once, are
-then compiled ahead of time for sm_80, sm_90 and gfx942, with the blocks and warps with which the program launches them.
-A spill is a register that a thread has to keep in memory.
+then compiled ahead of time for sm_80, sm_90 and gfx942, as is that of the optimizer, with the blocks and warps with
+which the program launches them. A spill is a register that a thread has to keep in memory.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
@@ -28,10 +29,13 @@ from unity_dsl.emit.kernels.kernel_file import kernel_file_text
 from unity_dsl.emit.kernels.kernel_text import KernelText
 from unity_dsl.emit.plan_file import TRITON
 from unity_dsl.emit.program_text import write_down
+from unity_dsl.emit.train_files import render_optimizer
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
 
 TARGETS = {"sm_80": ("cuda", 80, 32), "sm_90": ("cuda", 90, 32), "gfx942": ("hip", "gfx942", 64)}
+TYPES: Mapping[str, str] = {"bf16": "bfloat16", "fp32": "float32"}
+"""Of floats in memory, by their names in signatures."""
 SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 EXAMPLES = tuple(path.stem for path in sorted(folder("examples").glob("*.udl")))
 
@@ -46,7 +50,19 @@ def kernels_of(example: str, preset: str | None) -> tuple[str, dict[str, KernelT
     assert calls is not None
     operators = list(calls.known.values())
     kernels = {kernel.name: kernel for operator in operators for kernel in operator.fused.kernels}
+    kernels |= {added.name: added for kernel in kernels.values() if (added := kernel.adds_parts) is not None}
     return kernel_file_text(example, operators), kernels
+
+
+def optimizer_kernels(dtype: str) -> tuple[str, dict[str, KernelText]]:
+    """The text of optimizer.py, and its kernel for parameters of a type."""
+    text = render_optimizer()
+    (chunk, block, warps) = map(int, re.findall(r"^CHUNK, BLOCK, WARPS = (\d+), (\d+), (\d+)", text, re.MULTILINE)[0])
+    loads, integers = ("addresses", "lengths", "chunks", "factor", "numbers"), ("addresses", "lengths", "chunks")
+    blocks = (("CHUNK", chunk), ("BLOCK", block), ("ALIGNED", 1))
+    wide = ("factor", "numbers")
+    made = KernelText("adamw_kernel", loads, (), (), integers, (), False, frozenset(), (1,), blocks, warps, ())
+    return text, {made.name: replace(made, wide=wide)}
 
 
 def compiled(path: Path, kernels: Mapping[str, KernelText], dtype: str) -> Iterator[dict[str, Any]]:
@@ -59,10 +75,12 @@ def compiled(path: Path, kernels: Mapping[str, KernelText], dtype: str) -> Itera
     spec = importlib.util.spec_from_file_location(path.stem, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     for name, kernel in kernels.items():
         function = getattr(module, name)
         constants = {**dict(kernel.blocks), "T": tl.float32}
+        constants |= {"REAL": getattr(tl, TYPES[dtype])} if "REAL" in function.arg_names else {}
         signature = {
             key: "constexpr" if key in constants else pointer_type(key, kernel, dtype) for key in function.arg_names
         }
@@ -132,6 +150,11 @@ def main() -> None:
             path.write_text(text)
             found += [{"example": example, **row} for row in compiled(path, fresh, "bf16")]
             print(f"{example}: {len(kernels)} kernels, {len(fresh)} new", flush=True)
+        for dtype in TYPES:
+            text, kernels = optimizer_kernels(dtype)
+            path = Path(made) / f"optimizer_{dtype}.py"
+            path.write_text(text)
+            found += [{"example": f"optimizer, {dtype}", **row} for row in compiled(path, kernels, dtype)]
     spilled = [row for row in found if row["spills"]]
     summary = {
         target: {

@@ -73,7 +73,8 @@ def prepare(made: Path, tiny: bool) -> None:
         shapes = operator.fused.shapes
         assert len(shapes) == len(FAMILIES[name].storage), f"{name}: {shapes}"
         (made / f"{name}.py").write_text(kernel_file_text(name, [operator]))
-        manifest[name] = {"function": operator.name, "shapes": shapes, "draws": operator.draws}
+        ranges = [operand.integer_range for operand in operator.fused.instance.inputs]
+        manifest[name] = {"function": operator.name, "shapes": shapes, "ranges": ranges, "draws": operator.draws}
     (made / MANIFEST).write_text(json.dumps({"tiny": tiny, "families": manifest}, indent=1) + "\n")
     for file in CARRIED:
         if made.resolve() != HERE:
@@ -113,8 +114,13 @@ def by_torch(function: Callable[..., Tensor], module: Any) -> Callable[..., Tens
 
 def passes(function: Callable[..., Tensor], inputs: list[Tensor], cotangent: Tensor) -> tuple[Action, Action]:
     """A forward pass, and the backward pass of one."""
-    result = function(*inputs)
-    return lambda: function(*inputs), lambda: torch.autograd.grad(result, inputs, cotangent, retain_graph=True)
+    result, floats = function(*inputs), of_floats(inputs)
+    return lambda: function(*inputs), lambda: torch.autograd.grad(result, floats, cotangent, retain_graph=True)
+
+
+def of_floats(tensors: list[Tensor]) -> list[Tensor]:
+    """Those that have gradients."""
+    return [tensor for tensor in tensors if tensor.is_floating_point()]
 
 
 def largest_error(found: list[Tensor], wanted: list[Tensor]) -> float:
@@ -133,14 +139,19 @@ def measure(
     function, module = function_of(made, name, record)
     torch.manual_seed(0)
     shapes = record["shapes"]
-    inputs = [torch.randn(shape, device=device, dtype=torch.bfloat16).requires_grad_() for shape in shapes]
-    exact = [tensor.detach().double().requires_grad_() for tensor in inputs]
+    inputs = [
+        torch.randn(shape, device=device, dtype=torch.bfloat16).requires_grad_()
+        if below is None
+        else torch.randint(below, shape, device=device)
+        for shape, below in zip(shapes, record["ranges"], strict=True)
+    ]
+    exact = [one.detach().double().requires_grad_() if one.is_floating_point() else one for one in inputs]
     plain = by_torch(function, module)
     wanted = plain(*exact)
     cotangent = torch.randn(wanted.shape, device=device, dtype=torch.bfloat16)
-    gradients = torch.autograd.grad(wanted, exact, cotangent.double())
+    gradients = torch.autograd.grad(wanted, of_floats(exact), cotangent.double())
     result = function(*inputs)
-    own = torch.autograd.grad(result, inputs, cotangent)
+    own = torch.autograd.grad(result, of_floats(inputs), cotangent)
     if module.FAILED:
         raise RuntimeError(f"{name}: its kernels failed, see the warning")
     error = largest_error([result.detach(), *own], [wanted.detach(), *gradients])

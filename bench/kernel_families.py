@@ -16,10 +16,10 @@ P = 0.1
 
 @dataclass(frozen=True)
 class Family:
-    """`body` are the lines of a model that make `y` of its weights, `storage` their types by name. What `vendor`
-    computes of them is the same, up to the draws of dropout. `flops` are those of a forward pass, from the sizes, where
-    it is not memory that bounds it. Of a `contraction` the kernel is a matrix product with what is around it.
-    `head` is the size of the last axis of `y`, `shape` is that of `y` with 1 there.
+    """`body` are the lines of a model that make `y` of its weights and inputs of integers, `storage` their types by
+    name. What `vendor` computes of them is the same, up to the draws of dropout. `flops` are those of a forward pass,
+    from the sizes, where it is not memory that bounds it. Of a `contraction` the kernel is a matrix product with what
+    is around it. `head` is the size of the last axis of `y`, `shape` is that of `y` with 1 there.
     """
 
     sizes: Mapping[str, int]
@@ -197,6 +197,13 @@ FAMILIES: Mapping[str, Family] = {
         _product,
         contraction=True,
     ),
+    "embedding_dropout": Family(
+        {"r": 16384, "v": 50257, "c": 1024},
+        {"r": 70, "v": 9, "c": 16},
+        {"ids": "int<v>[r]", "w": "f32[v, c]"},
+        (f"y = dropout(embedding(ids, w); p={P})",),
+        lambda ids, w: F.dropout(F.embedding(ids, w), P),
+    ),
 }
 
 
@@ -206,7 +213,8 @@ def model_text(name: str) -> str:
     lines = [f"model {name}[{', '.join(f'{key} = {size}' for key, size in family.sizes.items())}]"]
     lines.append(f"  preset tiny: {', '.join(f'{key} = {size}' for key, size in family.tiny.items())}")
     for tensor, kind in family.storage.items():
-        lines.append(f"  weight {tensor}: {kind} ~ normal(1)")
+        whole = kind.startswith("int")
+        lines.append(f"  input {tensor}: {kind}" if whole else f"  weight {tensor}: {kind} ~ normal(1)")
     lines += [f"  weight head: f32[1, {family.head}] ~ normal(1)", f"  input target: f32[{family.shape}]"]
     lines += [f"  {line}" for line in family.body]
     lines.append("  loss mse(linear(y, head), target)")
@@ -214,5 +222,10 @@ def model_text(name: str) -> str:
 
 
 def moved_bytes(inputs: list[Tensor], result: Tensor, backward: bool) -> int:
-    """What a pass has to read and write: operands and result; backwards these, and a gradient for each float."""
-    return sum(tensor.nbytes for tensor in (*inputs, result, *(inputs if backward else ())))
+    """What a pass has to read and write: operands and result; backwards these, and a gradient for each float. Of a
+    table of which integers choose rows no more is read than the result has.
+    """
+    looks_up = not all(tensor.is_floating_point() for tensor in inputs)
+    read = [min(tensor.nbytes, result.nbytes) if looks_up else tensor.nbytes for tensor in inputs]
+    gradients = [tensor.nbytes for tensor in inputs if tensor.is_floating_point()] if backward else []
+    return sum((*read, result.nbytes, *gradients))

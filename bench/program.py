@@ -1,8 +1,9 @@
 """Seconds of a training step of emitted programs against modules written by hand: `python bench/program.py`.
 
 On one device: forward and backward pass on the same weights and data, emitted with and without the shipped fusions, and
-by hand with the best native calls that PyTorch has (`by_hand.py`), in processor seconds on one thread; with `--compile`
-the emitted program and the one by hand compiled by torch.compile.
+by hand with the best native calls that PyTorch has (`by_hand.py`), in processor seconds on one thread; then both by
+torch.compile. On two ranks (`program_ranks.py`): a whole step of the plan of `auto`, and of plans of the same division
+as DDP, FSDP2 and DTensor's tensor parallelism by hand, in seconds by the clock.
 
 Steps of all take turns in one run; a ratio is the median of the ratios of neighbouring steps. Without dropout all have
 the same loss and gradients of the same norm, which is checked; with it the draws differ.
@@ -12,11 +13,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import json
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from operator import truediv
 from pathlib import Path
@@ -27,10 +29,12 @@ from typing import Any
 import torch
 from by_hand import BY_HAND, Batch
 from measure import write_results
+from program_ranks import RANKS, compare_ranks
 from torch import Tensor, nn
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.rank_pool import RankPool
 
 ROOT = Path(__file__).parent.parent
 TEXTS = {"b": 2, "s": 256, "d": 256, "heads": 4, "layers": 2, "vocabulary": 1024}
@@ -45,6 +49,9 @@ SIZES: Mapping[str, Mapping[str, float]] = {
 """Small enough for one core, large enough that kernels and not Python take the time."""
 
 DROPOUTS: Mapping[str, tuple[float, ...]] = {"gpt2": (0, 0.1), "bert_large": (0, 0.1)}
+PARTS = ("one_device", "compiled", "two_ranks")
+ON_RANKS = ("gpt2", "llama3_8b")
+RESULTS = ROOT / "bench" / "results" / "program.json"
 RATIOS = ("without_rules", "emitted")
 
 
@@ -152,34 +159,60 @@ def first_of(model: Callable[..., Any], batch: Batch) -> Tensor:
     return loss
 
 
-def on_one_device(examples: tuple[str, ...], repetitions: int, compiled: bool) -> dict[str, dict[str, float | int]]:
+def cases(examples: Sequence[str]) -> Iterator[tuple[str, str, Mapping[str, float]]]:
+    """Every example, with each of its dropouts: a name, the example and its sizes."""
+    for example in examples:
+        for dropout in DROPOUTS.get(example, (None,)):
+            sizes = SIZES[example] if dropout is None else {**SIZES[example], "dropout": dropout}
+            yield example if dropout is None else f"{example}, dropout {dropout}", example, sizes
+
+
+def on_one_device(examples: Sequence[str], repetitions: int, compiled: bool) -> dict[str, dict[str, float | int]]:
     """By example, and dropout where it has any."""
     results: dict[str, dict[str, float | int]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for example in examples:
-            for dropout in DROPOUTS.get(example, (None,)):
-                name = example if dropout is None else f"{example}, dropout {dropout}"
-                sizes = SIZES[example] if dropout is None else {**SIZES[example], "dropout": dropout}
-                path = Path(folder) / f"{example}_{len(results)}{'_compiled' if compiled else ''}"
-                path.mkdir()
-                results[name] = compare(example, sizes, repetitions, path, compiled)
-                print(f"{name:<24} {results[name]}", flush=True)
+        for number, (name, example, sizes) in enumerate(cases(examples)):
+            path = Path(folder) / f"{example}_{number}{'_compiled' if compiled else ''}"
+            path.mkdir()
+            results[name] = compare(example, sizes, repetitions, path, compiled)
+            print(f"{name:<24} {results[name]}", flush=True)
+    return results
+
+
+def on_two_ranks(examples: Sequence[str], repetitions: int) -> dict[str, dict[str, float | int]]:
+    """By example, and dropout where it has any."""
+    results: dict[str, dict[str, float | int]] = {}
+    with tempfile.TemporaryDirectory() as folder, RankPool(RANKS) as pool:
+        for number, (name, example, sizes) in enumerate(cases(examples)):
+            path = Path(folder) / f"{example}_{number}"
+            path.mkdir()
+            results[name] = compare_ranks(example, sizes, repetitions, path, pool)
+            print(f"{name:<24} {results[name]}", flush=True)
     return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=20)
-    parser.add_argument("--examples", nargs="+", choices=tuple(SIZES), default=tuple(SIZES))
-    parser.add_argument("--compile", action="store_true", help="by torch.compile, which needs a C++ compiler")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="the results of others are kept")
+    parser.add_argument("--examples", nargs="+", choices=tuple(SIZES), help="these alone; no results are written")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    if options.compile and shutil.which("g++") is None and shutil.which("clang++") is None:
-        raise SystemExit("torch.compile needs a C++ compiler on the CPU, and there is none")
-    results = on_one_device(tuple(options.examples), options.repetitions, options.compile)
-    if options.examples == list(SIZES):
-        write_results("program", "python bench/program.py", results)
+    kept = json.loads(RESULTS.read_text())["seconds"] if RESULTS.exists() else {}
+    results: dict[str, Any] = {part: kept[part] for part in PARTS if part in kept}
+    for part in options.only:
+        examples = options.examples or (ON_RANKS if part == "two_ranks" else tuple(SIZES))
+        print(part)
+        if part == "two_ranks":
+            results[part] = on_two_ranks(examples, options.repetitions)
+        elif part == "compiled" and shutil.which("g++") is None and shutil.which("clang++") is None:
+            results[part] = {}
+            print("torch.compile needs a C++ compiler on the CPU, and there is none: nothing is measured")
+        else:
+            results[part] = on_one_device(examples, options.repetitions, part == "compiled")
+        if options.examples is None:
+            write_results("program", "python bench/program.py", results)
 
 
 if __name__ == "__main__":

@@ -355,3 +355,14 @@ def test_a_plan_that_does_not_fit_is_written_if_forced(tmp_path: Path, capsys: p
     assert run([*arguments, "--json", "--force"]) == 0
     summary = json.loads(capsys.readouterr().out)
     assert summary["cost"]["memory"] == memory and summary["warnings"] == []
+
+
+def test_an_interruption_while_a_fault_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(diagnostic: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("unity_dsl.cli.show_diagnostic", interrupted)
+    assert run(["explain", "no_such_operator"]) == 130
+    assert capsys.readouterr().err == "unityc: interrupted\n"

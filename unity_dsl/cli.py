@@ -43,6 +43,15 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code, with every failure told on stderr."""
+    try:
+        return run_to_its_end(arguments)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("unityc: interrupted", err=True)
+        return 130
+
+
+def run_to_its_end(arguments: Sequence[str]) -> int:
+    """The same. Raises Abort or KeyboardInterrupt where it is interrupted."""
     from .syntax.diagnostic import InputError
 
     try:
@@ -55,9 +64,8 @@ def run(arguments: Sequence[str]) -> int:
     except click.ClickException as error:
         show_usage_error(error)
         return error.exit_code
-    except (click.Abort, KeyboardInterrupt):
-        click.echo("unityc: interrupted", err=True)
-        return 130
+    except click.Abort:
+        raise
     except BrokenPipeError:
         # The reader of a pipe has left: as click does it. What is still to be flushed at exit has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

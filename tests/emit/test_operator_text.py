@@ -317,6 +317,9 @@ def run(
     names |= {"torch": torch, "F": torch.nn.functional, "self": State(training)}
     names["uniform"] = lambda *counters: torch.from_numpy(draw(*counters))
     names["at_least"] = lambda bound, *counters: torch.from_numpy(np.asarray(draw(*counters) >= bound, np.int32))
+    names["places"] = lambda x: (
+        torch.arange(0, x.numel(), x.size(-1), dtype=torch.int32)[:, None] + torch.arange(x.size(-1), dtype=torch.int32)
+    ).view(x.shape)
     exec(compile("\n".join(lines), "operator", "exec"), names)
     return [names[f"result{i}"] for i in range(outputs)]
 

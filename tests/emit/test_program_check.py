@@ -126,13 +126,21 @@ Model = Wrong
 """
 
 
-def test_a_program_that_raises_is_told_with_its_trace(compiled: Callable[..., Path], pool: RankPool) -> None:
+@pytest.mark.parametrize(
+    ("wrong", "reason"), [("torch.no_such_function(", "no_such_function"), ("torch tanh(", "SyntaxError")]
+)
+def test_a_program_that_raises_is_told_at_its_line(
+    wrong: str, reason: str, compiled: Callable[..., Path], pool: RankPool
+) -> None:
+    """With the calls in the program, and none of those that ran it."""
     out = compiled(2, strategy="data_parallel")
-    edit(out, r"torch\.tanh\(", "torch.no_such_function(")
+    edit(out, r"torch\.tanh\(", wrong)
     with pytest.raises(InputError) as caught:
         check(out, pool=pool)
-    assert caught.value.diagnostic.code == "E406"
-    assert "no_such_function" in caught.value.diagnostic.message and "Traceback" in caught.value.diagnostic.help
+    told = caught.value.diagnostic
+    assert told.code == "E406" and reason in told.message
+    assert told.span is not None and wrong in told.span.text and told.span.source.name == str(out / "model.py")
+    assert f'"{out / "model.py"}", line {told.span.line}' in told.help and "rank_pool" not in told.help
 
 
 def test_a_folder_that_is_no_program(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.plan_file import TORCH, TRITON
 from unity_dsl.emit.rank_comparison import load_program
 
 from .started import Started, start
@@ -43,8 +44,8 @@ class Programs:
         self.folder = folder
         (folder / "tiny.udl").write_text(MODEL.lstrip())
 
-    def out(self, ranks: int, **settings: float) -> Path:
-        name = f"out_{ranks}_" + "_".join(f"{key}{value}" for key, value in settings.items()).replace(".", "")
+    def out(self, ranks: int, kernels: str = TORCH, **settings: float) -> Path:
+        name = f"out_{ranks}_{kernels}_" + "_".join(f"{key}{value}" for key, value in settings.items()).replace(".", "")
         out = self.folder / name
         if not out.exists():
             request = Request(
@@ -52,6 +53,7 @@ class Programs:
                 settings=settings,
                 devices=ranks,
                 strategy="data_parallel",
+                kernels=kernels,
                 pins=("w1=S0",) if ranks > 1 else (),
             )
             compilation = compile_model(request)
@@ -136,10 +138,34 @@ def test_training_is_what_torch_alone_would_do(programs: Programs, tmp_path: Pat
     assert set(last) == told and last["step"] == 6
 
 
-def test_adamw_is_what_torch_alone_would_do(programs: Programs, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kernels", [TORCH, TRITON])
+def test_adamw_is_what_torch_alone_would_do(programs: Programs, tmp_path: Path, kernels: str) -> None:
     log = tmp_path / "log"
-    train(programs.out(1), 1, *RECIPE, *ADAMW, "--log-file", log)
+    train(programs.out(1, kernels), 1, *RECIPE, *ADAMW, "--log-file", log)
     assert losses(log) == pytest.approx(expected_losses(programs.out(1), adamw=True), rel=1e-9)
+
+
+def test_training_with_kernels_goes_on_without_them(programs: Programs, tmp_path: Path) -> None:
+    """A checkpoint of AdamW as a kernel is one of torch's AdamW, of more ranks as well."""
+    log, options = tmp_path / "log", (*RECIPE, *ADAMW, "--checkpoint", tmp_path / "saved")
+    train(programs.out(1, TRITON), 1, *options, "--steps", 3, "--schedule", "constant")
+    train(programs.out(2), 2, *options, "--steps", 6, "--schedule", "constant", "--resume", "--log-file", log)
+    whole = tmp_path / "whole"
+    train(programs.out(1), 1, *RECIPE, *ADAMW, "--schedule", "constant", "--log-file", whole)
+    assert losses(log) == pytest.approx(losses(whole)[3:], rel=1e-9)
+
+
+def test_where_torch_s_kernel_counts_steps(programs: Programs) -> None:
+    """It reads the number of a parameter's steps where the parameter is; other steps are counted on the CPU."""
+    import torch
+
+    with modules(programs.out(1)) as (_, checkpoint, _):
+        for fused, device in ((True, "meta"), (None, "cpu")):
+            parameter = torch.nn.Parameter(torch.zeros(3, device="meta"))
+            optimizer = torch.optim.AdamW([parameter])
+            optimizer.param_groups[0]["fused"] = fused
+            checkpoint.prepare(optimizer, "adamw")
+            assert optimizer.state[parameter]["step"].device.type == device
 
 
 def test_training_goes_on_with_another_number_of_ranks(programs: Programs, tmp_path: Path) -> None:

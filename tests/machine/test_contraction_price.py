@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.index.kernels.test_contractions import dense, gradient
-from unity_dsl.index.kernels.contractions import Step, contraction_steps, products_of
+from unity_dsl.index.kernels.contractions import contraction_steps, products_of
+from unity_dsl.index.kernels.step_schedule import Step
 from unity_dsl.index.library import Library
 from unity_dsl.machine.contraction_price import FUNCTION, OF_VENDOR, StepPrices
 from unity_dsl.machine.machine import Machine

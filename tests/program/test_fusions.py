@@ -218,6 +218,7 @@ def test_a_repeat_is_fused_in_all_its_iterations_and_takes_fewer_sizes(compile_p
     gpt2 = folder("examples") / "gpt2.udl"
     out = compile_program(gpt2, preset="small", settings={"dropout": 0})
     assert applied(out) == [
+        ("project_with_bias", "layer.attn.add_1"),
         ("causal_attention_of_products", "layer.attn.mixed"),
         ("linear_with_bias", "layer.attn"),
         ("linear_with_bias", "layer.mlp.add_1"),

@@ -98,7 +98,7 @@ _Key = tuple[tuple[Step, ...], tuple[Step, ...], bool, tuple[tuple[int, int], ..
 @dataclass
 class Collectives:
     """Collects what is asked for, each thing once, in order of first use. `elsewhere` says that some devices alone
-    compute something.
+    compute something, `owned` that they alone store something.
     """
 
     mesh: Mesh
@@ -111,6 +111,7 @@ class Collectives:
     positions: dict[str, PositionsFunction] = field(default_factory=dict)
     reductions: dict[str, None] = field(default_factory=dict)
     elsewhere: bool = False
+    owned: bool = False
 
     def __post_init__(self) -> None:
         for axis in range(len(self.mesh.axes)):

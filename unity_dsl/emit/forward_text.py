@@ -6,10 +6,10 @@ What only updates of buffers need comes last, and runs in training alone, withou
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
-from ..graph.graph import Graph, Segment, Value, computed_from
+from ..graph.graph import Segment, Value, computed_from
 from ..graph.layout import Layout
 from ..graph.placed_order import in_stretches
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
@@ -18,11 +18,12 @@ from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, roles, where
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
 from .kernels.operator_groups import Grouping, OperatorGroup
-from .module_text import ModuleText, Repeat, Stored, name_constants
+from .module_text import ModuleText, Passed, Repeat, Stored, body_name, name_constants, stores_anything
 from .operator_text import Place, operator_text
 from .placed_text import add_placed
-from .program_names import Names, class_name, path
+from .program_names import Names, path
 from .program_state import Copies, Program
+from .shared_calls import SharedCalls, split_text
 from .source_lines import WIDTH, block, broken, statement
 
 
@@ -52,6 +53,8 @@ class ForwardText:
         self.written: set[int] = set()
         self.announced: dict[str, str] = {}
         self.held: dict[str, Copies] = {}
+        self.shared = SharedCalls(planned, program.mesh, program.library)
+        self.joined: dict[str, list[str]] = {}  # what is joined later: the variables of its parts
         for name, held in outside.items():
             self.held[name] = held
             if name in planned.values:
@@ -67,6 +70,7 @@ class ForwardText:
     def store(self, value: Value, initialiser: Initialiser, *, trained: bool) -> None:
         layout = self.planned.values[value.name].produced
         self.module.stored.append(Stored(value.name, value, layout, initialiser, trained))
+        self.program.collectives.owned |= bool(layout.placement)
         registry = "_parameters" if trained else "_buffers"
         self.add(value, path("self", value.name, registry), layout, parameter=trained)
 
@@ -245,6 +249,8 @@ class ForwardText:
     # ------------------------------------------------------------------------------------------ operators
 
     def node(self, step: PlannedNode) -> None:
+        if self.program.kernels is None and self.is_shared(step):
+            return
         node, typed = step.node, replace(step.typed, native=step.native)
         program = self.program
         dtype = arithmetic(node, typed.native, program.library)
@@ -274,6 +280,37 @@ class ForwardText:
         self.module.lines += block(lines, f"{where(node.span)}{node.instance.name}{words}{by}")
         for value, layout, name in zip(node.results, typed.results, results, strict=True):
             self.add(value, name, layout)
+
+    def is_shared(self, step: PlannedNode) -> bool:
+        """Whether an operator shares a call with others. It is written with the last concatenation, the first slice."""
+        node, name = step.node, step.node.results[0].name
+        if name in self.held:
+            return True  # a slice
+        if (dim := self.shared.joined_along(step)) is not None:
+            parts: list[str] = []
+            for value, layout in zip(node.arguments, step.typed.arguments, strict=True):
+                parts += self.joined.pop(value.name, ()) or [self.variable(value, layout)]
+            if name not in self.leaving and self.shared.joined_later(step):
+                self.joined[name] = parts
+                return True
+            if len(parts) == len(node.arguments):
+                return False
+            self.bind([step], f"torch.cat([{', '.join(parts)}], {dim})")
+            return True
+        if (found := self.shared.slices(step)) is None:
+            return False
+        dim, slices = found
+        source = self.variable(node.arguments[0], step.typed.arguments[0])
+        self.bind([other for other, _ in slices], split_text(source, dim, [length for _, length in slices]))
+        return True
+
+    def bind(self, steps: Sequence[PlannedNode], call: str) -> None:
+        """The results of operators, which one call returns in this order."""
+        names = [self.names.fresh(step.node.results[0].name) for step in steps]
+        words = f"{where(steps[0].node.span)}{steps[0].node.instance.name}"
+        self.module.lines += statement(f"{', '.join(names)} = {call}", words)
+        for step, name in zip(steps, names, strict=True):
+            self.add(step.node.results[0], name, step.typed.results[0])
 
     def kernel(self, group: OperatorGroup) -> None:
         """Operators that run as one kernel."""
@@ -395,8 +432,8 @@ class ForwardText:
         words = f"{where(segment.span)}{segment.name}"
         if segment.predicate is None:
             words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
-        stores = _stores(run.body.graph)
-        module = ModuleText(self.body_name(step, number, stores), words, stores=stores)
+        stores = stores_anything(run.body.graph)
+        module = ModuleText(body_name(step, number, stores, self.names, program.classes), words, stores=stores)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]
@@ -421,18 +458,6 @@ class ForwardText:
                 module.results[number] += f".to({body.float_type(entry.dtype)})"
         program.modules.append(module)
         return module
-
-    def body_name(self, step: PlannedSegment, number: int, stores: bool) -> str:
-        """The name of a run's class, or that of a function, which no variable here may have."""
-        word, classes = step.segment.name.rpartition(".")[2], self.program.classes
-        if len(step.runs) > 1 and step.runs[number].count == 1:
-            word = {0: f"first_{word}", len(step.runs) - 1: f"last_{word}"}.get(number, word)
-        if stores:
-            return classes.fresh(class_name(word))
-        name = classes.fresh(f"{word}_body")
-        while self.names.fresh(name) != name:
-            name = classes.fresh(f"{word}_body")
-        return name
 
     def call(self, segment: Segment, body: str, given: Sequence[str]) -> str:
         """The text of one execution of a body."""
@@ -470,25 +495,3 @@ class ForwardText:
         lines += statement(call, words if once else "", indent=indent)
         for stack, part in zip(passed.stacks, made, strict=True):
             lines += statement(f"{stack}.append({part})", indent=indent)
-
-
-@dataclass(frozen=True)
-class Passed:
-    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack.
-
-    `ahead` says that its modules gather weights, which can be begun before; `then` is what is gathered after it.
-    """
-
-    carried: Sequence[str]
-    current: Sequence[str]
-    parts: Sequence[str]
-    captured: Sequence[str]
-    stacks: Sequence[str]
-    ahead: bool = False
-    then: str = ""
-
-
-def _stores(graph: Graph) -> bool:
-    """Whether a graph, or a body in it, stores something."""
-    inner = (step.body for step in graph.steps if isinstance(step, Segment))
-    return bool(graph.weights or graph.buffers) or any(map(_stores, inner))

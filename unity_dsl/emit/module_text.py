@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..graph.graph import Value
+from ..graph.graph import Graph, Segment, Value
 from ..graph.layout import Layout
+from ..graph.plan import PlannedSegment
 from ..syntax.ast import Initialiser
-from .program_names import Names
+from .program_names import Names, class_name
 
 _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -82,3 +84,38 @@ def name_constants(repeat: Repeat, modules: list[ModuleText], names: Names) -> N
     if modules[places[0]] is not base:
         modules.remove(base)
         modules.insert(places[0], base)
+
+
+def body_name(step: PlannedSegment, number: int, stores: bool, names: Names, classes: Names) -> str:
+    """The name of a run's class, or that of a function, which no variable here may have."""
+    word = step.segment.name.rpartition(".")[2]
+    if len(step.runs) > 1 and step.runs[number].count == 1:
+        word = {0: f"first_{word}", len(step.runs) - 1: f"last_{word}"}.get(number, word)
+    if stores:
+        return classes.fresh(class_name(word))
+    name = classes.fresh(f"{word}_body")
+    while names.fresh(name) != name:
+        name = classes.fresh(f"{word}_body")
+    return name
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack.
+
+    `ahead` says that its modules gather weights, which can be begun before; `then` is what is gathered after it.
+    """
+
+    carried: Sequence[str]
+    current: Sequence[str]
+    parts: Sequence[str]
+    captured: Sequence[str]
+    stacks: Sequence[str]
+    ahead: bool = False
+    then: str = ""
+
+
+def stores_anything(graph: Graph) -> bool:
+    """Whether a graph, or a body in it, stores something."""
+    inner = (step.body for step in graph.steps if isinstance(step, Segment))
+    return bool(graph.weights or graph.buffers) or any(map(stores_anything, inner))

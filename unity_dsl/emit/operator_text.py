@@ -114,6 +114,8 @@ class _Text:
                 return place.float_type or f"{state}.dtype"
             case "index", axes:
                 return f"{state}.groups.{collectives.group(mesh_axes(axes))}.index"
+            case "places", _:
+                return f"places({self.operand(term)})"
             case (("uniform" | "at_least"), (_, int(count), *bound)):
                 place.random = True
                 part = f", {count}" if place.micro_batches else ""

@@ -19,11 +19,11 @@ from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_bytes
 from .kernels.contraction_choice import ContractionChoice
-from .plan_file import NAME, Choices, Sources, digest, load_plan_file, render_plan_file
+from .plan_file import NAME, TRITON, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program_text import ProgramText, render_kernels, render_model, render_parallel, write_down
 from .smaller_sizes import NONE, SmallerSizes, find_smaller_sizes
 from .theorem_list import list_declared, list_theorems
-from .train_files import render_checkpoint, render_data, render_train
+from .train_files import render_checkpoint, render_data, render_optimizer, render_train
 
 _PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nfrom .model import Model as Model\n'
 
@@ -38,11 +38,11 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
     if smaller := _smaller_sizes(text, library, sources, choices, contractions):
         text = write_down(plan, library, smaller, choices.kernels, contractions)
     kernels = render_kernels(text)
-    train = (
-        {}
-        if plan.model.loss is None
-        else {"train.py": render_train(plan, read_machine(sources.machine)), "data.py": render_data(plan)}
-    )
+    train: dict[str, str] = {}
+    if plan.model.loss is not None:
+        fused = choices.kernels == TRITON
+        train = {"train.py": render_train(plan, read_machine(sources.machine), fused), "data.py": render_data(plan)}
+        train |= {"optimizer.py": render_optimizer()} if fused else {}
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
         "model.py": render_model(text),

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from ..graph.graph import Value
-from ..graph.layout import Layout, Placement
+from ..graph.layout import Layout, Mesh, Placement
 from ..graph.plan import PlannedGraph, PlannedNode
 from ..graph.precision import arithmetic, operand_types
 from .module_text import ModuleText
@@ -104,3 +104,12 @@ def _elsewhere(
             shape = layout.local_shape(held.value.shape, text.program.mesh)
             size = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
             yield from broken(f"{variable} = parallel.elsewhere({', '.join([size, dtype, *given])})")
+
+
+def stored_size(layout: Layout, shape: Sequence[int], mesh: Mesh) -> str:
+    """The dimensions of what a device stores of a tensor, as arguments: nothing, where others alone store it."""
+    local = ", ".join(map(str, layout.local_shape(tuple(shape), mesh)))
+    if not layout.placement:
+        return local or "()"
+    here = ", ".join(f"{mesh.axes[axis].name}={coordinate}" for axis, coordinate in layout.placement)
+    return f"*parallel.owned(({local}{',' * (len(shape) == 1)}), {here})"

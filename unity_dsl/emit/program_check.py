@@ -7,6 +7,8 @@ that the program was compiled for, must be as good as the same model on one devi
 
 from __future__ import annotations
 
+import os
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,8 +30,10 @@ from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
 from ..search.strategies import has_algebra
 from ..search.strategy_space import accept_used, algebras_for
-from ..syntax.diagnostic import fail
+from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
+from ..syntax.read import read_source
+from ..syntax.span import Span
 from .output_folder import edited_files, render_program, write_files
 from .plan_file import NAME, PlanFile, load_plan_file
 from .rank_comparison import run_rank
@@ -156,9 +160,25 @@ def compare(
             with RankPool(ranks) as own:
                 results = own.run(run_rank, str(program), str(reference), steps, seed, starts, ranks=ranks)
     except RankError as error:
-        raise fail("E406", f"the program fails on rank {error.rank}: {error.reason}", help=error.trace) from error
+        raise _failure(error, program) from error
     errors: Mapping[str, Any] = results[0]
     return errors
+
+
+def _failure(error: RankError, program: Path) -> InputError:
+    """E406, at the last line of the program in the trace and with its calls from the program on; the whole trace where
+    the program is not in it.
+    """
+    message = f"the program fails on rank {error.rank}: {error.reason}"
+    frames = re.compile(rf'(?m)^  File "{re.escape(os.path.abspath(program))}{re.escape(os.sep)}(.+)", line (\d+)')
+    calls = list(frames.finditer(error.trace))
+    if not calls:
+        return fail("E406", message, help=error.trace)
+    source, line = read_source(program / calls[-1][1]), int(calls[-1][2])
+    start = source.line_starts[line - 1] if line <= len(source.line_starts) else len(source.text)
+    text = source.text[start:].split("\n", 1)[0]
+    span = Span(source, start + len(text) - len(text.lstrip()), start + len(text))
+    return fail("E406", message, span, help=error.trace[calls[0].start() :])
 
 
 def _too_large(errors: Mapping[str, Any]) -> bool:

@@ -11,7 +11,7 @@ PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "COMPUTE_DTYPE", "PARTS", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
-    "at_least", "drawn", "mixed", "uniform",
+    "at_least", "drawn", "mixed", "places", "uniform",
     "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",

@@ -29,6 +29,7 @@ from .kernels.kernel_calls import KernelCalls
 from .kernels.kernel_file import kernel_file_text
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
+from .placed_text import stored_size
 from .plan_file import TORCH, TRITON
 from .program_facts import program_facts
 from .program_names import STATE, TORCH_TYPES, Names, docstring_text, is_plain_attribute, path
@@ -100,6 +101,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         division=plan.division,
         joined=list(joined_outputs(plan)),
         cuts=sorted(_cuts(text)),
+        owned=text.program.collectives.owned,
     )
 
 
@@ -164,6 +166,7 @@ def render_collectives(
         ],
         reductions=list(collectives.reductions),
         elsewhere=collectives.elsewhere,
+        owned=collectives.owned,
         parameters=bool(deferred),
         gathered=gathered,
         mixed=mixed,
@@ -427,9 +430,8 @@ def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
     made: set[str] = set()
     for stored in module.stored:
         yield from _make_containers(stored.name, made)
-        local = stored.layout.local_shape(stored.value.shape, text.plan.mesh)
         factory = "**factory" if stored.value.dtype != "int" else 'dtype=torch.int64, device=factory["device"]'
-        size = ", ".join(map(str, local)) or "()"
+        size = stored_size(stored.layout, stored.value.shape, text.plan.mesh)
         tensor = f"torch.empty({size}, {factory})"
         comment = f"{stored.layout} of {list(stored.value.shape)}" if stored.layout.kinds else ""
         yield from statement(_registered(stored, tensor), comment)

@@ -19,8 +19,10 @@ STOPPED = 130
 """Exit code after SIGINT or SIGTERM: the shell's for an interrupt."""
 
 
-def render_train(plan: Plan, machine: Machine) -> str:
-    """train.py of a plan for a machine. It imports model.py and names nothing of the model but its name."""
+def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
+    """train.py of a plan for a machine. It imports model.py and names nothing of the model but its name. With `kernels`
+    its AdamW is that of optimizer.py.
+    """
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     narrow = TORCH_TYPES[plan.model.precision or FULL]
@@ -32,6 +34,7 @@ def render_train(plan: Plan, machine: Machine) -> str:
         world=plan.mesh.size,
         stopped=STOPPED,
         description=json.dumps(description),
+        kernels=kernels,
         imported=several if plan.division else (f"INPUTS, {names}",),
         division=plan.division,
         batch=plan.parameters[plan.division.parameter] if plan.division else None,
@@ -65,6 +68,11 @@ def _segments(graph: PlannedGraph) -> Iterator[PlannedSegment]:
                 yield from _segments(run.body)
 
 
+def render_optimizer() -> str:
+    """optimizer.py: AdamW as one kernel. It is the same for every plan."""
+    return template("optimizer.py.j2").render()
+
+
 def render_data(plan: Plan) -> str:
     """data.py: the data functions that train.py offers. It is the same for every plan."""
     return template("data.py.j2").render()
@@ -93,4 +101,4 @@ def _placeable(layout: Layout) -> bool:
     """Whether torch's DTensor has the layout: contiguous slices, several mesh axes on one dimension in mesh order."""
     shards = [kind for kind in layout.kinds if isinstance(kind, Shard)]
     ordered = all(list(layout.nesting(s.dim)) == sorted(layout.nesting(s.dim)) for s in shards)
-    return ordered and all(shard.by == "partition" for shard in shards)
+    return ordered and not layout.placement and all(shard.by == "partition" for shard in shards)

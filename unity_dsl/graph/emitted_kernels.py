@@ -20,7 +20,7 @@ from .local_lowering import cuts_together, execution_of_lowering, training_lower
 
 Numbers = npt.NDArray[np.float64]
 
-DRAWS = {"uniform": (15, 8, 148), "at_least": (12, 4, 104)}
+DRAWS = {"uniform": (12, 8, 124), "at_least": (9, 4, 80)}
 """Emitted functions that draw: kernels, bytes of an element, and bytes that are read and written for each position."""
 
 _SEVERAL = ("torch.einsum", "torch.matmul", "torch.bmm", "F.linear")

@@ -14,10 +14,11 @@ from ..graph.graph import DTYPE_BYTES
 from ..index.cost.work import INTEGER_BYTES
 from ..index.equations.instance import Operand
 from ..index.equations.term import COMPARISONS, walk
-from ..index.kernels.contractions import BLOCK, LEAST, Contraction, Step, nests_of
+from ..index.kernels.contractions import BLOCK, LEAST
 from ..index.kernels.live_columns import Live
 from ..index.kernels.product_kernels import ProductKernel
 from ..index.kernels.row_kernels import RowKernel
+from ..index.kernels.step_schedule import Contraction, Scatter, Step, nests_of
 from ..syntax.ast import Apply, Expr, Select, Uniform
 from .machine import Machine
 
@@ -25,6 +26,8 @@ OF_VENDOR: Mapping[str, float] = {"bf16": 0.85, "f16": 0.85, "f32": 0.6, "f64": 
 """Assumed: the part of the vendor's speed that a matrix product of our kernels reaches."""
 PROGRAMS = 128
 """Assumed: a device runs so many programs at once. The vendor's products divide sums where there are fewer tiles."""
+SORT, SORTED = 12, 16
+"""Assumed: what it takes to sort keys, in launches, and how often it reads or writes them."""
 FUNCTION, DRAW = 8, 40
 """Assumed: an element function or a quotient takes as long as so many sums, and so does a random number."""
 
@@ -45,6 +48,10 @@ class StepPrices:
         traffic = self.machine.traffic_seconds(sum(self.bytes(o, sizes) for o in (*step.loaded, *step.made)))
         if isinstance(kernel, ProductKernel):
             return max(traffic, self.products(step, kernel, sizes)) + self.machine.exposed_launch
+        if isinstance(kernel, Scatter):
+            entries = prod(sizes[axis] for axis in kernel.entries)
+            order = self.machine.traffic_seconds(SORTED * INTEGER_BYTES * entries) + SORT * self.machine.exposed_launch
+            return order + max(traffic, self.elementwise(step, sizes)) + 2 * self.machine.exposed_launch
         if isinstance(kernel, RowKernel):
             return max(traffic, self.elementwise(step, sizes)) + self.machine.exposed_launch
         product = self.multiplication((*kernel.batch, *kernel.rows, *kernel.columns, *kernel.inner), sizes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import inf, prod
@@ -16,7 +15,8 @@ from ..graph.plan import Exposure
 from ..resources import folder
 from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
-from ..syntax.span import Source, Span
+from ..syntax.span import Source
+from ..syntax.toml_text import toml_entries
 from .measured_collectives import COLLECTIVES, MeasuredCollectives, read_measured_collectives
 from .measured_operators import OPERATORS, OPTIMIZER, PRODUCTS, MeasuredOperators, read_measured_operators
 from .toml_table import TomlTable
@@ -131,13 +131,7 @@ def load_machine(name_or_path: str) -> Machine:
 
 def read_machine(source: Source) -> Machine:
     """The machine that a toml text describes. Raises E304, with the line of the faulty key."""
-    try:
-        table = tomllib.loads(source.text)
-    except RecursionError:
-        raise fail("E304", "not a machine: its tables are nested too deeply", Span(source, 0, 0)) from None
-    except ValueError as error:  # of tomllib, or of Python for a number with thousands of digits
-        raise fail("E304", f"not a toml file: {error}", Span(source, 0, 0)) from None
-    reader = TomlTable(source, table)
+    reader = TomlTable(source, toml_entries(source, "E304"))
     reader.only((*_MACHINE_KEYS, *_DEVICE_KEYS, *_MEASURED_KEYS))
     device = reader.text("device")
     if device not in ("cpu", "cuda"):
@@ -168,8 +162,9 @@ _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s"
 
 def _device_kind(reader: TomlTable, name: str, count: int) -> DeviceKind:
     """The figures of one kind, which are at the top of a file that describes one kind only."""
-    peak, efficiency = reader.table("peak_tflops"), reader.table("efficiency")
+    peak = reader.table("peak_tflops")
     peak.only(FLOAT_TYPES)
+    efficiency = reader.table("efficiency")
     efficiency.only(("compute", "memory"))
     return DeviceKind(
         name=name,

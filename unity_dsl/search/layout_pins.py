@@ -202,7 +202,7 @@ def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library
             raise _impossible(name, layout, place, f"{degree} devices do not divide dimension {dim} of {shape[dim]}")
     if place.stored:
         if not storable(layout):
-            raise _impossible(name, layout, place, "what is stored is I or S<dim>, so that its gradient arrives so")
+            raise _impossible(name, layout, place, "what is stored is I, S<dim> or @k, so that its gradient arrives so")
     elif place.given and layout.where(Invariant) != tuple(range(len(mesh.axes))):
         raise _impossible(name, layout, place, "an input is given whole to every device; pin what is computed from it")
     for dim in range(rank):

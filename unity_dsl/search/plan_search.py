@@ -27,6 +27,7 @@ from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
 from .accounting.weighed_plan import counted, describe_recomputed, recomputing, within_memory
+from .branches.branch_search import shortest_with_branches
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching
@@ -165,7 +166,7 @@ def search(
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     elif wanted.referee is not None and not (found.recomputed or found.gathered_again):
-        found = shortest_alike(found, wanted.referee, wanted)
+        found = shortest_with_branches(shortest_alike(found, wanted.referee, wanted), every, wanted.referee, wanted)
     found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 

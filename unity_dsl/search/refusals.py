@@ -37,6 +37,10 @@ def explain_refusal(
         found = next((place for place in places(model) if place.path == reason.path), None)
         text = f"`{reason.path}` has no layout here but {' and '.join(sorted(map(str, forbidden)))}"
         return fail("E307", text, found.value.span if found is not None else None)
+    if (kept := restriction.storage.get(reason.path)) is not None and kept.placement:
+        found = next((place for place in places(model) if place.path == reason.path), None)
+        text = f"`{reason.path}` cannot be {kept}: not all that reads it is computed by these devices alone"
+        return fail("E307", text, found.value.span if found is not None else None)
     makers: list[Place] = [
         place
         for place in places(model)

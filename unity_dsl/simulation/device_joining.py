@@ -47,7 +47,8 @@ class _Joining:
             elif stopped:
                 waiting = (f"{task.name} of {task.place}" for d in stopped if (task := self._next(d)) is not None)
                 raise ValueError(f"devices come to collectives in different orders: {', '.join(waiting)}")
-        return TaskGraph(tuple(self.tasks), max(graph.held for graph in self.graphs))
+        held = [graph.held for graph in self.graphs]
+        return TaskGraph(tuple(self.tasks), max(held), held)
 
     def _next(self, device: int) -> Task | None:
         tasks, done = self.graphs[device].tasks, len(self.numbers[device])

@@ -123,7 +123,8 @@ class Variables:
     def _store(self, value: Value, *, trained: bool) -> None:
         layout = self.graph.values[value.name].produced
         if value.name not in self.stored:
-            count = round(value.stored_bytes * local_fraction(layout, self.mesh))
+            here = self.program.is_at(layout.placement)
+            count = round(value.stored_bytes * local_fraction(layout, self.mesh)) if here else 0
             tensor = Local(count, Storage(count), trained and value.needs_gradient)
             tensor = self.stored[value.name] = self.program.keep(self.path + value.name, tensor)
             if tensor.moves:

@@ -78,11 +78,17 @@ class Peak:
 @dataclass(frozen=True)
 class TaskGraph:
     """The tasks of a step, each after those that it waits for. Where all devices do the same, those of device 0 stand
-    for all. `held` are the bytes that a device's memory has before and after the step.
+    for all. `held` are the bytes that a device's memory has before and after the step, `held_by` those of each device
+    where they differ.
     """
 
     tasks: Sequence[Task]
     held: float = 0.0
+    held_by: Sequence[float] = ()
+
+    def held_before(self, device: int) -> float:
+        """The bytes that are in a device's memory before and after the step."""
+        return self.held_by[device] if self.held_by else self.held
 
     @property
     def devices(self) -> int:
@@ -95,7 +101,7 @@ class TaskGraph:
         return max((self._peak_of(device) for device in range(self.devices)), key=lambda peak: peak.bytes)
 
     def _peak_of(self, device: int) -> Peak:
-        now, found = self.held, Peak(self.held, None)
+        now, found = self.held_before(device), Peak(self.held_before(device), None)
         for task in self.tasks:
             if task.device == device:
                 now += task.allocated

@@ -93,7 +93,7 @@ class Timeline:
         times = np.stack([self.start[here], self.end[here]], axis=1).reshape(-1)
         order = np.argsort(times, kind="stable")
         times = np.concatenate([[0.0], times[order]])
-        held = np.cumsum(np.concatenate([[self.graph.held], changes[order]]))
+        held = np.cumsum(np.concatenate([[self.graph.held_before(device)], changes[order]]))
         top = int(held.argmax())
         moment = times[top]
         runs = (self.start[here] <= moment) & (self.end[here] > moment)

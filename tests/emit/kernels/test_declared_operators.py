@@ -96,3 +96,28 @@ def test_an_operator_of_a_user_runs_as_kernels(
     wanted = expected(operator, inputs, cotangents, declared)
     for made, exact in zip([*found[0], *found[1]], [*wanted[0], *wanted[1]], strict=True):
         assert error(made, exact) <= (1e-12 if dtype == torch.float64 else 1e-5)
+
+
+GUARDED = """
+## Every position twice as far, halves between them.
+op stretched(x: [b.., c]) -> y: [b.., d]
+  where d == 2 * c
+  y[b.., d] = sum(c) [2 * c == d] * x[b.., c] + 0.5 * x[b.., d // 2]
+
+## The element to the right, and nothing at the end.
+op from_the_right(x: [b.., c]) -> y: [b.., c]
+  y[b.., c] = exp(sum(k) [k == c + 1] * x[b.., k])
+
+## The rows of a map that stand to the left, times a matrix.
+op map_of_the_left(x: [b, i], w: [o, i]) -> y: [b, o]
+  z[b, i] = sum(k) [k == i - 1] * x[b, k]
+  y[b, o] = relu(sum(i) z[b, i] * w[o, i])
+"""
+GUARDED_CASES = {"stretched": [(3, 5)], "from_the_right": [(3, 5)], "map_of_the_left": [(37, 19), (23, 19)]}
+
+
+@pytest.mark.parametrize("name", GUARDED_CASES)
+def test_what_is_not_looked_up_everywhere_is_left_to_operations_of_torch(name: str) -> None:
+    library = library_with(GUARDED)
+    instance = instantiate(library.operators[name], [Shape(shape) for shape in GUARDED_CASES[name]], {})
+    assert fused(instance, library) is None

@@ -35,7 +35,7 @@ def test_kernels_that_were_prepared_are_measured_elsewhere(tmp_path: Path) -> No
     assert run(BENCH / "gpu_kernels.py", "--prepare", folder, "--tiny").returncode == 0
     for package in ("unity_dsl", "lark", "jinja2", "z3"):
         (folder / f"{package}.py").write_text("raise ImportError('not on this machine')\n")
-    families = ("dropout_residual_layer_norm", "rope", "causal_attention")
+    families = ("dropout_residual_layer_norm", "rope", "causal_attention", "embedding_dropout")
     found = run(folder / "gpu_kernels.py", "--cpu", "--repetitions", 1, "--families", *families)
     assert found.returncode == 0, found.stderr
     lines = found.stdout.splitlines()

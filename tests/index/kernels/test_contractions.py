@@ -9,11 +9,12 @@ from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.equations.term import reads
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.kernels.backward import backward_instance
-from unity_dsl.index.kernels.contractions import Contraction, Step, contraction_steps, products_of
+from unity_dsl.index.kernels.contractions import contraction_steps, products_of
 from unity_dsl.index.kernels.fusion import fuse
 from unity_dsl.index.kernels.kernel_steps import kernel_steps
 from unity_dsl.index.kernels.product_kernels import ProductKernel
 from unity_dsl.index.kernels.row_kernels import RowKernel
+from unity_dsl.index.kernels.step_schedule import Contraction, Step
 from unity_dsl.index.library import Library
 from unity_dsl.syntax.ast import Read
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ...index.equations.term import dim_index
-from ...index.kernels.contractions import BLOCK, Contraction, Step
+from ...index.kernels.contractions import BLOCK
+from ...index.kernels.step_schedule import Contraction, Step
 from ...index.library import Library
 from ...syntax.ast import Read
 from ..torch_text import Binding

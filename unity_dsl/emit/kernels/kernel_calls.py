@@ -35,7 +35,7 @@ class KernelCalls:
     micro_batches: bool
     contractions: ContractionChoice | None = None
     known: dict[object, KernelOperator] = field(default_factory=dict)
-    names: Names = field(default_factory=lambda: Names(("by_torch", "counters", STATE)))
+    names: Names = field(default_factory=lambda: Names(("add_parts", "by_row", "by_torch", "counters", STATE)))
 
     def function(self, group: OperatorGroup) -> KernelOperator:
         """The function that computes a group."""

@@ -48,6 +48,7 @@ def kernel_file_text(title: str, operators: Iterable[KernelOperator], micro_batc
     written = template("element_functions.triton.j2").render(functions=functions).rstrip() if functions else ""
     text = template("kernels.py.j2").render(
         title=title,
+        functions=functions,
         element_functions=written,
         random=any(operator.random for operator in found),
         draws=any(operator.fused.random for operator in found),

@@ -13,20 +13,22 @@ from string import ascii_letters
 from ...index.equations.instance import Instance, Key, Operand
 from ...index.equations.term import free_axes, walk
 from ...index.kernels.backward import DifferentAxesError, aliases, backward_instance
-from ...index.kernels.contractions import LEAST, Contraction, Step, products_of
+from ...index.kernels.contractions import LEAST, products_of
 from ...index.kernels.kernel_steps import kernel_steps
 from ...index.kernels.named_tiles import with_named_tiles
 from ...index.kernels.product_kernels import ProductKernel, product_kernels, statistics
 from ...index.kernels.row_kernels import RowKernel, row_kernels
+from ...index.kernels.step_schedule import Contraction, Scatter, Step
 from ...index.library import Library
 from ...machine.contraction_price import StepPrices
 from ...syntax.ast import Read, Uniform
 from ..source_lines import broken
 from .contraction_kernel_text import contraction_kernel_text
-from .kernel_text import KernelText, pointer
+from .kernel_text import KernelText, Placed
 from .positions import Local
 from .product_kernel_text import product_kernel_text
 from .row_kernel_text import row_kernel_text
+from .scatter_kernel_text import scatter_kernel_text
 from .triton_terms import NoKernelError
 
 
@@ -169,6 +171,29 @@ def product_statement(step: Step) -> str:
     return f'{result} = torch.einsum("{left},{right}->{made}", {first}, {second}).contiguous()'
 
 
+def by_row(placed: Placed) -> str:
+    """The variable of entries in the order of their rows."""
+    return f"{variable(placed.keys)}_by_row_{placed.rows}"
+
+
+def by_row_statement(placed: Placed) -> str:
+    """Entries in the order of their rows."""
+    keys = variable(placed.keys)
+    if placed.batch > 1:
+        rows, entries = placed.rows // placed.batch, placed.entries // placed.batch
+        first = f"torch.arange(0, {placed.rows}, {rows}, device=device)[:, None]"
+        keys = f"{keys}.reshape({placed.batch}, {entries}) + {first}"
+    return f"{by_row(placed)} = by_row({keys}, {placed.rows}, {placed.part})"
+
+
+def add_parts_statement(text: KernelText, adding: KernelText, placed: Placed) -> str:
+    """Adds up the parts of the rows that have several."""
+    rows = by_row(placed)
+    given = f"{rows}.starts, {rows}.part_rows, {variable(placed.sums)}, {variable(text.stores[0])}"
+    blocks = "".join(f"{name}={size}, " for name, size in adding.blocks)
+    return f"{adding.name}[{adding.grid}]({given}, {blocks}T=full, num_warps={adding.warps})"
+
+
 def length(text: KernelText, block: str) -> str:
     """How long a launch makes a block."""
     size = dict(text.blocks)[block]
@@ -233,9 +258,12 @@ def _text(name: str, step: Step, wide: Collection[str], local: Local, library: L
         text = row_kernel_text(name, kernel, step.instance, local, library)
     elif isinstance(kernel, ProductKernel):
         text = product_kernel_text(name, kernel, step.instance, wide, local, library)
+    elif isinstance(kernel, Scatter):
+        text = scatter_kernel_text(name, step, wide, local, library)
     else:
         text = contraction_kernel_text(name, step, wide, local, library)
-    return replace(text, wide=tuple(name for name in (*text.loads, *text.stores) if name in wide))
+    given = (*text.loads, *text.stores)
+    return replace(text, wide=(*(name for name in given if name in wide), *text.wide))
 
 
 class _Written:
@@ -256,9 +284,10 @@ class _Written:
         # An output that is a product as it is was made with it.
         multiplied = [operand for step in steps if is_vendor(step) for operand in step.made]
         same = aliases(replace(self.instance, inputs=(*self.instance.inputs, *multiplied)))
-        lines = [line for text in self.texts for line in self.launch(text)]
+        lines = dict.fromkeys(line for text in self.texts for line in self.launch(text))  # equal keys are sorted once
         kernels = tuple(text for text in self.texts if isinstance(text, KernelText))
         loads = [name for text in kernels for name in text.loads]
+        loads += [text.placed.keys for text in kernels if text.placed is not None]
         loads += [operand.name for step in self.texts if isinstance(step, Step) for operand in step.loaded]
         results = tuple(
             variable(same.get(output.name, output.name))
@@ -274,6 +303,10 @@ class _Written:
             return
         terms = dict(text.terms)
         given = [variable(name) for name in text.loads]
+        if text.placed is not None:
+            yield by_row_statement(text.placed)
+            rows = by_row(text.placed)
+            given = [f"{rows}.order", f"{rows}.first", f"{rows}.last", *given]
         for name in text.stores:
             shape = self.shape(name)
             if name in terms:
@@ -284,9 +317,15 @@ class _Written:
                 dtype = "wide" if name in self.wide else "real"
                 yield f"{variable(name)} = torch.empty({shape}, dtype={dtype}, device=device)"
                 given.append(variable(name))
+        if text.placed is not None and text.placed.parts:
+            sums = variable(text.placed.sums)
+            yield f"{sums} = torch.empty({(text.placed.parts, text.placed.columns)}, dtype=wide, device=device)"
+            given.append(sums)
         given += [*text.numbers, *(["*draw"] if text.random else [])]
         given += [*(f"{name}={length(text, name)}" for name, _ in text.blocks), "T=full", f"num_warps={text.warps}"]
         yield f"{text.name}[{text.grid}]({', '.join(given)})"
+        if text.placed is not None and text.adds_parts is not None:
+            yield add_parts_statement(text, text.adds_parts, text.placed)
         for name in terms:
             shape = self.shape(name)
             reshaped = f".reshape({shape})" if len(shape) != 1 else ""
@@ -297,22 +336,10 @@ class _Written:
         return _shape(self.operands[name], self.local)
 
 
-_OF_FILE = ("F", "torch", "triton", "tl", "types", "runs", "attempt", "counters", "failed", "gradients", "kernel")
-_OF_FUNCTIONS = (
-    "uniform",
-    "at_least",
-    "by_torch",
-    "ctx",
-    "device",
-    "draw",
-    "full",
-    "model",
-    "real",
-    "site",
-    "wide",
-    "error",
-)
-_RESERVED = frozenset([*_OF_FILE, *_OF_FUNCTIONS, *kwlist])
+_OF_FILE = ("F", "torch", "triton", "tl", "types", "runs", "attempt", "counters", "failed", "gradients", "by_row")
+_OF_FUNCTIONS = ("uniform", "at_least", "by_torch", "ctx", "device", "draw", "full", "model", "real", "site", "wide")
+_OTHERS = ("kernel", "error", "places")
+_RESERVED = frozenset([*_OF_FILE, *_OF_FUNCTIONS, *_OTHERS, *kwlist])
 
 
 def variable(name: str) -> str:
@@ -323,7 +350,6 @@ def variable(name: str) -> str:
 
 def kernel_head(text: KernelText) -> list[str]:
     """The `def` line of a kernel."""
-    given = list(map(pointer, (*text.loads, *text.stores)))
-    given += [*text.numbers, *(["seed", "step", "site", "first_position"] if text.random else [])]
+    given = [*text.pointers, *text.numbers, *(["seed", "step", "site", "first_position"] if text.random else [])]
     given += [f"{name}: tl.constexpr" for name, _ in text.blocks]
     return broken(f"def {text.name}({', '.join([*given, 'T: tl.constexpr'])}):")

@@ -6,6 +6,30 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Placed:
+    """How the kernel of a sum into rows that data choose is given its entries: by their `keys`, the name of a tensor.
+
+    For each position of a `batch` this counts rows anew. `rows` and `entries` are those of the whole batch. A row with
+    more than `part` entries is divided into parts, whose sums are the tensor `sums`. `given` are names for the order of
+    entries, and for where parts begin and end in it. A row has so many `columns`.
+    """
+
+    given: tuple[str, ...]
+    sums: str
+    keys: str
+    batch: int
+    rows: int
+    entries: int
+    columns: int
+    part: int
+
+    @property
+    def parts(self) -> int:
+        """Rows that are divided have no more parts: those of count > part entries are less than 2 * count / part."""
+        return 2 * self.entries // self.part if self.entries > self.part else 0
+
+
+@dataclass(frozen=True)
 class KernelText:
     """A kernel as text.
 
@@ -13,7 +37,8 @@ class KernelText:
     programs store one term of a sum, into memory that is `zeroed`. `numbers` are integers that it is given, where axes
     start, and with `random` seed, step and site. `functions` are those of the emitted file that it calls. `grid` is how
     many programs there are, `blocks` are its constants by name; `wide` are tensors in the type in which it computes.
-    Blocks `by_width` are as long for elements of 16 bits, for others as many bytes.
+    Blocks `by_width` are as long for elements of 16 bits, for others as many bytes. `placed` are the entries of a sum
+    into rows that data choose.
     """
 
     name: str
@@ -31,6 +56,39 @@ class KernelText:
     zeroed: bool = False
     wide: tuple[str, ...] = ()
     by_width: tuple[str, ...] = ()
+    placed: Placed | None = None
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """The parameters that point to tensors."""
+        given = list(map(pointer, (*self.loads, *self.stores)))
+        if self.placed is not None:
+            given = [*map(pointer, self.placed.given), *given]
+            given += [pointer(self.placed.sums)] if self.placed.parts else []
+        return tuple(given)
+
+    @property
+    def adds_parts(self) -> KernelText | None:
+        """The kernel of the emitted file that adds up the parts of rows afterwards, if some may have several."""
+        if self.placed is None or not self.placed.parts:
+            return None
+        columns = self.placed.columns
+        block = min(128, power_of_two(columns))
+        return KernelText(
+            "add_parts",
+            ("starts", "part_rows", "sums"),
+            ("result",),
+            (),
+            ("starts", "part_rows"),
+            (),
+            False,
+            frozenset(),
+            (self.placed.parts, -(-columns // block)),
+            (("COLUMNS", columns), ("BLOCK_COLUMNS", block)),
+            4,
+            (),
+            wide=("sums", *(["result"] if self.stores[0] in self.wide else [])),
+        )
 
 
 @dataclass

@@ -14,9 +14,9 @@ from ...graph.local_lowering import division_of
 from ...graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from ...graph.precision import operand_types, result_types
 from ...index.cost.lowering_class import LoweringClass, lowering_class
-from ...index.kernels.contractions import Contraction
 from ...index.kernels.fusion import Applied, Fusion, fuse
 from ...index.kernels.kernel_steps import kernel_steps
+from ...index.kernels.step_schedule import Contraction
 from ...index.library import Library
 from ...index.lowering.torch_term import Term
 from ...machine.contraction_price import StepPrices

@@ -29,7 +29,8 @@ _RESERVED = (
 class Side:
     """Positions along axes, as a variable that goes down or across: one side of a tile of `block` positions.
 
-    They begin at the variable `start`, if any, and are as many as the text `length`; `looped` if a loop moves them.
+    They begin at the variable `start`, if any, and are as many as the text `length`; `looped` if a loop moves them. The
+    variable `guard`, if any, holds where there is one.
     """
 
     variable: str
@@ -40,9 +41,12 @@ class Side:
     start: str = ""
     length: str = ""
     looped: bool = False
+    guard: str = ""
 
     @property
     def mask(self) -> str | None:
+        if self.guard:
+            return self.guard
         return f"{self.variable} < {self.extent}" if self.extent % self.block else None
 
     @property
@@ -230,7 +234,7 @@ class Frame:
         offset = " + ".join([offset, *(f"{side.variable} * 0" for side in apart)])
         for side in sides:
             body.declare(side)
-        masks = [*(f"({side.mask})" for side in sides if side.mask), *guards]
+        masks = [*(in_brackets(side.mask) for side in sides if side.mask), *guards]
         fill = 0 if read.fill is None else self.terms.constant(read.fill)
         if fill is None:
             raise NoKernelError(f"`{read.tensor}` is filled with what depends on positions")
@@ -262,6 +266,11 @@ class Frame:
         offset = " + ".join([offset, *(side.variable for side in sides if side.extent == 1)])
         mask = " & ".join(f"({side.mask})" for side in sides if side.mask)
         return f"tl.store({pointer(name)} + {offset}, {value}{f', mask={mask}' if mask else ''})"
+
+
+def in_brackets(mask: str) -> str:
+    """A comparison as an operand of `&`."""
+    return mask if mask.isidentifier() else f"({mask})"
 
 
 def block_of(extent: int) -> int:

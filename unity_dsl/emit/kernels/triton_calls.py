@@ -34,7 +34,7 @@ _CALLS: Mapping[str, str] = {
 """Texts with a place for every operand."""
 _SOFTPLUS = (Number(1), Number(40))
 
-DEFINED = frozenset({"mix", "drawn", "product", "expm1", "log1p", "power", "softplus", "tanh"})
+DEFINED = frozenset({"add_parts", "mix", "drawn", "product", "expm1", "log1p", "power", "softplus", "tanh"})
 """The functions of codegen/element_functions.triton.j2."""
 
 

@@ -10,94 +10,21 @@ multiplies tensors in memory: its operands are then made by the first kernels, a
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, reduce
 from itertools import combinations
 
 from ...syntax.ast import Expr, Read
-from ..equations.instance import Instance, Key, Operand
+from ..equations.instance import Instance, Key
 from ..equations.term import call, dim_axes, dim_index, free_axes, reads
-from ..lowering.loop_nest import LoopNest, loop_nest
-from .backward import aliases
-from .product_kernels import ProductKernel
-from .read_closure import read_by, unreduced
-from .row_kernels import RowKernel, is_product, row_kernels
+from ..lowering.loop_nest import LoopNest
+from .row_kernels import is_product
+from .step_schedule import Contraction, NoScheduleError, Step, StepSchedule, nests_of
 
 LEAST = 16
 """No side of what is multiplied at once is shorter than this."""
 BLOCK = 128
 """Rows, and columns, of the tile that a program makes, at most."""
-
-
-@dataclass(frozen=True)
-class Contraction:
-    """A matrix product `product`: the sum over `inner` of `left`, which has the axes of rows, times `right`, which has
-    those of columns.
-
-    Both may have axes of `batch`; axes are major first. The tensors `stored` are the product, or are computed from it
-    elementwise. By the `vendor` operands are reads of tensors in memory, and the product is stored.
-    """
-
-    product: str
-    batch: tuple[str, ...]
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    inner: tuple[str, ...]
-    left: Expr
-    right: Expr
-    stored: tuple[str, ...] = ()
-    vendor: bool = False
-
-
-@dataclass(frozen=True)
-class Step:
-    """A kernel with the instance that its equations are those of: what was made before are inputs of it."""
-
-    kernel: Contraction | RowKernel | ProductKernel
-    instance: Instance
-
-    @property
-    def reduced(self) -> tuple[str, ...]:
-        """The reductions that it makes."""
-        kernel = self.kernel
-        if isinstance(kernel, ProductKernel):
-            return (*kernel.products, *(name for found in kernel.passes for name in found.targets))
-        return (kernel.product,) if isinstance(kernel, Contraction) else (*kernel.reduced, *kernel.summed)
-
-    @property
-    def loaded(self) -> tuple[Operand, ...]:
-        """What it reads of memory."""
-        nests, made = nests_of(self.instance), self.reduced
-        values = [nests[name].value for name in dict.fromkeys((*made, *self.kernel.stored))]
-        found = read_by(values, nests, lambda name: not nests[name].over or name in made)
-        memory = [name for name in found if name not in nests or (nests[name].over and name not in made)]
-        return tuple(self.instance.operand(name) for name in sorted(memory))
-
-    @property
-    def made(self) -> tuple[Operand, ...]:
-        """What it leaves in memory."""
-        return tuple(map(self.instance.operand, self.kernel.stored))
-
-    @property
-    def prologue(self) -> tuple[str, ...]:
-        """The equations that the operands of its reductions are computed from, elementwise."""
-        return self._evaluated(self.reduced, ())
-
-    @property
-    def epilogue(self) -> tuple[str, ...]:
-        """The equations that results are computed by, elementwise."""
-        own = [name for name in self.kernel.stored if name not in self.reduced]
-        return self._evaluated(own, own)
-
-    def _evaluated(self, made: Sequence[str], own: Sequence[str]) -> tuple[str, ...]:
-        nests = nests_of(self.instance)
-        found = read_by([nests[name].value for name in made], nests, lambda name: not nests[name].over)
-        return tuple(name for name in nests if name in own or (name in found and not nests[name].over))
-
-
-def nests_of(instance: Instance) -> dict[str, LoopNest]:
-    """The loops of an instance's equations, by their targets."""
-    return {equation.target.name: loop_nest(instance, equation) for equation in instance.equations}
 
 
 def products_of(instance: Instance) -> tuple[str, ...]:
@@ -116,25 +43,22 @@ def contraction_steps(instance: Instance, vendor: Collection[str] = ()) -> tuple
 def _contraction_steps(identity: Key, vendor: frozenset[str]) -> tuple[Step, ...] | None:
     instance = identity.instance
     nests = nests_of(instance)
-    if instance.extern or any(nest.placed or nest.equation.target.integer_range is not None for nest in nests.values()):
+    if instance.extern or not all(nest.unguarded for nest in nests.values()):
+        return None
+    if any(nest.equation.target.integer_range is not None for nest in nests.values()):
         return None
     try:
         return _Schedule(instance, nests, vendor).steps()
-    except _NoSchedule:
+    except NoScheduleError:
         return None
 
 
-class _NoSchedule(ValueError):
-    """An equation that no such step computes."""
-
-
-class _Schedule:
+class _Schedule(StepSchedule):
     """`behind` are the equations that depend on products, and these."""
 
     def __init__(self, instance: Instance, nests: dict[str, LoopNest], vendor: frozenset[str]) -> None:
-        self.instance, self.nests, self.vendor = instance, nests, vendor
-        names = dict.fromkeys(output.name for output in instance.outputs)  # equal cotangents are one tensor
-        self.outputs = [name for name in names if name not in aliases(instance)]
+        super().__init__(instance, nests)
+        self.vendor = vendor
         needed = {*self.outputs, *self.read([nests[name].value for name in self.outputs])}
         self.products = [name for name in nests if name in needed and is_product(nests[name])]
         made = {*self.products}
@@ -143,7 +67,7 @@ class _Schedule:
     def steps(self) -> tuple[Step, ...]:
         found = [self.contraction(name) for name in self.products]
         if not found:
-            raise _NoSchedule
+            raise NoScheduleError
         stored = {
             one.product: [name for name in self.outputs if not one.vendor and self.in_epilogue(name, one)]
             for one in found
@@ -171,7 +95,7 @@ class _Schedule:
         nest = self.nests[name]
         kept, over = nest.equation.target.axes, set(nest.over)
         if nest.looked_up or nest.running is not None:
-            raise _NoSchedule
+            raise NoScheduleError
         axes = [set(free_axes(factor)) for factor in nest.factors]
         for first, second in combinations(axes, 2):
             batch = first & second & {*kept}
@@ -188,7 +112,7 @@ class _Schedule:
             first_side, second_side = (self.as_it_is(_product(factors)) for factors in (left, right))
             found = Contraction(name, both, rows, columns, nest.over, first_side, second_side)
             return self.by_vendor(found) if name in self.vendor else found
-        raise _NoSchedule
+        raise NoScheduleError
 
     def by_vendor(self, one: Contraction) -> Contraction:
         """The product of tensors in memory, each dimension of which is an axis."""
@@ -196,7 +120,7 @@ class _Schedule:
         product = self.nests[one.product]
         dims = [dim for operand in (*operands, product.equation.target) for dim in operand.dims]
         if product.scale or any(len(dim) != 1 for dim in dims) or any(o.integer_range is not None for o in operands):
-            raise _NoSchedule
+            raise NoScheduleError
         left, right = (Read(operand.name, tuple(map(dim_index, operand.dims))) for operand in operands)
         return replace(one, left=left, right=right, vendor=True)
 
@@ -204,22 +128,22 @@ class _Schedule:
         """An operand, that of an input itself if it is one through equations that only name it."""
         try:
             operand = self.instance.operand(self.in_memory(side))
-        except _NoSchedule:
+        except NoScheduleError:
             return side
         return side if operand.name in self.nests else Read(operand.name, tuple(map(dim_index, operand.dims)))
 
     def in_memory(self, side: Expr) -> str:
         """The tensor that an operand is, whole: an input, or an equation, if it is no other tensor as it is."""
         if not isinstance(side, Read) or side.fill is not None:
-            raise _NoSchedule
+            raise NoScheduleError
         target = self.instance.operand(side.tensor)
         if tuple(dim_axes(index, self.instance.sizes) for index in side.index) != target.dims:
-            raise _NoSchedule
+            raise NoScheduleError
         nest = self.nests.get(side.tensor)
         if nest is not None and not nest.over and isinstance(nest.value, Read):
             try:
                 return self.in_memory(nest.value)
-            except _NoSchedule:
+            except NoScheduleError:
                 return side.tensor
         return side.tensor
 
@@ -248,38 +172,6 @@ class _Schedule:
             return True
         target = self.nests[read.tensor].equation.target
         return tuple(dim_axes(index, self.instance.sizes) for index in read.index) == target.dims
-
-    def inlined(self, name: str) -> set[str]:
-        """An equation with those without a reduction that it reads."""
-        read = unreduced(self.nests[name].value, self.nests)
-        return {name, *(other for other in read if other in self.nests and not self.nests[other].over)}
-
-    def reductions(self, names: Collection[str]) -> list[str]:
-        """The reductions that equations read, through those without one."""
-        read = {other for name in names for other in unreduced(self.nests[name].value, self.nests)}
-        return [name for name in self.nests if name in read and self.nests[name].over]
-
-    def read(self, values: Sequence[Expr]) -> set[str]:
-        return read_by(values, self.nests, lambda name: True)
-
-    def row_steps(self, made: Sequence[str], given: Sequence[str]) -> list[Step]:
-        """The kernels over rows and columns that make tensors of what is given."""
-        if not made:
-            return []
-        part = self.part(made, given)
-        kernels = row_kernels(part)
-        if kernels is None:
-            raise _NoSchedule
-        return [Step(kernel, part) for kernel in kernels]
-
-    def part(self, made: Collection[str], given: Collection[str]) -> Instance:
-        """The instance of the equations that make tensors of others that are there."""
-        values = [self.nests[name].value for name in made]
-        needed = {*made, *read_by(values, self.nests, lambda name: name not in given)} - {*given}
-        equations = tuple(self.nests[name].equation for name in self.nests if name in needed)
-        operand = self.instance.operand
-        inputs = (*self.instance.inputs, *map(operand, given))
-        return replace(self.instance, inputs=inputs, outputs=tuple(map(operand, made)), equations=equations)
 
 
 def _product(factors: Sequence[Expr]) -> Expr:

@@ -72,7 +72,7 @@ def _product_kernels(identity: Key) -> tuple[ProductKernel, ...] | None:
     if instance.extern or any(equation.kind is ReductionKind.PROD for equation in instance.equations):
         return None
     nests = {equation.target.name: loop_nest(instance, equation) for equation in instance.equations}
-    if any(nest.placed or nest.equation.target.integer_range is not None for nest in nests.values()):
+    if any(not nest.unguarded or nest.equation.target.integer_range is not None for nest in nests.values()):
         return None
     try:
         return tuple(_Schedule(instance, nests).kernels())

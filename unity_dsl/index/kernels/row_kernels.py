@@ -60,7 +60,7 @@ def _in_one_pass(instance: Instance, equation: Equation) -> bool:
     if equation.kind is ReductionKind.PROD or equation.target.integer_range is not None:
         return False
     nest = loop_nest(instance, equation)
-    return not nest.placed and not is_product(nest)
+    return nest.unguarded and not is_product(nest)
 
 
 def is_product(nest: LoopNest) -> bool:
@@ -199,6 +199,7 @@ class _Schedule:
             if read.tensor in inside:
                 continue
             axes = [axis for index in read.index for axis in dim_axes(index, self.instance.sizes) or ()]
-            if axes and (largest is None or len(axes) > largest[0]):
-                largest = (len(axes), axes[-1])
+            count = len({*free_axes(read)})  # with those by which a row is looked up
+            if axes and (largest is None or count > largest[0]):
+                largest = (count, axes[-1])
         return largest is None or largest[1] in nest.over

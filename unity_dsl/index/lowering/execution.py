@@ -113,6 +113,8 @@ class _Run:
                 return self.tensor(term.arguments[0])
             case "torch.einsum":
                 return self.einsum(term)
+            case "places":
+                return self.places(term)
             case "torch.pow" | "/" if isinstance(first := term.arguments[0], Term) and first.sort is Sort.NUMBER:
                 return self.of_number(term)
         operands = [found for argument in _terms(term) if (found := self.tensor(argument)) is not None]
@@ -135,6 +137,8 @@ class _Run:
         if any(operand.moves for operand in operands) and term.operation not in _WITHOUT_GRADIENT:
             result = replace(result, moves=result.sort in (Sort.FLOAT, Sort.POSITION))
             self.saved += self.kept(term, operands, result)
+        if term.operation == "torch.argsort":
+            self.memory.new(result.shape, operands[0].sort)  # what is sorted, of which the positions alone are wanted
         if term.operation in WITH_POSITIONS:
             places = self.memory.new(result.shape, Sort.INT)
             self.saved += [places.storage] * result.moves
@@ -151,6 +155,15 @@ class _Run:
         if term.operation == "/":
             return self.memory.elementwise([result], term.sort, moves=operand.moves)
         return result
+
+    def places(self, term: Term) -> Tensor | None:
+        """Positions: the sum of those at which rows begin and those within a row."""
+        given = self.tensor(term.arguments[0])
+        assert given is not None
+        for count, axes in ((prod(given.shape[:-1]), term.axes[:-1]), (given.shape[-1], term.axes[-1:])):
+            made = self.memory.new((count,), term.sort).storage
+            self.kernels.append(Built(made, replace(term, axes=axes), moves=False))
+        return self.memory.new(given.shape, term.sort)
 
     def einsum(self, term: Term) -> Tensor:
         spec, *factors = term.arguments
@@ -189,6 +202,9 @@ class _Run:
                 return reduced(operands[0].shape, numbers(arguments[1:]))
             case "reduce_over":
                 return reduced(operands[0].shape, numbers(arguments[1]))
+            case "torch.cat" if output is None:
+                (dim,) = numbers(arguments[1:])
+                return [*operands[0].shape[:dim], sum(x.shape[dim] for x in operands), *operands[0].shape[dim + 1 :]]
             case "F.pad":
                 return padded(operands[0].shape, numbers(arguments[1]))
             case "[]":

@@ -10,19 +10,23 @@ from dataclasses import dataclass
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
 from ..equations.instance import Equation, Instance
-from ..equations.term import call, free_axes, substitute
+from ..equations.term import call, free_axes, interval, substitute
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 @dataclass(frozen=True)
 class LookUp:
-    """A factor `[axis == term]` or `[count * axis == term]`: the axis has one position, and no loop runs over it."""
+    """A factor `[axis == term]` or `[count * axis == term]`: the axis has one position, and no loop runs over it.
+
+    `everywhere` says that there is such a position wherever the term is evaluated; else the factor is 0 at some.
+    """
 
     axis: str
     factor: Expr
     term: Expr
     count: int
+    everywhere: bool
 
     @property
     def position(self) -> Expr:
@@ -73,6 +77,16 @@ class LoopNest:
         return at
 
     @property
+    def everywhere(self) -> bool:
+        """Whether every position that a guard says is there: `value` then is what is summed, or added at its place."""
+        return all(found.everywhere for found in (*self.looked_up, *self.placed))
+
+    @property
+    def unguarded(self) -> bool:
+        """Whether `value` is what is summed, and nothing is added at places."""
+        return not self.placed and self.everywhere
+
+    @property
     def value(self) -> Expr:
         """The value without guards, at the positions that they leave."""
         value = self.equation.value
@@ -111,8 +125,20 @@ def _look_up(instance: Instance, factors: Sequence[Expr], axis: str) -> LookUp |
     for factor in factors:
         found = _set_by(factor, axis)
         if found is not None and _is_integer(instance, found[0]):
-            return LookUp(axis, factor, *found)
+            return LookUp(axis, factor, *found, everywhere=_is_position(instance, axis, *found))
     return None
+
+
+def _is_position(instance: Instance, axis: str, term: Expr, count: int) -> bool:
+    """Whether a term is shown to be `count` times a position of an axis wherever it is evaluated."""
+    if isinstance(term, Read):
+        known = instance.operand(term.tensor).integer_range
+        return count == 1 and known is not None and known <= instance.sizes[axis]
+    try:
+        low, high = interval(term, instance.sizes)
+    except ValueError:
+        return False
+    return count == 1 and low >= 0 and high < instance.sizes[axis]
 
 
 def _set_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:

@@ -13,6 +13,7 @@ from ..evaluation.native_calls import LITERALS, TRAINING
 from ..evaluation.torch_calls import native_size
 from ..gradients.independence import gradient_free
 from ..library import Library
+from .affine_maps import with_biases
 from .division import Division, InnerReduce, InnerReplicate, Window
 from .loop_nest import loop_nest
 from .read_lowering import read_term
@@ -61,7 +62,7 @@ def lower_equations(instance: Instance, division: Division, library: Library) ->
     for count, equation in enumerate(instance.equations):
         _Lowered(space, count, equation, replicated).bind()
     results = [space.variables[output.name][0].arguments[0] for output in instance.outputs]
-    return Lowering(tuple(space.statements), tuple(r for r in results if isinstance(r, Variable)))
+    return Lowering(with_biases(space.statements), tuple(r for r in results if isinstance(r, Variable)))
 
 
 def lower_native(

@@ -9,8 +9,10 @@ from math import prod
 from ...syntax.ast import Expr, Number, Read, Size
 from ...syntax.rational import plain_number
 from ..equations.term import call, free_axes, interval
+from .affine_maps import linear
 from .division import Cut
 from .loop_nest import LookUp, LoopNest, RunningSum
+from .picked_terms import picked_terms
 from .torch_term import Argument, Sort, Term, align, number, permute, torch_call, within, word
 from .value_lowering import Bound, Space
 
@@ -27,6 +29,8 @@ class Sum:
         """Reduced axes are looked up, kept ones added to, where guards set them. The others are summed."""
         nest, space, target = self.nest, self.space, self.nest.equation.target.axes
         self.scale = [(operator, _amount(value, space.sizes)) for operator, value in nest.scale]
+        if (picked := picked_terms(nest, space)) is not None:
+            return self.scaled(picked)
         masks = [mask for found in nest.looked_up for mask in self.determined(found)]
         if not nest.placed:
             if nest.running is not None and self._is_whole(nest.running):
@@ -111,7 +115,8 @@ class Sum:
                 self.scale.append(("*", self.space.local[axis]))
         apart = len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces)
         if apart and not self.space.whole:
-            return _einsum([space.tensor(piece) for piece in self._grouped(pieces)], free)
+            parts = [space.tensor(piece) for piece in self._grouped(pieces)]
+            return linear(parts, free, space.local) or _einsum(parts, free)
         grouped = self._grouped(pieces)
         total = self._product_of(grouped) if grouped else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total

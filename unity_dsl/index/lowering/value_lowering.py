@@ -27,6 +27,7 @@ from ..equations.term import ARITHMETIC, COMPARISONS, children, walk
 from ..evaluation.native_calls import NUMPY_CALLS
 from ..library import Library
 from .division import Division, Window, global_positions
+from .joined_parts import joined_parts
 from .torch_term import ARITHMETIC as NUMBERS
 from .torch_term import (
     COMPARE,
@@ -243,6 +244,8 @@ class Space:
         if function == "*" and sorts == {Sort.BOOL}:
             return infix("&", left, right, Sort.BOOL, self.order)
         if function == "*" and sorts == {Sort.BOOL, Sort.FLOAT}:
+            if left.axes != right.axes:  # products with bool are slow: where the mask is smaller it becomes floats
+                left, right = self.float(left), self.float(right)
             return infix("*", left, right, Sort.FLOAT, self.order)
         if function == "*" and sorts == {Sort.BOOL, Sort.POSITION}:
             return infix("*", left, right, Sort.POSITION, self.order)
@@ -258,6 +261,11 @@ class Space:
             return then if condition.value else otherwise
         if then.sort is Sort.NUMBER and otherwise.sort is Sort.NUMBER:
             then = self.tensor(then)
+        for axis in condition.axes:
+            if not self.division.cuts.get(axis):
+                joined = joined_parts(condition, self.float(then), self.float(otherwise), axis, self.local[axis])
+                if joined is not None:
+                    return joined
         return self.function("torch.where", [condition, self.float(then), self.float(otherwise)])
 
     def function(self, name: str, arguments: Sequence[Term]) -> Term:
@@ -306,6 +314,8 @@ class Space:
         """The row-major positions in a local slice."""
         shape = [self.local[name] for name in axes]
         alike = next((text for text, operand in self.variables.values() if self._lies_over(operand, axes)), None)
+        if alike is not None and len(shape) > 1 and sort is Sort.COUNTER:
+            return Term("places", (alike,), tuple(axes), sort)
         extent = Term(".numel", (alike,)) if alike is not None and len(shape) > 1 else prod(shape)
         narrow = {"dtype": word("torch.int32")} if sort is Sort.COUNTER else {}
         places = torch_call("torch.arange", extent, axes=axes, sort=sort, **narrow, device=self.device)

@@ -6,7 +6,6 @@ the tensors that one operator makes of them. What an operator means, and its res
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 from ...syntax.diagnostic import InputError, fail, suggest
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
+from ...syntax.toml_text import toml_entries
 
 DEFAULT_OPERATORS = 3
 _KEYS = ("about", "operators", "numbers", "signatures", "special")
@@ -56,12 +56,7 @@ def load_table(path: Path) -> SignatureTable:
 
 def read_table(source: Source) -> SignatureTable:
     """The table that a toml text describes. Raises E509 with the place of the fault."""
-    try:
-        entries = tomllib.loads(source.text)
-    except (ValueError, RecursionError) as error:
-        place = Span(source, 0, 0)
-        message = "tables are nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise fail("E509", f"not a toml file: {message}", place) from None
+    entries = toml_entries(source, "E509")
     if not entries:
         raise fail("E509", "no theme", Span(source, 0, 0), help="a theme is a table: `[matrices]`")
     return SignatureTable(tuple(_theme(source, name, entry) for name, entry in entries.items()), source)

@@ -86,18 +86,20 @@ def predict_memory(
     """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss.
     `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again.
     """
-    held, activations = _stored(graph, mesh), 0.0
+    found = []
     for place in different_places(graph, mesh):
         kept = Activations(mesh, library, gathered_again, recomputed, place).of(graph, "", frozenset())
         if model.loss is None:
             kept.own.update({(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs})
-        activations = max(activations, kept.bytes + kept.again)
-    return replace(held, activations=activations)
+        found.append(replace(_stored(graph, mesh, place), activations=kept.bytes + kept.again))
+    return max(found, key=lambda memory: memory.total)
 
 
-def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
+def _stored(graph: PlannedGraph, mesh: Mesh, place: Mapping[int, int]) -> Memory:
     def held(name: str) -> float:
         planned = graph.values[name]
+        if any(place[axis] != coordinate for axis, coordinate in planned.produced.placement):
+            return 0.0
         return planned.value.stored_bytes * local_fraction(planned.produced, mesh)
 
     parameters = sum(held(weight.value.name) for weight in graph.graph.weights)
@@ -107,7 +109,7 @@ def _stored(graph: PlannedGraph, mesh: Mesh) -> Memory:
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:
-                total = total.plus(_stored(run.body, mesh), run.count)
+                total = total.plus(_stored(run.body, mesh, place), run.count)
     return total
 
 

@@ -53,12 +53,12 @@ def _graph_cost(
                 total = _sum(total, found, run.count * segment.probability)
     for stored in graph.graph.weights:
         planned = graph.values[stored.value.name]
-        held = local_fraction(planned.produced, mesh)
-        total = _sum(total, Cost(compute=price_stored_cast(stored.value, held, machine)))
+        held, share = local_fraction(planned.produced, mesh), mesh.share(planned.produced.placement)
+        total = _sum(total, Cost(compute=share * price_stored_cast(stored.value, held, machine)))
         if stored.value.needs_gradient:
             count = stored.value.stored_bytes * held
-            added = price_accumulation(count, machine)
-            total = _sum(total, Cost(update=price_update(count, machine), accumulation=added))
+            added = share * price_accumulation(count, machine)
+            total = _sum(total, Cost(update=share * price_update(count, machine), accumulation=added))
     weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:

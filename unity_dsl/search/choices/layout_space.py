@@ -149,8 +149,10 @@ class Space:
 
     @cached_property
     def storable(self) -> Layouts:
-        """Layouts in which parameters are kept: Invariant or Shard, so that a gradient arrives as its parameter is."""
-        return np.array([i for i, layout in enumerate(self.layouts) if storable(layout)], dtype=np.intp)
+        """Layouts in which parameters are kept on all devices: Invariant or Shard, so that a gradient arrives as its
+        parameter is.
+        """
+        return np.array([i for i, layout in enumerate(self.layouts) if storable(layout) and not layout.placement])
 
     @cached_property
     def kept(self) -> Mapping[Keeping, Layouts]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import product
 
 from ...graph.graph import Graph, Model, Node, Segment, Value
-from ...graph.layout import Invariant, Layout, Shard, nest
+from ...graph.layout import At, Invariant, Layout, Placement, Shard, nest
 from ...graph.layout_typing import Configuration
 
 
@@ -28,14 +28,15 @@ class Restriction:
     """Keys are paths: names, within a repeat after its name (`layer.attn.w`). What is not named is free.
 
     `configurations` are of operators, `storage` of weights and buffers, `produced` of other values. A value is neither
-    stored nor produced in the layouts that are `excluded`. All trained weights that are not named are kept alike, if
-    `keeping` says how.
+    stored nor produced in the layouts that are `excluded`, and made on the coordinates on which it is `placed`. All
+    trained weights that are not named are kept alike, if `keeping` says how.
     """
 
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
     storage: Mapping[str, Layout] = field(default_factory=dict)
     produced: Mapping[str, Layout] = field(default_factory=dict)
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    placed: Mapping[str, Placement] = field(default_factory=dict)
     keeping: Keeping | None = None
 
 
@@ -77,8 +78,8 @@ def stored_values(graph: Graph) -> Iterator[Value]:
 
 @lru_cache(maxsize=1 << 16)
 def storable(layout: Layout) -> bool:
-    """Whether a parameter can be kept so: Invariant or Shard in mesh order; its gradient then arrives as it is kept."""
-    cut = all(isinstance(k, Invariant) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)
+    """Whether a parameter can be kept so: Invariant, At, Shard in mesh order; its gradient arrives as it is kept."""
+    cut = all(isinstance(k, Invariant | At) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)
     return cut and layout == nest(layout.kinds)
 
 

@@ -9,7 +9,7 @@ from math import inf
 import numpy as np
 
 from ...graph.graph import Graph, Node, Segment, Value
-from ...graph.layout import Mesh, Placement
+from ...graph.layout import At, Mesh, Placement, nest
 from ...graph.placed_operators import Placed
 from ...graph.typed_configurations import Theorems
 from ...index.library import Library
@@ -18,7 +18,7 @@ from ...machine.machine import Machine
 from ..choices.extractions import Extractions
 from ..choices.layout_space import ConversionTable, Hidden, Spaces
 from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
-from ..choices.restriction import Restriction, node_path, stored_values
+from ..choices.restriction import Restriction, node_path, storable, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
 from .held_price import HeldPrice
@@ -52,8 +52,8 @@ def prices_on(
 
 @dataclass(frozen=True)
 class Context:
-    """Prices, layouts and what is allowed, for all graphs of a model. `entering` are, by path, the devices of what
-    enters bodies on one coordinate.
+    """Prices, layouts and what is allowed, for all graphs of a model. By path, `entering` are the devices of what
+    enters bodies on one coordinate, `owners` those that alone read a weight.
     """
 
     prices: Prices
@@ -64,12 +64,14 @@ class Context:
     storing: StoragePrice
     algebra: Mapping[str, Extractions] = field(default_factory=dict)
     entering: dict[str, Placement] = field(default_factory=dict)
+    owners: dict[str, Placement] = field(default_factory=dict)
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
         """Gives every layout that an operator reads or makes a number."""
         weights |= {value.name for value in stored_values(graph)}
         extractions = self.algebra.get(prefix)
         steps: Sequence[Node | Segment] = graph.steps if extractions is None else (*extractions.nodes, *graph.segments)
+        self._own(graph, steps, prefix)
         for step in steps:
             if isinstance(step, Segment):
                 self._enter(step, prefix)
@@ -105,32 +107,53 @@ class Context:
         reads = [self._pinned_to(prefix + value.name) for value in node.arguments]
         found = {}
         for axis, coordinate in (place for pin in pins for place in pin):
-            there = tuple(number for number, pin in enumerate(reads) if (axis, coordinate) in pin)
+            there = tuple(number for number, place in enumerate(reads) if (axis, coordinate) in place)
             found[axis] = Placed(coordinate, there)
         return found
 
     def _pinned_to(self, path: str) -> Placement:
         pin = self.restriction.produced.get(path)
-        return self.entering.get(path, ()) if pin is None else pin.placement
+        if pin is not None:
+            return pin.placement
+        return self.restriction.placed.get(path) or self.entering.get(path) or self.owners.get(path, ())
+
+    def _own(self, graph: Graph, steps: Sequence[Node | Segment], prefix: str) -> None:
+        """The weights that the devices of a placement alone read may be stored by these alone."""
+        readers: dict[str, set[Placement]] = {}
+        for step in steps:
+            pins = [self._pinned_to(prefix + value.name) for value in step.results] if isinstance(step, Node) else [()]
+            for value in step.reads:
+                readers.setdefault(value.name, set()).update(pins)
+        for value in (weight.value for weight in graph.weights):
+            found = readers.get(value.name, set())
+            if len(found) == 1 and value.shape and (owner := next(iter(found))):
+                self.owners[prefix + value.name] = owner
+                axes, space = dict(owner), self.spaces.of(value)
+                kept = [layout for layout in space.layouts if storable(layout) and not layout.placement]
+                kinds = ([At(axes[a]) if a in axes else kind for a, kind in enumerate(one.kinds)] for one in kept)
+                space.add(nest(found) for found in kinds)
 
     def _enter(self, segment: Segment, prefix: str) -> None:
         """What enters a body on one coordinate: captured values, and carried ones that leave an iteration there."""
         inner = f"{prefix}{segment.name}."
         for value in segment.captured:
             self.entering[inner + value.name] = self._pinned_to(prefix + value.name)
-        for initial, entry, exit_ in zip(segment.initial, segment.entry, segment.exit, strict=True):
-            placement = self._pinned_to(prefix + initial.name)
-            if placement == self._pinned_to(inner + exit_.name):
-                self.entering[inner + entry.name] = placement
+        for entry, exit_ in zip(segment.entry, segment.exit, strict=True):
+            self.entering[inner + entry.name] = self._pinned_to(inner + exit_.name)
 
     def storage(self, path: str, value: Value) -> Layouts:
         """Layouts in which a weight or buffer may be kept."""
         space = self.spaces.of(value)
-        wanted = self.restriction.storage.get(path)
+        wanted, owner = self.restriction.storage.get(path), self.owners.get(path, ())
         if wanted is not None:
+            if wanted.placement not in ((), owner):
+                raise Impossible(path, None, None)
             found = np.array([space.number(wanted)], dtype=np.intp)
         elif self.restriction.keeping is not None and value.is_weight and value.needs_gradient:
             found = space.kept[self.restriction.keeping]
+        elif owner:
+            every = (number for number, layout in enumerate(space.layouts) if storable(layout))
+            found = np.array([n for n in every if space.layouts[n].placement in ((), owner)], dtype=np.intp)
         else:
             found = space.storable
         return self.without_excluded(path, value, found)

@@ -60,12 +60,13 @@ class StoragePrice:
     def _keeping(self, value: Value, layouts: Layouts) -> Table:
         space = self.spaces.of(value)
         held = np.array([local_fraction(space.layouts[i], self.spaces.mesh) for i in layouts])
+        shares = np.array([self.spaces.mesh.share(space.layouts[i].placement) for i in layouts])
         counts = held * value.stored_bytes
-        seconds = np.array([price_stored_cast(value, fraction, self.machine) for fraction in held])
+        seconds = shares * [price_stored_cast(value, fraction, self.machine) for fraction in held]
         if self.memory is not None:
-            seconds += counts * self.memory.of_stored(value)
+            seconds += shares * counts * self.memory.of_stored(value)
         if value.needs_gradient:
-            seconds += np.array([price_update(count, self.machine) for count in counts.tolist()])
+            seconds += shares * [price_update(count, self.machine) for count in counts.tolist()]
         return seconds
 
     def _reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:

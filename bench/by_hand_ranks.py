@@ -1,0 +1,98 @@
+"""The modules of `by_hand.py` on several ranks, as written by hand: DDP, FSDP2, and DTensor's tensor parallelism.
+
+Each takes the module with the whole weights and returns a function from the global batch to the loss of all ranks'
+examples, which a step differentiates, and the parameters that an optimizer updates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.distributed as dist
+from by_hand import Batch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, loss_parallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+
+class Divided:
+    """A module on this rank: `loss` of a global batch, of its own part where the batch is divided."""
+
+    def __init__(self, module: nn.Module, rank: int, parts: int, parallel_loss: bool = False) -> None:
+        self.module, self.rank, self.parts, self.parallel_loss = module, rank, parts, parallel_loss
+        self.parameters = list(module.parameters())
+
+    def step(self, batch: Batch) -> Tensor:
+        """The loss of this rank's part, after forward and backward pass."""
+        own = {name: tensor.chunk(self.parts)[self.rank if self.parts > 1 else 0] for name, tensor in batch.items()}
+        if self.parallel_loss:
+            with loss_parallel():
+                loss = self.module(**own)
+                loss.backward()
+            return loss.full_tensor() if hasattr(loss, "full_tensor") else loss
+        loss = self.module(**own)
+        loss.backward()
+        return loss
+
+
+def data_parallel(module: nn.Module, mesh: DeviceMesh) -> Divided:
+    """DDP, with its buckets of 25 MB, and gradients that are views of these."""
+    return Divided(DistributedDataParallel(module, gradient_as_bucket_view=True), dist.get_rank(), mesh.size())
+
+
+def fully_sharded(module: nn.Module, mesh: DeviceMesh) -> Divided:
+    """FSDP2, every layer for itself."""
+    for layer in module.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(module, mesh=mesh)
+    return Divided(module, dist.get_rank(), mesh.size())
+
+
+COLUMNS, ROWS = ColwiseParallel, RowwiseParallel
+PLANS: Mapping[str, Mapping[str, type]] = {
+    "gpt2": {"qkv": COLUMNS, "out": ROWS, "up": COLUMNS, "down": ROWS},
+    "llama3_8b": {
+        **dict.fromkeys(("query", "key", "value", "gate", "up"), COLUMNS),
+        **dict.fromkeys(("out", "down"), ROWS),
+    },
+}
+
+
+def tensor_parallel(example: str, module: nn.Module, mesh: DeviceMesh) -> Divided:
+    """Megatron's division of every layer by `parallelize_module`; a head of its own and the loss by its columns too."""
+    for layer in module.layers:
+        layer.heads //= mesh.size()
+        if hasattr(layer, "kv_heads"):
+            layer.kv_heads //= mesh.size()
+        if hasattr(layer, "qkv"):  # rows of queries, keys and values by rank
+            for tensor in (layer.qkv.weight, layer.qkv.bias):
+                by_rank = tensor.data.unflatten(0, (3, mesh.size(), -1)).transpose(0, 1)
+                tensor.data.copy_(by_rank.flatten(0, 2).clone())
+        parallelize_module(layer, mesh, {name: kind() for name, kind in PLANS[example].items()})
+    head = isinstance(getattr(module, "head", None), nn.Linear)
+    if head:
+        last = ColwiseParallel(output_layouts=Shard(-1), use_local_output=False)
+        parallelize_module(module, mesh, {"head": last})
+    return Divided(module, dist.get_rank(), 1, head)
+
+
+def by_hand(way: str, example: str, module: nn.Module, mesh: DeviceMesh) -> Divided:
+    """A module in one of the three ways."""
+    ways: Mapping[str, Callable[[], Divided]] = {
+        "ddp": lambda: data_parallel(module, mesh),
+        "fsdp2": lambda: fully_sharded(module, mesh),
+        "dtensor": lambda: tensor_parallel(example, module, mesh),
+    }
+    return ways[way]()
+
+
+def optimizer_of(parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """AdamW over all tensors of a kind at once: DTensors are not mixed with others."""
+    kinds: dict[type, list[nn.Parameter]] = {}
+    for parameter in parameters:
+        kinds.setdefault(type(parameter.data), []).append(parameter)
+    return torch.optim.AdamW([{"params": found} for found in kinds.values()], lr=1e-3, foreach=True)

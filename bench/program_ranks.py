@@ -1,0 +1,134 @@
+"""A training step on two ranks: emitted plans against DDP, FSDP2 and DTensor by hand; `program.py` runs it.
+
+On gloo, a thread for each rank: forward, backward, gradients and AdamW, in seconds by the clock, of the slowest rank.
+Steps of all programs take turns; a ratio is the median of the ratios of neighbouring steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from operator import truediv
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from by_hand import BY_HAND
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.rank_comparison import load_program
+from unity_dsl.emit.rank_pool import RankPool
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+RANKS = 2
+WARM_UP = 3
+DIVISIONS: Mapping[str, str] = {"ddp": "data_parallel", "fsdp2": "zero", "dtensor": "expert"}
+"""By hand, and the strategy whose plan is the same division."""
+
+
+def compare_ranks(
+    example: str, sizes: Mapping[str, float], repetitions: int, folder: Path, pool: RankPool
+) -> dict[str, float | int]:
+    """Seconds of a step of each, their ratios to those by hand of the same division, and of `auto` to the best."""
+    programs: dict[str, str] = {}
+    for strategy in ("auto", *DIVISIONS.values()):
+        request = Request(
+            EXAMPLES / f"{example}.udl", settings=dict(sizes), precision="f32", devices=RANKS, strategy=strategy
+        )
+        compiled = compile_model(request)
+        write_program(compiled.plan, compiled.library, compiled.sources, request, folder / strategy)
+        programs[strategy] = str(folder / strategy)
+    given: dict[str, Any] = {**compiled.plan.parameters}
+    times = pool.run(measured, example, given, programs, repetitions, ranks=RANKS, seconds=1500)
+    slowest = {name: [max(pair) for pair in zip(*(rank[name] for rank in times), strict=True)] for name in times[0]}
+
+    def ratio(name: str, other: str) -> float:
+        return round(median(map(truediv, slowest[name], slowest[other])), 3)
+
+    row = {name: round(median(found), 4) for name, found in slowest.items()}
+    best = min(DIVISIONS, key=lambda way: row[way])
+    ratios = {f"ratio_{strategy}_to_{way}": ratio(strategy, way) for way, strategy in DIVISIONS.items()}
+    return {**row, **ratios, "ratio_auto": ratio("auto", best), "repetitions": repetitions}
+
+
+def measured(
+    rank: int, ranks: int, example: str, sizes: Mapping[str, float], programs: Mapping[str, str], repetitions: int
+) -> dict[str, list[float]]:
+    """Seconds of the steps of every program on this rank. Ends where a loss is another than by hand."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    torch.set_num_threads(1)
+    steps: dict[str, Callable[[int], float]] = {}
+    with load_program(Path(programs["auto"])) as module:
+        model = module.Model(module.build_mesh("cpu"))
+        model.initialise(0)
+        weights, inputs = model.global_tensors(), module.INPUTS
+    source = torch.Generator().manual_seed(0)
+    batch = {name: torch.randint(s.integer_range, s.shape, generator=source) for name, s in inputs.items()}
+    for name, program in programs.items():
+        steps[name] = emitted_step(program, batch)
+    mesh = init_device_mesh("cpu", (ranks,))
+    for way in DIVISIONS:
+        steps[way] = hand_step(way, example, BY_HAND[example](weights, sizes), mesh, batch)
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for number in range(WARM_UP + repetitions):
+        losses = {}
+        for name, step in steps.items():
+            dist.barrier()
+            start = time.perf_counter()
+            losses[name] = step(number)
+            seconds = time.perf_counter() - start
+            if number >= WARM_UP:
+                times[name].append(seconds)
+        if number < WARM_UP and not sizes.get("dropout"):
+            agree(losses)
+    return times
+
+
+def agree(losses: Mapping[str, float]) -> None:
+    """Raise RuntimeError where a loss is another than that of the rest."""
+    middle = median(losses.values())
+    for name, loss in losses.items():
+        if abs(loss - middle) > 1e-4 * abs(middle):
+            raise RuntimeError(f"{name}: the loss is {loss}, that of others {middle}")
+
+
+def emitted_step(program: str, batch: Mapping[str, Any]) -> Callable[[int], float]:
+    import torch
+
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"))
+    model.initialise(0)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)
+
+    def step(number: int) -> float:
+        model.zero_grad()
+        model.step = number
+        loss = model(**batch)[0]
+        loss.backward()
+        model.synchronise()
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def hand_step(way: str, example: str, module: Any, mesh: Any, batch: Mapping[str, Any]) -> Callable[[int], float]:
+    import torch.distributed as dist
+    from by_hand_ranks import by_hand, optimizer_of
+
+    divided = by_hand(way, example, module, mesh)
+    optimizer = optimizer_of(divided.parameters)
+
+    def step(_: int) -> float:
+        optimizer.zero_grad()
+        loss = divided.step(batch).detach()
+        if divided.parts > 1:  # as the emitted program does: the loss of the whole batch, the same on every rank
+            dist.all_reduce(loss)
+        optimizer.step()
+        return float(loss) / divided.parts
+
+    return step

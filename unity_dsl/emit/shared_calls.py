@@ -1,0 +1,118 @@
+"""Operators that are one call of torch together: concatenations of concatenations, and the slices of a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..graph.graph import Value
+from ..graph.layout import Mesh
+from ..graph.local_lowering import evaluation_lowering, training_lowering
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from ..index.library import Library
+from ..index.lowering.torch_term import Argument, Term, Variable
+from ..syntax.ast import NativeCall
+
+
+@dataclass(frozen=True)
+class Part:
+    """Positions of a dimension that an operator takes."""
+
+    dim: int
+    start: int
+    length: int
+
+
+@dataclass(frozen=True)
+class SharedCalls:
+    """Which steps of a planned graph may share a call, on one device."""
+
+    planned: PlannedGraph
+    mesh: Mesh
+    library: Library
+
+    def joined_along(self, step: PlannedNode) -> int | None:
+        """The dimension along which an operator joins its operands, each once and in order, if that is all it does."""
+        match self._call(step):
+            case Term("torch.cat", (list() as parts, dim)) if [_variable(part) for part in parts] == list(
+                range(len(step.node.arguments))
+            ):
+                return _number(dim)
+        return None
+
+    def joined_later(self, step: PlannedNode) -> bool:
+        """Whether all that becomes of an operator's result is that another one joins it along the same dimension."""
+        dim, (value, *_) = self.joined_along(step), step.node.results
+        readers = [other for other in self.planned.steps for read in _reads(other) if read.name == value.name]
+        if dim is None or len(readers) != 1 or self.planned.values[value.name].materialised:
+            return False
+        (reader,) = readers
+        if not isinstance(reader, PlannedNode) or self.joined_along(reader) != dim:
+            return False
+        place = [read.name for read in reader.node.arguments].index(value.name)
+        return reader.typed.arguments[place] == step.typed.results[0]
+
+    def slices(self, step: PlannedNode) -> tuple[int, list[tuple[PlannedNode, int]]] | None:
+        """The dimension and, in order and with their lengths, the operators whose results are all parts of what this
+        one takes a part of.
+        """
+        part, (source, *_) = self._taken(step), step.node.arguments
+        if part is None:
+            return None
+        layout, found = step.typed.arguments[0], []
+        for other in self.planned.steps:
+            if isinstance(other, PlannedNode) and other.node.arguments == (source,):
+                taken = self._taken(other)
+                if taken is not None and taken.dim == part.dim and other.typed.arguments[0] == layout:
+                    found.append((taken.start, taken.length, other))
+        found.sort(key=lambda one: one[0])
+        ends = [start + length for start, length, _ in found]
+        whole = layout.local_shape(source.shape, self.mesh)[part.dim]
+        if len(found) < 2 or [start for start, _, _ in found] != [0, *ends[:-1]] or ends[-1] != whole:
+            return None
+        return part.dim, [(other, length) for _, length, other in found]
+
+    def _taken(self, step: PlannedNode) -> Part | None:
+        match self._call(step):
+            case Term("torch.narrow", (given, dim, start, length)) if _variable(given) == 0:
+                return Part(_number(dim), _number(start), _number(length))
+        return None
+
+    def _call(self, step: PlannedNode) -> Term | None:
+        """What makes the only result, in the type that the operands have."""
+        node, typed = step.node, step.typed
+        declared = node.instance.operator.torch
+        if step.placement:
+            return None  # in a branch of its own
+        if not isinstance(declared, NativeCall) or declared.function not in ("torch.cat", "torch.narrow"):
+            return None
+        if len(node.results) != 1 or any(value.dtype != node.dtype for value in (*node.arguments, *node.results)):
+            return None
+        if not step.native or evaluation_lowering(node.instance, typed, self.mesh, self.library) is not None:
+            return None
+        statements = training_lowering(node.instance, typed, self.mesh, self.library).statements
+        return statements[0].value if len(statements) == 1 else None
+
+
+def split_text(source: str, dim: int, lengths: Sequence[int]) -> str:
+    """The call that gives all parts."""
+    alike = len(set(lengths)) == 1
+    return f"torch.split({source}, {lengths[0] if alike else list(lengths)}, {dim})"
+
+
+def _reads(step: PlannedNode | PlannedSegment) -> tuple[Value, ...]:
+    return step.node.reads if isinstance(step, PlannedNode) else step.segment.reads
+
+
+def _variable(argument: Argument) -> int | None:
+    match argument:
+        case Term("name", (Variable(number),)):
+            return number
+    return None
+
+
+def _number(argument: Argument) -> int:
+    value = argument.value if isinstance(argument, Term) else argument
+    if not isinstance(value, int):
+        raise TypeError(f"{argument} among the dimensions and positions of a call")
+    return value

@@ -1,0 +1,87 @@
+"""Sums that add one term at each position of a kept axis, by index arithmetic alone: the terms are read in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from ...syntax.ast import Apply, Expr, Name, Number, Size
+from ...syntax.rational import plain_number
+from ..equations.term import COMPARISONS, call, free_axes, walk
+from .loop_nest import LookUp, LoopNest
+from .torch_term import ARITHMETIC, COMPARE, Range, Sort, Term, number, permute, torch_call
+from .value_lowering import Space
+
+LARGEST = 1 << 16
+"""Positions that are looked at while the program is written."""
+
+Integers = npt.NDArray[np.int64]
+
+
+def picked_terms(nest: LoopNest, space: Space) -> Term | None:
+    """The sum without its numbers, where of the summed positions exactly one is placed at each of the kept axis: so a
+    triangle is read row by row. None for any other sum.
+    """
+    if len(nest.placed) != 1 or nest.looked_up:
+        return None
+    (found,), over, target = nest.placed, nest.over, nest.equation.target.axes
+    chosen = [factor for factor in nest.factors if _is_static(factor)]
+    read = [factor for factor in nest.factors if not _is_static(factor)]
+    whole = not any(space.division.cuts.get(axis) for axis in (*over, found.axis))
+    if len(read) != 1 or not whole or set(free_axes(found.term)) != set(over):
+        return None
+    count = space.sizes[found.axis]
+    if prod(space.sizes[axis] for axis in over) > LARGEST or not _is_once(found, chosen, over, space.sizes):
+        return None
+    piece, rest = space.piece(read[0]), [axis for axis in target if axis != found.axis]
+    if set(piece.axes) != {*over, *rest} or piece.sort is not Sort.FLOAT:
+        return None
+    if found.count > 1:
+        chosen.append(call("==", call("%", found.term, Number(found.count)), Number(0)))
+    place = space.piece(found.position)
+    for factor in chosen:
+        place = replace(space.function("torch.where", [space.piece(factor), place, number(count)]), sort=Sort.INT)
+    flat = permute(place, over).method("flatten", 0, axes=("place",)) if len(over) > 1 else place
+    order = torch_call("torch.argsort", flat, axes=(found.axis,), sort=Sort.INT).at([Range(None, count)], (found.axis,))
+    order = space.keep("order", order)
+    terms = permute(piece, [*rest, *over])
+    terms = terms.method("flatten", len(rest), axes=[*rest, found.axis]) if len(over) > 1 else terms
+    return permute(terms.at([*(Range() for _ in rest), order], (*rest, found.axis)), target)
+
+
+def _is_static(factor: Expr) -> bool:
+    """Whether a factor is a comparison of positions."""
+    parts = all(isinstance(part, Apply | Name | Number | Size) for part in walk(factor))
+    return isinstance(factor, Apply) and factor.function in COMPARISONS and parts
+
+
+def _is_once(found: LookUp, chosen: Sequence[Expr], over: Sequence[str], sizes: Mapping[str, int]) -> bool:
+    """Whether each position of the placed axis is that of one position of the summed axes that all factors choose."""
+    grid = dict(zip(over, np.meshgrid(*(np.arange(sizes[axis]) for axis in over), indexing="ij"), strict=True))
+    try:
+        term = np.broadcast_to(_values(found.term, grid, sizes), next(iter(grid.values())).shape)
+        masks = [np.broadcast_to(_values(factor, grid, sizes), term.shape) for factor in chosen]
+    except KeyError:
+        return False
+    places = term[np.all([term % found.count == 0, *masks], axis=0)] // found.count
+    inside = places[(places >= 0) & (places < sizes[found.axis])]
+    return bool((np.bincount(inside, minlength=sizes[found.axis]) == 1).all()) and len(inside) == len(places)
+
+
+def _values(expr: Expr, grid: Mapping[str, Integers], sizes: Mapping[str, int]) -> Integers:
+    """An index expression at all positions. Raises KeyError for what is none."""
+    match expr:
+        case Number(value=value):
+            return np.asarray(plain_number(value))
+        case Size(name=name):
+            return np.asarray(sizes[name])
+        case Name(name=name):
+            return grid[name]
+        case Apply(function=function, arguments=arguments):
+            operation = ARITHMETIC.get(function) or COMPARE[function]
+            return np.asarray(operation(*(_values(argument, grid, sizes) for argument in arguments)))
+    raise KeyError(type(expr).__name__)

@@ -1,0 +1,1 @@
+"""Parallel branches of a model on disjoint groups of devices."""
