@@ -1,7 +1,8 @@
 """A training step on two ranks: emitted plans against DDP, FSDP2 and DTensor by hand; `program.py` runs it.
 
-On gloo, a thread for each rank: forward, backward, gradients and AdamW, in seconds by the clock, of the slowest rank.
-Steps of all programs take turns; a ratio is the median of the ratios of neighbouring steps.
+On gloo, a thread for each rank: forward, backward, gradients and AdamW, in seconds by the clock, of the slowest rank,
+and in processor seconds of both, which other work on the machine changes less. Steps of all programs take turns; a
+ratio is the median of the ratios of neighbouring steps.
 """
 
 from __future__ import annotations
@@ -41,21 +42,26 @@ def compare_ranks(
         programs[strategy] = str(folder / strategy)
     given: dict[str, Any] = {**compiled.plan.parameters}
     times = pool.run(measured, example, given, programs, repetitions, ranks=RANKS, seconds=1500)
-    slowest = {name: [max(pair) for pair in zip(*(rank[name] for rank in times), strict=True)] for name in times[0]}
-
-    def ratio(name: str, other: str) -> float:
-        return round(median(map(truediv, slowest[name], slowest[other])), 3)
-
+    steps = {name: list(zip(*(rank[name] for rank in times), strict=True)) for name in times[0]}
+    slowest = {name: [max(clock for clock, _ in pair) for pair in found] for name, found in steps.items()}
+    processor = {name: [sum(used for _, used in pair) for pair in found] for name, found in steps.items()}
     row = {name: round(median(found), 4) for name, found in slowest.items()}
     best = min(DIVISIONS, key=lambda way: row[way])
-    ratios = {f"ratio_{strategy}_to_{way}": ratio(strategy, way) for way, strategy in DIVISIONS.items()}
-    return {**row, **ratios, "ratio_auto": ratio("auto", best), "repetitions": repetitions}
+    pairs = {f"{strategy}_to_{way}": (strategy, way) for way, strategy in DIVISIONS.items()}
+    pairs["auto"] = "auto", best
+    for word, seconds in (("ratio", slowest), ("processor_ratio", processor)):
+        for name, (own, other) in pairs.items():
+            row[f"{word}_{name}"] = round(median(map(truediv, seconds[own], seconds[other])), 3)
+    return {**row, "repetitions": repetitions}
 
 
 def measured(
     rank: int, ranks: int, example: str, sizes: Mapping[str, float], programs: Mapping[str, str], repetitions: int
-) -> dict[str, list[float]]:
-    """Seconds of the steps of every program on this rank. Ends where a loss is another than by hand."""
+) -> dict[str, list[tuple[float, float]]]:
+    """Seconds of the steps of every program on this rank, by the clock and of the processor.
+
+    Raises RuntimeError where a loss is another than by hand.
+    """
     import torch
     import torch.distributed as dist
     from torch.distributed.device_mesh import init_device_mesh
@@ -73,14 +79,14 @@ def measured(
     mesh = init_device_mesh("cpu", (ranks,))
     for way in DIVISIONS:
         steps[way] = hand_step(way, example, BY_HAND[example](weights, sizes), mesh, batch)
-    times: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
     for number in range(WARM_UP + repetitions):
         losses = {}
         for name, step in steps.items():
             dist.barrier()
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             losses[name] = step(number)
-            seconds = time.perf_counter() - start
+            seconds = time.perf_counter() - start, time.process_time() - used
             if number >= WARM_UP:
                 times[name].append(seconds)
         if number < WARM_UP and not sizes.get("dropout"):

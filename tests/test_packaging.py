@@ -83,7 +83,7 @@ def test_the_wheel_asks_for_what_the_project_declares(wheel: Path) -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
     names = {text.replace(">", "<").split("<")[0].strip() for text in asked if "extra ==" not in text}
     assert names == {text.split(">")[0] for text in declared}
-    needed = {"lark", "z3-solver", "jinja2", "numpy", "scipy", "networkx", "torch", "triton", "click", "protobuf"}
+    needed = {"lark", "z3-solver", "jinja2", "numpy", "scipy", "torch", "triton", "click", "protobuf"}
     assert names == needed
 
 

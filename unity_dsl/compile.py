@@ -30,6 +30,7 @@ from .search.plan_notes import ended_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.search_end import SearchEnd, SearchEnded
+from .search.shortest_beside import Later
 from .search.simulated_search import Simulations, search_simulated
 from .search.strategies import AUTO, has_algebra
 from .search.strategy_space import accept_used, algebras_for
@@ -129,7 +130,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         return divided_model(model, file, library, request.settings, request.preset, count)
 
     known: dict[int, dict[Mesh, Found]] = {1: {}}
-    simulations = Simulations(machine, library)
+    simulations, later = Simulations(machine, library), Later()
 
     def plan_of(count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None) -> Plan:
         part, division = part_of(count)
@@ -145,6 +146,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             algebras=algebras,
             chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),
             referee=simulations.seconds,
+            later=later,
             imported=strategy,
         )
         return in_micro_batches(found, division)
@@ -160,7 +162,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     try:
         with end.of_search():
-            plan = search_simulated(find, simulations, expected_exposure(machine, model, meshes[0]))
+            expected = expected_exposure(machine, model, meshes[0])
+            plan = search_simulated(find, simulations, expected, lambda best: later.shortest(best, simulations.seconds))
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from ..graph.axis_names import common_name
-from ..graph.graph import Segment
+from ..graph.graph import Node, Segment
 from ..graph.layout import At, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
 from ..graph.placed_operators import Placed
@@ -33,6 +33,12 @@ def where(span: Span | None) -> str:
         return ""
     file = span.source.name.replace("\\", "/").rpartition("/")[2]
     return f"{file}:{span.line}  "
+
+
+def origin(node: Node, roles: str) -> str:
+    """`bert.udl:41  linear: b along a, by rule fused`: where an operator comes from, and what mesh axes do for it."""
+    by = f", by rule {node.rule}" if node.rule is not None else ""
+    return f"{where(node.span)}{node.instance.name}{roles}{by}"
 
 
 def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:

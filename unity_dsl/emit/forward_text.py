@@ -15,7 +15,7 @@ from ..graph.placed_order import in_stretches
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..graph.precision import FULL, arithmetic, operand_types, result_types
 from ..syntax.ast import Initialiser
-from .comment_words import layout_word, loop_words, roles, where
+from .comment_words import layout_word, loop_words, origin, roles, where
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
 from .kernels.operator_groups import Grouping, OperatorGroup
 from .module_text import ModuleText, Passed, Repeat, Stored, body_name, name_constants, stores_anything
@@ -275,11 +275,13 @@ class ForwardText:
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True
-        words = roles(typed.configuration, self.program.mesh, [operand.name for operand in node.instance.inputs])
-        by = f", by rule {node.rule}" if node.rule is not None else ""
-        self.module.lines += block(lines, f"{where(node.span)}{node.instance.name}{words}{by}")
+        self.module.lines += block(lines, origin(node, self.roles(step)))
         for value, layout, name in zip(node.results, typed.results, results, strict=True):
             self.add(value, name, layout)
+
+    def roles(self, step: PlannedNode) -> str:
+        operands = [operand.name for operand in step.node.instance.inputs]
+        return roles(step.typed.configuration, self.program.mesh, operands)
 
     def is_shared(self, step: PlannedNode) -> bool:
         """Whether an operator shares a call with others. It is written with the last concatenation, the first slice."""
@@ -307,7 +309,7 @@ class ForwardText:
     def bind(self, steps: Sequence[PlannedNode], call: str) -> None:
         """The results of operators, which one call returns in this order."""
         names = [self.names.fresh(step.node.results[0].name) for step in steps]
-        words = f"{where(steps[0].node.span)}{steps[0].node.instance.name}"
+        words = "; ".join(dict.fromkeys(origin(step.node, self.roles(step)) for step in steps))
         self.module.lines += statement(f"{', '.join(names)} = {call}", words)
         for step, name in zip(steps, names, strict=True):
             self.add(step.node.results[0], name, step.typed.results[0])

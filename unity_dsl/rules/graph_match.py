@@ -37,7 +37,7 @@ from .graph_identity import leaves_as_is, operation
 from .infinities import Infinities, Known, infinities
 from .match_numbers import Numbers, attribute_number, solve_numbers
 from .match_sizes import Equation, solve_sizes
-from .substitution import Substitution
+from .substitution import Settled, Substitution
 
 STEPS = 20_000
 """Limit of comparisons of a call with an operator in one model."""
@@ -98,15 +98,19 @@ class _Found:
         return replace(self, values={**self.values, name: value})
 
 
-def matches(substitution: Substitution, model: Model) -> Iterator[Match]:
-    """Every match of the left side, in the order of the model's steps.
+def matches(substitution: Substitution, model: Model, place: str | None = None) -> Iterator[Match]:
+    """Every match of the left side, in the order of the model's steps; if a place is given, those of it.
 
     Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
     steps = iter(range(STEPS))
     finite = _FiniteValues(model, substitution)
     for path, graph in graphs(model.graph):
-        for match in _Matcher(substitution, path, Operators.of(_nodes(graph)), steps).run():
+        around = "".join(f"{name}." for name in path)
+        if place is not None and not place.startswith(around):
+            continue
+        first = None if place is None else place.removeprefix(around)
+        for match in _Matcher(substitution, path, Operators.of(_nodes(graph)), steps, first=first).run():
             if finite.are_inputs_of(match):
                 yield match
 
@@ -185,7 +189,7 @@ class Operators:
 
 
 class _Matcher:
-    """The matching of a rule in one graph."""
+    """The matching of a rule in one graph; of matches whose `first` root has that name, if one is given."""
 
     def __init__(
         self,
@@ -194,8 +198,10 @@ class _Matcher:
         operators: Operators,
         steps: Iterator[int],
         wanted: Wanted | None = None,
+        first: str | None = None,
     ) -> None:
         self.wanted = wanted
+        self.first = first
         self.substitution = substitution
         self.path = path
         self.steps = steps
@@ -225,13 +231,15 @@ class _Matcher:
         if read and self.wanted is not None:
             nodes = min((self.operators.readers.get((operator, value.name), ()) for value in read), key=len)
         values = {node.results[result].name: node.results[result] for node in nodes}
+        if self.first is not None and not number:
+            values = {name: value for name, value in values.items() if name == self.first}
         for value in values.values():
             if all(value.name != root.name for root in roots):
                 for more in self._expr(written, value, found):
                     yield from self._roots(number + 1, (*roots, value), more)
 
     def _count(self, steps: int) -> None:
-        if len(list(islice(self.steps, steps))) < steps:
+        if next(islice(self.steps, steps - 1, None), None) is None:
             raise TooMany
 
     # ------------------------------------------------------------------------------------------ structure
@@ -299,14 +307,22 @@ class _Matcher:
     def _settled(self, roots: tuple[Value, ...], found: _Found) -> Match | None:
         """The match with its sizes; None where the sizes or conditions do not fit."""
         self._count(_SETTLING)
+        known, key = self.substitution.settled, _kinds(found)
+        if key not in known:
+            known[key] = self._found_sizes(found)
+        if (settled := known[key]) is None:
+            return None
+        nodes = tuple({site.node.name: site.node for site in found.sites}.values())
+        return Match(self.substitution, self.path, roots, found.values, nodes, *settled)
+
+    def _found_sizes(self, found: _Found) -> Settled | None:
         for ranks in self._ranks(found.values):
             sizes = self._sizes(found, ranks)
             numbers = None if sizes is None else self._numbers(found, sizes)
             if sizes is None or numbers is None:
                 continue
             if all(self._fits(site, ranks, sizes, numbers) for site in found.sites):
-                nodes = tuple({site.node.name: site.node for site in found.sites}.values())
-                return Match(self.substitution, self.path, roots, found.values, nodes, ranks, sizes, numbers)
+                return ranks, sizes, numbers
         return None
 
     def _ranks(self, values: Mapping[str, Value]) -> Iterator[Ranks]:
@@ -385,6 +401,12 @@ class _Matcher:
         except (InputError, Unsupported):
             return False
         return operation(wanted) == operation(site.node.instance)
+
+
+def _kinds(found: _Found) -> tuple[object, ...]:
+    """All that the sizes of a match depend on: shapes, and operators in the order of the rule's calls."""
+    values = ((name, value.shape, value.integer_range) for name, value in found.values.items())
+    return *values, *(site.node.instance.identity for site in found.sites)
 
 
 def _rank(size: object, ranks: Ranks) -> int:

@@ -42,7 +42,7 @@ def _again(used: AppliedRule, rule: Substitution, model: Model) -> Model | None:
     """After the first match that can be applied: of those that replace the same values, or else begin at the place."""
     found: list[Match] = []
     with suppress(TooMany):
-        found += (match for match in matches(rule, model) if match.place == used.place)
+        found += matches(rule, model, used.place)
     found.sort(key=lambda match: match.applied(None).replaced != used.replaced)
     for match in found:
         if not isinstance(changed := rewrite(model, match), str):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
@@ -17,6 +17,7 @@ from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rule, parse_rules
 from ..syntax.span import Source, Span
 
 if TYPE_CHECKING:
+    from .certificate import Certificate
     from .rulebook import AcceptedRule
 
 
@@ -46,11 +47,27 @@ def fusions_for(
         return ()
     # Only a model that a rule may fit has to wait for what reads certificates and proves rules.
     from .certificate import certificates_path, known_certificates
-    from .rulebook import accept
-    from .wellformed import check_rule
 
     known = known_certificates(certificates_path(shipped_fusions()))
-    return tuple(accept(check_rule(rule, library), source, library, known) for rule, source in fitting)
+    return tuple(accept_shipped(rule, source, library, known) for rule, source in fitting)
+
+
+def accept_shipped(
+    rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]
+) -> AcceptedRule:
+    """A shipped rule, proved now unless it has a certificate that holds: then it is well formed as well. Raises E542
+    and as `check_rule`.
+    """
+    from ..prove.translation.rule_results import by_results
+    from .certificate import certified
+    from .rulebook import AcceptedRule, accept
+
+    expanded = by_results(rule, library)
+    if certified(expanded, library, certificates):
+        return AcceptedRule(expanded, certificates[rule.name].assumed)
+    from .wellformed import check_rule
+
+    return accept(check_rule(rule, library), source, library, certificates)
 
 
 def fitting_rules(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:

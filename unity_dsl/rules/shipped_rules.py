@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
@@ -13,9 +13,10 @@ from ..resources import folder
 from ..syntax.parse_rules import RuleDecl
 from ..syntax.read import read_source
 from ..syntax.span import Source
-from .shipped_fusions import fitting_rules
+from .shipped_fusions import accept_shipped, fitting_rules
 
 if TYPE_CHECKING:
+    from .certificate import Certificate
     from .rulebook import AcceptedRule
 
 
@@ -33,6 +34,7 @@ class ShippedRules:
     forbidden: Collection[str] = ()
     accepted: dict[str, AcceptedRule] = field(default_factory=dict)
     _found: dict[str, tuple[RuleDecl, Source]] = field(default_factory=dict)
+    _certificates: dict[Path, Mapping[str, Certificate]] = field(default_factory=dict)
 
     def fitting(self, model: Model) -> tuple[RuleDecl, ...]:
         """The rules whose left sides have no operator that the model has not."""
@@ -47,12 +49,12 @@ class ShippedRules:
         if name in self.accepted:
             return
         from .certificate import certificates_path, known_certificates
-        from .rulebook import accept
-        from .wellformed import check_rule
 
         rule, source = self._found[name]
-        known = known_certificates(certificates_path(folder("rules") / PurePath(source.name).name))
-        self.accepted[name] = accept(check_rule(rule, self.library), source, self.library, known)
+        path = certificates_path(folder("rules") / PurePath(source.name).name)
+        if path not in self._certificates:
+            self._certificates[path] = known_certificates(path)
+        self.accepted[name] = accept_shipped(rule, source, self.library, self._certificates[path])
 
     def of(self, names: Collection[str]) -> tuple[Source, ...]:
         """The texts with rules of these names, which fit some model."""

@@ -40,8 +40,11 @@ from ..prove.translation.symbolic_sizes import Failed, exactly, valued
 from ..syntax.ast import Expr, Name, OperatorDecl, ParallelDecl
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from ..syntax.rule_names import names_in
-from .match_numbers import solve_numbers
+from .match_numbers import Numbers, solve_numbers
 from .match_sizes import solve_sizes
+
+Settled = tuple[Ranks, Mapping[str, int], Numbers]
+"""Ranks of rest groups, sizes and real numbers of a rule at a match."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,8 @@ class Substitution:
     """A rule prepared for matching. `definitions` are its local names; those on the left are part of the pattern.
 
     `reals` are names that stand for real numbers, of which equations give those that are `determined`; `operands` is
-    the rule that reads them as tensors, with its library.
+    the rule that reads them as tensors, with its library. `settled` are the sizes of matches, by the shapes and
+    operators that they are of: layers alike have the same ones.
     """
 
     rule: RuleDecl
@@ -58,6 +62,7 @@ class Substitution:
     reals: frozenset[str] = frozenset()
     determined: Mapping[str, Expr] = field(default_factory=dict)
     operands: tuple[RuleDecl, Library] | None = None
+    settled: dict[tuple[object, ...], Settled | None] = field(default_factory=dict)
     _views: dict[tuple[tuple[str, int], ...], Views | None] = field(default_factory=dict)
     _names: dict[tuple[tuple[str, int], ...], tuple[str, ...]] = field(default_factory=dict)
 
@@ -92,6 +97,15 @@ class Substitution:
     def is_real(self, expr: Expr) -> bool:
         """Whether an attribute depends on real numbers."""
         return bool(self.reals) and any(name.name in self.reals for name in names_in(expr))
+
+    @cached_property
+    def undetermined(self) -> str | None:
+        """Why its left side does not determine all sizes: then it applies to no model. None where it does."""
+        bound = {expr.name for expr in _reached(self, self.rule.left) if isinstance(expr, Name)}
+        try:
+            return _why_undetermined(self, bound)
+        except Unsupported as reason:
+            return _no_method(reason)
 
     def names(self, ranks: Ranks) -> tuple[str, ...]:
         """The sizes of the rule that its conditions do not determine."""
@@ -130,11 +144,22 @@ def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
 
     Raises InputError for unknown operators.
     """
+    found = outlined(rule, library)
+    return found if isinstance(found, str) else found.undetermined or found
+
+
+@lru_cache(maxsize=1024)
+def outlined(rule: RuleDecl, library: Library) -> Substitution | str:
+    """As `substitution_of`, but for whether its left side determines all sizes, which takes longest to say."""
     try:
         found = prepared(rule, library)
         return _why_not(found) or found
     except Unsupported as reason:
-        return f"no method for {reason}"
+        return _no_method(reason)
+
+
+def _no_method(reason: Unsupported) -> str:
+    return f"no method for {reason}"
 
 
 def prepared(rule: RuleDecl, library: Library) -> Substitution:
@@ -162,7 +187,7 @@ def _why_not(found: Substitution) -> str | None:
     for expr in _reached(found, rule.right):
         if isinstance(expr, Name) and expr.name in found.inputs and expr.name not in bound:
             return f"its left side does not read `{expr.name}`"
-    return _why_undetermined(found, bound)
+    return None
 
 
 def _reached(found: Substitution, side: tuple[GraphExpr, ...]) -> Iterator[GraphExpr]:

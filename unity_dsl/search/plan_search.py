@@ -27,7 +27,6 @@ from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
 from .accounting.weighed_plan import counted, describe_recomputed, recomputing, within_memory
-from .branches.branch_search import shortest_with_branches
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching
@@ -45,11 +44,11 @@ from .plan_notes import describe_outcome, describe_precision, describe_unsearche
 from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
+from .shortest_beside import Later, shortest_beside
 from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
 from .wanted import Wanted as _Wanted
 from .wanted import made as _made
-from .weights_alike import shortest_alike
 
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
@@ -93,6 +92,7 @@ def search(
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
     referee: Callable[[Plan], float] | None = None,
+    later: Later | None = None,
     imported: Strategy | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
@@ -109,7 +109,8 @@ def search(
     memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
     and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
     operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
-    plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds.
+    plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds;
+    of those next to it that keep all weights alike as well, now or `later`.
     A plan of another system is `imported` as a strategy, and `strategy` its name.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
@@ -135,8 +136,7 @@ def search(
         drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
         mesh = named_axes(drawn.graph, drawn.mesh)
         return replace(drawn, mesh=mesh, exposed=machine.exposure, ended=why_ended())
-    if algebras is None:
-        algebras = algebras_for(model, strategy, ShippedRules((), library), rules)
+    algebras = algebras or algebras_for(model, strategy, ShippedRules((), library), rules)
     substitutions = _Substitutions(
         () if strategy == "single" else rules,
         () if strategy == "single" else fusions,
@@ -165,8 +165,8 @@ def search(
         limited = LimitedSearch(machine, library, every, search_limited, segments)
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
-    elif wanted.referee is not None and not (found.recomputed or found.gathered_again):
-        found = shortest_with_branches(shortest_alike(found, wanted.referee, wanted), every, wanted.referee, wanted)
+    else:
+        found = shortest_beside(found, every, wanted, later)
     found = _told(found, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 

@@ -18,7 +18,7 @@ from ..machine.mesh import describe_mesh
 from ..simulation.exposure import exposure_of
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
-from .search_end import SearchEnded, check_end
+from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
 
@@ -48,26 +48,35 @@ class Simulations:
 
 
 def search_simulated(
-    find: Callable[[Machine, Plan | None], Plan], simulations: Simulations, expected: Exposure
+    find: Callable[[Machine, Plan | None], Plan],
+    simulations: Simulations,
+    expected: Exposure,
+    finish: Callable[[Plan], Plan] = lambda best: best,
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. It is the shorter
-    one of those that fit the memory. Only `auto` has a choice.
+    one of those that fit the memory, or one next to it by which `finish` makes a step shorter yet. Only `auto` has a
+    choice.
     """
     machine = simulations.machine
     first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
-    if first.strategy != AUTO or abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
+    if first.strategy != AUTO:
         return first
-    try:
-        check_end()
-        tell_stage("the same at what the simulated step exposes", first.seconds)
-        second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
-    except SearchEnded as end:
-        return replace(first, ended=end.reason)
-    told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step exposes on"
-    second = replace(second, notes=(*second.notes, f"{told} {describe_mesh(first.mesh)}"))
-    best = min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
-    return replace(best, ended=second.ended)
+    best, ended = first, first.ended
+    if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
+        try:
+            check_end()
+            tell_stage("the same at what the simulated step exposes", first.seconds)
+            second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
+        except SearchEnded as end:
+            return replace(first, ended=end.reason)
+        told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
+        told += f" exposes on {describe_mesh(first.mesh)}"
+        second = replace(second, notes=(*second.notes, told))
+        best = min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
+        ended = second.ended
+    best, _ = _simulated(finish(best), simulations, expected)
+    return replace(best, ended=ended or why_ended())
 
 
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
@@ -65,6 +65,7 @@ class Conversions:
 
     def __init__(self, tasks: TaskList, prices: ConversionModel) -> None:
         self.tasks, self.prices = tasks, prices
+        self._known: dict[object, tuple[tuple[Step, Price, int], ...]] = {}
 
     def run(self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str) -> Local:
         """The tensor after steps, one after the other; later kernels wait for it. Nobody holds it yet."""
@@ -78,7 +79,7 @@ class Conversions:
         """
         arriving = []
         for step, x, value, start in gathers:
-            ((_, _, after),) = self._priced([step], value, start)
+            ((_, _, after),) = self._priced((step,), value, start)
             arriving.append(Local(after, Storage(after), x.moves))
         first, _, _, _ = gathers[0]
         made = [tensor.storage for tensor in arriving]
@@ -115,11 +116,13 @@ class Conversions:
             x = made
         return x
 
-    def _priced(self, steps: Sequence[Step], value: Value, start: Layout) -> Iterator[tuple[Step, Price, int]]:
-        """Every step with its price, and the bytes that a device holds after it."""
-        prices = self.prices.prices(steps, start, value.shape)
-        for step, (price, held) in zip(steps, prices, strict=True):
-            yield step, price, round(held * value.bytes)
+    def _priced(self, steps: Sequence[Step], value: Value, start: Layout) -> tuple[tuple[Step, Price, int], ...]:
+        """Every step with its price, and the bytes that a device holds after it: found once for each iteration."""
+        key = *steps, start, value.shape, value.bytes
+        if key not in self._known:
+            prices = zip(steps, self.prices.prices(steps, start, value.shape), strict=True)
+            self._known[key] = tuple((step, price, round(held * value.bytes)) for step, (price, held) in prices)
+        return self._known[key]
 
     def _step(self, step: Step, x: Local, price: Price, value: Value, after: int, place: str) -> Local:
         mesh, tasks, shape, count = self.prices.mesh, self.tasks, value.shape, float(value.bytes)

@@ -17,7 +17,7 @@ from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
 from ..index.lowering.execution import Execution
-from ..index.lowering.local_tensor import Storage
+from ..index.lowering.local_tensor import Shape, Storage
 from ..machine.machine import Machine
 from ..machine.operator_price import Limit, limits_of_operator, price_inner, price_operator, priced_kernels
 from .collective_tasks import add_collective
@@ -37,12 +37,30 @@ class OperatorTime:
     limits: tuple[Limit, Limit]
 
 
+@dataclass(frozen=True)
+class _Call:
+    """An operator on operands of some strides, as every iteration of a repeat has it: its `run`, of which `inside` are
+    the bytes of a gradient of what it makes on the way; by result its bytes and strides; of each operand with a
+    gradient whether its cotangent is the result's; and the all-reduces inside it, with their bytes, forward and
+    backward.
+    """
+
+    planned: PlannedNode
+    run: Execution
+    time: OperatorTime
+    inside: int
+    results: tuple[tuple[int, Shape], ...]
+    shared: tuple[bool, ...]
+    inner: tuple[tuple[tuple[Step, int], ...], tuple[tuple[Step, int], ...]]
+
+
 class Operators:
     """Lists the tasks of operators. What operators alike have in common is found once."""
 
     def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.tasks, self.mesh, self.machine, self.library = tasks, mesh, machine, library
         self._times: dict[object, OperatorTime] = {}
+        self._calls: dict[tuple[int, tuple[Shape | None, ...]], _Call] = {}
 
     def forward(
         self, planned: PlannedNode, arguments: Sequence[Local], place: str, *, last: bool = False
@@ -51,31 +69,27 @@ class Operators:
         and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
         saves only what it is given.
         """
-        node, typed = planned.node, replace(planned.typed, native=planned.native)
-        run = execution_of(planned, tuple(argument.strides for argument in arguments), self.mesh, self.library)
-        time = self._time(node, typed)
+        node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
+        run, time = call.run, call.time
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         runs = not last or not set(run.built).isdisjoint(run.saved)
         built = [Storage(storage.bytes if runs else 0) for storage in run.built]
         own |= zip(run.built, built, strict=True)
         if runs:
             self.tasks.kernel(node.instance.name, place, time.forward, time.launches[0], built, time.limits[0])
-            self._inner(node, typed, place, backward=False)
-        types = result_types(node, arithmetic(node, typed.native, self.library))
+            self._inner(call, place, backward=False)
         results = tuple(
-            Local(prod(tensor.shape) * DTYPE_BYTES[made], own[tensor.storage], value.needs_gradient, tensor.strides)
-            for value, made, tensor in zip(node.results, types, run.outputs, strict=True)
+            Local(count, own[tensor.storage], value.needs_gradient, strides)
+            for value, tensor, (count, strides) in zip(node.results, run.outputs, call.results, strict=True)
         )
         named = tuple(own[storage] for storage in run.named if storage in own)
         saved = tuple(own[storage] for storage in run.saved)
         moving = tuple(a for a, needed in zip(arguments, node.gradients, strict=True) if needed)
         record = None
         if moving:
-            shared = tuple(self._shared(node, run))
-            inside = _inside(run)
 
             def backward(outgoing: Cotangents) -> Cotangents:
-                return self._backward(node, typed, place, time, moving, shared, inside, outgoing)
+                return self._backward(call, place, moving, outgoing)
 
             record = Recorded(moving, results, saved, backward)
         self.tasks.hold(result.storage for result in results)
@@ -84,28 +98,31 @@ class Operators:
         self.tasks.settle(built)
         return results, named, record
 
-    def _backward(
-        self,
-        node: Node,
-        typed: TypedOperator,
-        place: str,
-        time: OperatorTime,
-        moving: Sequence[Local],
-        shared: Sequence[bool],
-        inside: int,
-        outgoing: Cotangents,
-    ) -> Cotangents:
-        """`inside` are the bytes of a gradient of what the operator made on the way."""
+    def _backward(self, call: _Call, place: str, moving: Sequence[Local], outgoing: Cotangents) -> Cotangents:
+        time = call.time
         arrived = next(storage for storage in outgoing if storage is not None)
-        found = [arrived if same else Storage(local.bytes) for local, same in zip(moving, shared, strict=True)]
+        found = [arrived if same else Storage(local.bytes) for local, same in zip(moving, call.shared, strict=True)]
         built = [storage for storage in found if storage is not arrived]
         if built:
-            temporary = Storage(inside)
-            name, builds = f"{node.instance.name} backward", [*built, temporary]
+            temporary = Storage(call.inside)
+            name, builds = f"{call.planned.node.instance.name} backward", [*built, temporary]
             self.tasks.kernel(name, place, time.backward, time.launches[1], builds, time.limits[1])
             self.tasks.settle([temporary])
-        self._inner(node, typed, place, backward=True)
+        self._inner(call, place, backward=True)
         return found
+
+    def _call(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> _Call:
+        key = id(planned), strides
+        if key not in self._calls:
+            node, typed = planned.node, replace(planned.typed, native=planned.native)
+            run = execution_of(planned, strides, self.mesh, self.library)
+            dtype = arithmetic(node, typed.native, self.library)
+            made = zip(run.outputs, result_types(node, dtype), strict=True)
+            results = tuple((prod(tensor.shape) * DTYPE_BYTES[kind], tensor.strides) for tensor, kind in made)
+            shared, inner = tuple(self._shared(node, run)), _inner_sums(node, typed, DTYPE_BYTES[dtype])
+            time = self._time(node, typed)
+            self._calls[key] = _Call(planned, run, time, _inside(run), results, shared, inner)
+        return self._calls[key]
 
     def _shared(self, node: Node, run: Execution) -> Iterator[bool]:
         """Of each operand with a gradient, whether its cotangent is the result's, or a view of it."""
@@ -116,20 +133,9 @@ class Operators:
                 viewed = result.storage is tensor.storage and prod(result.shape) == prod(tensor.shape)
                 yield len(run.outputs) == 1 and (same or viewed)
 
-    def _inner(self, node: Node, typed: TypedOperator, place: str, *, backward: bool) -> None:
+    def _inner(self, call: _Call, place: str, *, backward: bool) -> None:
         """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made."""
-        width = DTYPE_BYTES[arithmetic(node, typed.native, self.library)]
-        for collective in typed.inner:
-            reduces = isinstance(collective, InnerReduce)
-            if reduces is backward:
-                continue
-            operand = (
-                node.instance.equations[collective.equation].target
-                if isinstance(collective, InnerReduce)
-                else node.instance.operand(collective.operand)
-            )
-            count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
-            step = Step(StepKind.ALL_REDUCE, collective.axes)
+        for step, count in call.inner[backward]:
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine))
 
     def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
@@ -149,6 +155,23 @@ class Operators:
             )
             self._times[key] = OperatorTime(max(forward - waiting[0], 0.0), backward, launches, limits)
         return self._times[key]
+
+
+def _inner_sums(
+    node: Node, typed: TypedOperator, width: int
+) -> tuple[tuple[tuple[Step, int], ...], tuple[tuple[Step, int], ...]]:
+    """The all-reduces inside an operator, each with its bytes, forward and backward."""
+    found: tuple[list[tuple[Step, int]], list[tuple[Step, int]]] = [], []
+    for collective in typed.inner:
+        reduces = isinstance(collective, InnerReduce)
+        operand = (
+            node.instance.equations[collective.equation].target
+            if isinstance(collective, InnerReduce)
+            else node.instance.operand(collective.operand)
+        )
+        count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
+        found[not reduces].append((Step(StepKind.ALL_REDUCE, collective.axes), count))
+    return tuple(found[0]), tuple(found[1])
 
 
 def _inside(run: Execution) -> int:

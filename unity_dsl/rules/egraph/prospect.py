@@ -12,7 +12,7 @@ from ...prove.translation.rule_forms import call_pattern
 from ...syntax.ast import Name
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ..graph_identity import leaves_as_is
-from ..substitution import Substitution, substitution_of
+from ..substitution import Substitution, outlined
 
 VIEW = "rearrange"
 Join = tuple[str, str]
@@ -28,8 +28,8 @@ class Prospect:
 
     @cached_property
     def prepared(self) -> Substitution | None:
-        """None for a rule that applies to no model."""
-        found = substitution_of(self.rule, self.library)
+        """None for a rule that applies to no model, as far as is known before its sizes are looked at."""
+        found = outlined(self.rule, self.library)
         return found if isinstance(found, Substitution) else None
 
 

@@ -165,7 +165,8 @@ class _Saturation:
         try:
             yield from matches_among(rule, operators, self.egraph.path, self.infinite, is_wanted)
         except TooMany:
-            self.limits[f"rule `{rule.rule.name}` fits more places than were looked at"] = None
+            if rule.undetermined is None:
+                self.limits[f"rule `{rule.rule.name}` fits more places than were looked at"] = None
 
     def _is_wanted(self, roots: Sequence[Value], matched: Sequence[Node]) -> bool:
         if self.gradients and not all(root.needs_gradient for root in roots):

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, pairwise
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from ...graph.graph import Node, Value
 from ...rules.egraph.enode import Enode
+from .components import Components
 
 if TYPE_CHECKING:
     from ...rules.egraph.equality_graph import EqualityGraph
@@ -124,23 +126,15 @@ class Extractions:
         """Pairs of choices whose agreement, with that of the `linked` ones, makes each group have one extraction: where
         it can be of one that reads another.
         """
-        import networkx as nx  # type: ignore[import-untyped]
-
         found = []
         for group in self.groups:
             names = [choice.value.name for choice in group.choices]
-            graph = nx.Graph()
-            graph.add_nodes_from(names)
-            graph.add_edges_from((name, self._readers[name][0], {"weight": 0}) for name in names if name in self.linked)
+            components = Components()
             for name in names:
-                for reader in self._readers[name]:
-                    if reader in graph and reader != name and not graph.has_edge(name, reader):
-                        graph.add_edge(name, reader, weight=1)
-            for first, second in pairwise(names):
-                if not graph.has_edge(first, second):
-                    graph.add_edge(first, second, weight=2)
-            tree = nx.minimum_spanning_edges(graph)
-            found += [(first, second) for first, second, data in tree if data["weight"]]
+                if name in self.linked:
+                    components.join(name, self._readers[name][0])
+            read = [(name, reader) for name in names for reader in self._readers[name] if reader in names]
+            found += [pair for pair in (*read, *pairwise(names)) if components.join(*pair)]
         return tuple(found)
 
     @property
@@ -192,21 +186,8 @@ class _Grouping:
         return found
 
     def run(self) -> Extractions:
-        import networkx as nx
-
-        order = {name: place for place, name in enumerate(self.makers)}
-        graph = nx.Graph()
-        graph.add_nodes_from(self.optional)
-        graph.add_nodes_from(name for name in self.necessary if len(self.makers[name]) > 1)
-        for name in self.necessary | self.optional:
-            for enode in self.makers[name]:
-                graph.add_edges_from((name, read) for read in _read(enode) & self.optional)
-        members = sorted(
-            (sorted(part, key=order.__getitem__) for part in nx.connected_components(graph)),
-            key=lambda part: order[part[0]],
-        )
         groups, fixed = [], {name: self.makers[name][0] for name in self.makers if name in self.necessary}
-        for names in members:
+        for names in self._members():
             group = self._group(names)
             alike = {
                 choice.value.name: choice.enodes[0] for choice in group.choices if len(set(map(id, choice.enodes))) == 1
@@ -218,12 +199,26 @@ class _Grouping:
         others = {name: enode for name, enode in fixed.items() if name not in chosen}
         return Extractions(self.egraph, tuple(groups), others)
 
+    def _members(self) -> Iterator[list[str]]:
+        """The values of each group in the order of their makers, and the groups in that of their first values."""
+        components, grouped = Components(), set(self.optional)
+        for name in (name for name in self.makers if name in self.necessary or name in self.optional):
+            read = set[str]().union(*map(_read, self.makers[name])) & self.optional
+            if read or len(self.makers[name]) > 1:
+                grouped.add(name)
+            for value in read:
+                components.join(name, value)
+        found: dict[str, list[str]] = {}
+        for name in (name for name in self.makers if name in grouped):
+            found.setdefault(components.of(name), []).append(name)
+        yield from found.values()
+
     def _group(self, names: Sequence[str]) -> Group:
         roots = tuple(name for name in names if name in self.necessary)
-        every = list(islice(self._extended({}, roots), _ENUMERATED + 1))
-        own, others = every[0], [chosen for chosen in every[1:] if self._reads_kept(chosen)]
-        ranked = sorted(others, key=lambda chosen: sum(self._seconds(enode) for enode in chosen.values()))
-        kept = [own, *islice((chosen for chosen in ranked if not _has_cycle(chosen)), self.most)]
+        every = list(islice(self._extended({}, 0.0, roots), _ENUMERATED + 1))
+        (_, own), *others = every
+        ranked = sorted((one for one in others if self._reads_kept(one[1])), key=itemgetter(0))
+        kept = [own, *(chosen for _, chosen in ranked[: self.most])]
         complete = len(kept) <= self.most and len(every) <= _ENUMERATED
         kept = kept[: self.most]
         values = {value.name: value for name in names for value in self.makers[name][0].node.results}
@@ -248,16 +243,21 @@ class _Grouping:
             self.seconds[id(enode)] = self.price(enode.node)
         return self.seconds[id(enode)]
 
-    def _extended(self, chosen: dict[str, Enode], pending: tuple[str, ...]) -> Iterator[dict[str, Enode]]:
-        """Every extraction with what is chosen already, of what is `pending` and what that reads."""
+    def _extended(
+        self, chosen: Mapping[str, Enode], seconds: float, pending: tuple[str, ...]
+    ) -> Iterator[tuple[float, Mapping[str, Enode]]]:
+        """Every extraction with what is chosen already, of what is `pending` and what that reads, with its seconds.
+        None makes a value of itself.
+        """
         if not pending:
-            yield chosen
+            yield seconds, chosen
             return
         name, *rest = pending
         for enode in self.makers[name]:
-            read = sorted(_read(enode) & self.optional)
-            new = [value for value in read if value not in chosen and value not in pending]
-            yield from self._extended({**chosen, name: enode}, (*rest, *new))
+            if not _reaches(enode, name, chosen):
+                read = sorted(_read(enode) & self.optional)
+                new = [value for value in read if value not in chosen and value not in pending]
+                yield from self._extended({**chosen, name: enode}, seconds + self._seconds(enode), (*rest, *new))
 
 
 def _numbered(enode: Enode | None) -> Iterator[tuple[Value, int]]:
@@ -272,11 +272,17 @@ def _read(enode: Enode) -> set[str]:
     return {value.name for value in enode.node.arguments}
 
 
-def _has_cycle(chosen: Mapping[str, Enode]) -> bool:
-    import networkx as nx
-
-    edges = ((read, name) for name, enode in chosen.items() for read in _read(enode) if read in chosen)
-    return not nx.is_directed_acyclic_graph(nx.DiGraph(edges))
+def _reaches(enode: Enode, name: str, chosen: Mapping[str, Enode]) -> bool:
+    """Whether an operator reads a value, or something that the chosen ones make of it."""
+    pending, seen = [value.name for value in enode.node.arguments], set[str]()
+    while pending:
+        read = pending.pop()
+        if read == name:
+            return True
+        if read in chosen and read not in seen:
+            seen.add(read)
+            pending += (value.name for value in chosen[read].node.arguments)
+    return False
 
 
 def _makers(egraph: EqualityGraph) -> dict[str, list[Enode]]:

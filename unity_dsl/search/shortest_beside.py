@@ -1,0 +1,48 @@
+"""Plans beside the cheapest one, of which the simulator says whether a step is shorter: with branches on disjoint
+devices, or with weights that are kept alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ..graph.axis_names import named_axes
+from ..graph.layout import Mesh
+from ..graph.plan import Plan
+from .branches.branch_search import shortest_with_branches
+from .wanted import Wanted
+from .weights_alike import shortest_alike
+
+
+class Later:
+    """What is known of plans, of one of which those that keep all weights alike are looked at when it is chosen."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Plan, Wanted]] = {}
+
+    def kept(self, plan: Plan, wanted: Wanted) -> Plan:
+        """The plan, of which is kept how it was searched for, and what was found on its mesh."""
+        found = {mesh: found for mesh, found in wanted.found.items() if mesh == plan.mesh}
+        self._known[id(plan.graph)] = plan, replace(wanted, found=found)
+        return plan
+
+    def shortest(self, plan: Plan, referee: Callable[[Plan], float]) -> Plan:
+        """As `shortest_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
+        if id(plan.graph) not in self._known:
+            return plan
+        given, wanted = self._known[id(plan.graph)]
+        best = shortest_alike(replace(plan, mesh=given.mesh), referee, wanted)
+        return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))
+
+
+def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: Later | None) -> Plan:
+    """The cheapest plan, or one beside it that the referee gives fewer seconds; those that keep weights alike may be
+    looked at `later`, unless there are branches. The plan itself without a referee, or where memory makes it recompute
+    or gather again.
+    """
+    if wanted.referee is None or found.recomputed or found.gathered_again:
+        return found
+    alike = shortest_alike(found, wanted.referee, wanted) if later is None else found
+    best = shortest_with_branches(alike, every, wanted.referee, wanted)
+    return best if later is None or best is not alike else later.kept(best, wanted)
