@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from unity_dsl.commands.check_report import show_report
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.program_check import TOLERANCE, CheckReport, MixedErrors, check
@@ -66,7 +67,16 @@ def test_a_right_program_passes(
 
 def test_the_report_is_json_of_the_agreed_form(compiled: Callable[..., Path], pool: RankPool) -> None:
     found = json.loads(json.dumps(check(compiled(2), pool=pool).to_json()))
-    assert list(found) == ["ok", "ranks", "loss_rel_err", "grad_rel_err", "param_rel_err", "worst", "float32"]
+    assert list(found) == [
+        "ok",
+        "ranks",
+        "loss_rel_err",
+        "grad_rel_err",
+        "param_rel_err",
+        "worst",
+        "not_finite",
+        "float32",
+    ]
     assert list(found["float32"]) == ["err", "single_device_err"]
     assert found["ok"] is True and isinstance(found["worst"], str)
 
@@ -141,6 +151,27 @@ def test_a_program_that_raises_is_told_at_its_line(
     assert told.code == "E406" and reason in told.message
     assert told.span is not None and wrong in told.span.text and told.span.source.name == str(out / "model.py")
     assert f'"{out / "model.py"}", line {told.span.line}' in told.help and "rank_pool" not in told.help
+
+
+@pytest.mark.parametrize(
+    ("function", "tensor"), [("log(0 * y - 1)", "loss of step 1"), ("sqrt(0 * y)", "gradient of w")]
+)
+def test_a_model_that_is_not_finite_is_told(
+    function: str, tensor: str, tmp_path: Path, pool: RankPool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A root has a value at 0, and no derivative."""
+    lines = (
+        "model m[b = 4, d = 4]", "input x: f32[b, d]", "weight w: f32[d, d] ~ normal(0.1)", "y = linear(x, w)",
+        f"loss mse({function}, x)",
+    )  # fmt: skip
+    (tmp_path / "m.udl").write_text("\n  ".join(lines) + "\n")
+    request = Request(tmp_path / "m.udl")
+    made = compile_model(request)
+    write_program(made.plan, made.library, made.sources, request, tmp_path / "out")
+    report = check(tmp_path / "out", pool=pool)
+    assert not report.ok and report.not_finite == tensor
+    show_report(report)
+    assert f"not finite in {tensor}" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_program(tmp_path: Path) -> None:

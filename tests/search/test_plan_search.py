@@ -15,7 +15,7 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.search.exact_search import bounded_search as module
-from unity_dsl.search.meshes.mesh_search import PROMISING
+from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.plan_search import search
 
 from .brute_force import BruteForce, TooMany

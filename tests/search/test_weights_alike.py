@@ -20,7 +20,7 @@ from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.plan_assembly import assemble
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
-from unity_dsl.search.meshes.mesh_search import PROMISING
+from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.plan_search import search
 
 from .conftest import FOUR, TWO, Build

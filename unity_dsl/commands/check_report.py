@@ -23,5 +23,8 @@ def show_report(report: CheckReport) -> None:
         lines.append(("note", f"the program is for another world size: its texts were compiled again for {ranks}"))
     if report.edited:
         lines.append(("note", f"edited since they were written: {', '.join(report.edited)}"))
+    if report.not_finite:
+        where = f"the model on one device is not finite in {report.not_finite}"
+        lines.append(("note", f"{where}: so it can't be compared"))
     verdict = "equals its model" if report.ok else "does NOT equal its model"
     show_lines([*lines, ("verdict", f"the program on {ranks} {verdict}")])

@@ -70,9 +70,10 @@ class CheckReport:
 
     The loss's include the outputs' and the evaluation mode's, the gradients' the global norm, the parameters' their
     initialisation and the buffers; a model that is not `trained` has outputs and buffers alone. `mixed` are those of a
-    program in mixed precision. `worst` names the
-    tensor of the largest float64 error. `recompiled` says that the program was compiled anew for `ranks`, a number that
-    it was not written for; `edited` are files that are not as they were written.
+    program in mixed precision. `worst` names the tensor of the largest float64 error, `not_finite` one of the reference
+    that can't be compared, as it has elements that are infinite or no numbers. `recompiled` says that the program was
+    compiled anew for `ranks`, a number that it was not written for; `edited` are files that are not as they were
+    written.
     """
 
     ranks: int
@@ -86,6 +87,7 @@ class CheckReport:
     recompiled: bool
     edited: tuple[str, ...]
     mixed: MixedErrors | None = None
+    not_finite: str = ""
 
     @property
     def ok(self) -> bool:
@@ -102,6 +104,7 @@ class CheckReport:
             "grad_rel_err": self.grad_rel_err,
             "param_rel_err": self.param_rel_err,
             "worst": self.worst,
+            "not_finite": self.not_finite,
             "float32": {"err": self.float32_err, "single_device_err": self.float32_single_device_err},
         } | ({} if self.mixed is None else {self.mixed.precision: asdict(self.mixed) | {"bound": self.mixed.bound}})
 

@@ -290,10 +290,21 @@ def _errors(
         "trained": bool(expected.double.gradients),
         **{name: max(group.values(), default=0.0) for name, group in groups.items()},
         "worst": max(every, key=lambda name: every[name]),
+        "not_finite": _not_finite(expected.double),
         "float32_err": _largest(single, expected.double, floor),
         "float32_single_device_err": _largest(expected.single, expected.double, floor),
         **({"mixed_err": max(_in_norm(found, expected.double) for found in mixed)} if mixed else {}),
     }
+
+
+def _not_finite(expected: Trace) -> str:
+    """The first tensor of the model on one device with an element that is not finite; nothing where there is none.
+
+    Gradients are those of the first step: a later loss is not finite because of them.
+    """
+    first = dict([*expected.losses.items()][:1])
+    found = first | dict(expected.gradients) | dict(expected.losses) | dict(expected.parameters)
+    return next((name for name, tensor in found.items() if not tensor.isfinite().all()), "")
 
 
 def _initially(state: Tensors) -> Tensors:

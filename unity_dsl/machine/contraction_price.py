@@ -24,6 +24,8 @@ from .machine import Machine
 
 OF_VENDOR: Mapping[str, float] = {"bf16": 0.85, "f16": 0.85, "f32": 0.6, "f64": 0.6}
 """Assumed: the part of the vendor's speed that a matrix product of our kernels reaches."""
+OF_WINDOWS = 0.7
+"""Assumed: the part of that speed which remains where an operand is read in windows."""
 PROGRAMS = 128
 """Assumed: a device runs so many programs at once. The vendor's products divide sums where there are fewer tiles."""
 SORT, SORTED = 12, 16
@@ -60,6 +62,7 @@ class StepPrices:
             programs = down * across * prod(sizes[axis] for axis in kernel.batch)
             for axes in (kernel.rows, kernel.columns, kernel.inner):
                 product *= max(1.0, LEAST / prod(sizes[axis] for axis in axes))
+            product /= OF_WINDOWS if kernel.windowed else 1
             product /= OF_VENDOR[self.dtype] * min(1.0, programs / PROGRAMS)
             product += self.elementwise(step, sizes)
         return max(traffic, product) + self.machine.exposed_launch

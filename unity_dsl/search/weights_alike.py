@@ -7,19 +7,21 @@ its own. So the best plans of restricted problems are of use, in which every wei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import replace
 from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
+from ..rules.process_map import process_map
 from .accounting.weighed_plan import counted
 from .choices.restriction import Keeping, Restriction
-from .meshes.mesh_search import PROMISING
+from .meshes.fine_meshes import PROMISING
+from .meshes.mesh_search import processes_for
 from .meshes.near_search import Found, Task, held_by, near_plan
-from .search_end import SearchEnded
+from .search_end import SearchEnded, check_end
 from .wanted import Wanted, made
 
 
@@ -27,37 +29,43 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
     """The plan, or the one of those next to it that keep all weights alike, and fit, that the referee gives the fewest
     seconds.
     """
-    best, least, told = given, inf, ""
+    known = wanted.found.get(given.mesh)
+    if given.mesh.size == 1 or known is None or known.problem.meaning.graph is not given.model.graph:
+        return given  # one device, or what the search found there is not known any more
+    weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
+    held, made_here = held_by(given.mesh, [known]).without(weights), dict[Keeping, tuple[Found, Plan]]()
+
+    def plan_of(keeping: Keeping) -> Plan | None:
+        """The best plan that keeps weights so, if it costs little more."""
+        task = Task(given.model, wanted.priced, _allowed(given.model, wanted, keeping))
+        found = near_plan(task, given.mesh, held, wanted.cost(given) * PROMISING, rounds=1)
+        if found is None:
+            return None
+        made_here[keeping] = found, counted(made(found, given.model, wanted), wanted.library)
+        return made_here[keeping][1]
+
+    def seconds(keeping: Keeping) -> float:
+        """Of its simulated step, infinite where there is none that fits."""
+        plan = plan_of(keeping)
+        fits = plan is not None and plan.cost.memory.total <= wanted.machine.memory_bytes
+        return referee(plan) if plan is not None and fits else inf
+
+    best: Keeping | None = None
     with suppress(SearchEnded):
-        for keeping, found in weights_alike(given, wanted):
-            least = referee(given) if least == inf else least
-            plan = counted(made(found, given.model, wanted), wanted.library)
-            if plan.cost.memory.total <= wanted.machine.memory_bytes and (seconds := referee(plan)) < least:
-                best, least = plan, seconds
-                told = (
-                    f"all weights are kept {keeping.value}: so a step is simulated to be shorter than the cheapest one"
-                )
-                wanted.found[plan.mesh] = found
-    if best is given:
+        least = referee(given)
+        with closing(process_map(seconds, list(Keeping), processes_for(known.problem), check_end)) as every:
+            for keeping, simulated in zip(Keeping, every, strict=True):
+                if simulated < least:
+                    best, least = keeping, simulated
+        if best is not None and best not in made_here:  # by another process
+            plan_of(best)
+    if best is None or best not in made_here:
         return given
-    graph, notes = best.graph, (*given.notes, told)
-    return replace(given, mesh=best.mesh, graph=graph, cost=best.cost, conversions=best.conversions, notes=notes)
-
-
-def weights_alike(plan: Plan, wanted: Wanted) -> Iterator[tuple[Keeping, Found]]:
-    """The best of these plans on the mesh of a plan that cost little more than it. There are none on one device, and
-    where what the search found there is not known any more.
-    """
-    known = wanted.found.get(plan.mesh)
-    if plan.mesh.size == 1 or known is None or known.problem.meaning.graph is not plan.model.graph:
-        return
-    weights = {path for path, weight in plan.model.weights() if weight.value.needs_gradient}
-    held = held_by(plan.mesh, [known]).without(weights)
-    for keeping in Keeping:
-        task = Task(plan.model, wanted.priced, _allowed(plan.model, wanted, keeping))
-        found = near_plan(task, plan.mesh, held, wanted.cost(plan) * PROMISING, rounds=1)
-        if found is not None:
-            yield keeping, found
+    found, plan = made_here[best]
+    wanted.found[plan.mesh] = found
+    told = f"all weights are kept {best.value}: so a step is simulated to be shorter than the cheapest one"
+    graph, notes = plan.graph, (*given.notes, told)
+    return replace(given, mesh=plan.mesh, graph=graph, cost=plan.cost, conversions=plan.conversions, notes=notes)
 
 
 def _allowed(model: Model, wanted: Wanted, keeping: Keeping) -> Callable[[Mesh], Restriction]:

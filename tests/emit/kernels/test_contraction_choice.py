@@ -87,3 +87,18 @@ def test_the_same_operators_at_other_sizes_are_grouped_alike() -> None:
     assert choice.best(among, {names: ContractionPrice(1.0, 2.0), ("h", "y", "z"): ContractionPrice(1.5, 2.0)}) == names
     assert choice.best(among, {names: ContractionPrice(2.0, 1.0)}) == names
     assert choice.best(("a", "b"), {("a", "b"): ContractionPrice(2.0, 1.0)}) == ()
+
+
+def test_a_convolution_of_few_channels_is_one_kernel_with_what_follows_it(tmp_path: Path) -> None:
+    """Where no gradient is asked for: that of its kernel has few tiles, of long sums."""
+    model = tmp_path / "convolved.udl"
+    model.write_text("""model convolved[b = 64, c = 32]
+  precision bf16
+  input x: f32[b, c, 56, 56]
+  weight k: f32[64, c, 3, 3] ~ normal(0.3)
+  y = relu(conv2d(x, k; pad_h=1, pad_w=1))
+  output y
+""")
+    files = program(model)
+    assert "kernels.conv2d_relu(" in files["model.py"]
+    assert "convolved.udl:5  conv2d" in files["kernels.py"]

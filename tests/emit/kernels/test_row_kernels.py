@@ -48,7 +48,8 @@ def test_rows_and_columns_in_several_blocks(
 ) -> None:
     """Columns tile by tile, rows in a loop: what only large tensors have otherwise."""
     monkeypatch.setattr(row_kernel_text, "ONE_TILE", 2)
-    monkeypatch.setattr(row_kernel_text, "TILE", 2)
+    monkeypatch.setattr(row_kernel_text, "TILE", 4)
+    monkeypatch.setattr(row_kernel_text, "UNROLLED", 1)
     monkeypatch.setattr(row_kernel_text, "SPLIT", 2 if split else 2**30)
     monkeypatch.setattr(row_kernel_text, "ELEMENTS", 4)
     monkeypatch.setattr(row_kernel_text, "PROGRAMS", 2)

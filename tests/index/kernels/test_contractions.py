@@ -133,19 +133,37 @@ def test_attention_is_no_contraction(library: Library) -> None:
     ("text", "shapes"),
     [
         ("op f(x: [m, k], w: [k, n]) -> y: [m, n]\n  y[m, n] = max(k) x[m, k] * w[k, n]", [(4, 5), (5, 6)]),
-        ("op f(x: [c, l], w: [o, c, r]) -> y: [o, l]\n  y[o, l] = sum(c, r) x[c, l + r else 0] * w[o, c, r]",
-         [(5, 4), (6, 5, 3)]),
+        ("op f(x: [c, l], w: [o, c]) -> y: [o, q]\n  where q == 2 * l\n  y[o, q] = sum(c) x[c, q // 2] * w[o, c]",
+         [(5, 4), (6, 5)]),
         ("op f(x: [k], w: [k]) -> y: []\n  y[] = sum(k) x[k] * w[k]", [(4,), (4,)]),
         ("op f(x: [m, k, n], w: [m, n]) -> y: [m, n]\n  y[m, n] = sum(k) x[m, k, n] * w[m, n]", [(4, 5, 6), (4, 6)]),
         ("op f(x: [m, k], w: [k, n], z: [m, n]) -> y: [m, n]\n"
          "  y[m, n] = sum(k) x[m, k] * w[k, n] * tanh(z[m, n] * x[m, k])",
          [(4, 5), (5, 6), (4, 6)]),
     ],
-    ids=["maximum", "convolution", "inner product", "row sum", "factor of both"],
+    ids=["maximum", "positions that are no sum", "inner product", "row sum", "factor of both"],
 )  # fmt: skip
 def test_other_sums_are_no_contractions(text: str, shapes: list[tuple[int, ...]]) -> None:
     operator = library_with(text).operators["f"]
     assert contraction_steps(instantiate(operator, [Shape(shape) for shape in shapes], {})) is None
+
+
+CONVOLUTION = "op f(x: [c, l], w: [o, c, r]) -> y: [o, l]\n  y[o, l] = sum(c, r) {} * w[o, c, r]\n"
+
+
+def test_a_convolution_is_a_product_of_kernels_and_windows() -> None:
+    text = CONVOLUTION.format("x[c, l + r else 0]")
+    instance = instantiate(library_with(text).operators["f"], [Shape((5, 4)), Shape((6, 5, 3))], {})
+    (step,) = contraction_steps(instance) or ()
+    found = contraction(step)
+    assert (found.rows, found.columns, found.inner, found.windowed) == (("o",), ("l",), ("c", "r"), ("x",))
+
+
+def test_what_is_read_in_windows_is_made_before() -> None:
+    text = CONVOLUTION.format("h[c, l + r else 0]").replace("  y", "  h[c, l] = tanh(x[c, l])\n  y")
+    instance = instantiate(library_with(text).operators["f"], [Shape((5, 4)), Shape((6, 5, 3))], {})
+    before, step = contraction_steps(instance) or ()
+    assert before.kernel.stored == contraction(step).windowed == ("h",) and not step.prologue
 
 
 def test_several_factors_go_to_the_side_whose_axes_they_have() -> None:

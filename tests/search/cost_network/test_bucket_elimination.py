@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from unity_dsl.search.cost_network import bucket_elimination as elimination
 from unity_dsl.search.cost_network.bucket_elimination import Factor, TooLarge, eliminate
-from unity_dsl.search.folded_solver.exact_minimum import power
+from unity_dsl.search.folded_solver.exact_minimum import open_power, power
 
 
 @st.composite
@@ -94,3 +94,14 @@ def test_a_power_is_the_shortest_path_of_that_length(count: int, size: int, seed
         for _ in range(count - 1):
             shortest = (shortest[:, :, None] + step[None, :, :]).min(axis=1)
         assert (found == shortest).all()
+
+
+@given(st.integers(1, 9), st.integers(1, 6), st.integers(0, 10**6))
+def test_a_power_of_states_that_are_left_or_entered_only(count: int, size: int, seed: int) -> None:
+    """States that no step enters, or none leaves, are between no two steps: the power is that of all states."""
+    rng = np.random.default_rng(seed)
+    steps = rng.integers(0, 20, (3, size, size)).astype(float)
+    steps[:, rng.random(size) < 0.4] = np.inf
+    steps[:, :, rng.random(size) < 0.4] = np.inf
+    steps[rng.random(steps.shape) < 0.2] = np.inf
+    assert (open_power(steps, count) == power(steps, count)).all()

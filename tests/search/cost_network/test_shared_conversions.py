@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unity_dsl.search.cost_network.bucket_elimination import Table
-from unity_dsl.search.cost_network.shared_conversions import SharedCost
+from unity_dsl.search.cost_network.shared_conversions import GroupedCost, SharedCost
 
 from ..closed_prices import closed
 
@@ -97,3 +97,30 @@ def test_every_choice_within_a_price_is_found(seed: int, count: int, few: int) -
         cheaper = [every[other] for other in every if other[0] == held[0] and set(other) < set(held)]
         if total <= room and useful and total < min(cheaper, default=np.inf):
             assert (held[0], *layouts, *[held[0]] * (2 - len(layouts))) in found
+
+
+@given(st.integers(0, 10**6), st.integers(1, 4), st.integers(1, 5), st.booleans())
+def test_a_group_costs_what_each_of_its_numbers_does(seed: int, count: int, readers: int, partial: bool) -> None:
+    """Ends outside of the group have the least of all numbers; a number with an excluded end is impossible."""
+    rng = np.random.default_rng(seed)
+    cost = random_cost(rng)
+    if partial:
+        cost = replace(cost, nothing=int(rng.integers(LAYOUTS)))
+    grouped = [bool(rng.random() < 0.6) for _ in range(readers + 1)]
+    rows = [[random_end(rng) for _ in range(count if own else 1)] for own in grouped]
+    if rng.random() < 0.3:
+        rows[int(rng.integers(len(rows)))][0][:] = np.inf
+    known = tuple(grouped) if rng.random() < 0.5 else (*grouped[:1], *grouped[1:readers])
+    if len(known) < len(grouped):
+        grouped[-1], rows[-1] = False, rows[-1][:1]
+    said = [np.concatenate(own) for own in rows]
+    each = [[own[number if len(own) > 1 else 0] for own in rows] for number in range(count)]
+    apart = [cost.least(first, rest) for first, *rest in each]
+    group = GroupedCost(cost, known, count)
+    for end, (own, least) in enumerate(zip(grouped, group.least(said[0], said[1:]), strict=True)):
+        every = [found[end] for found in apart]
+        expected = np.concatenate(every) if own else np.minimum.reduce(every)
+        np.testing.assert_allclose(least, expected)
+    alone = [cost.least_produced(first, rest) for first, *rest in each]
+    expected = np.concatenate(alone) if grouped[0] else np.minimum.reduce(alone)
+    np.testing.assert_allclose(group.least_produced(said[0], said[1:]), expected)

@@ -17,6 +17,8 @@ from .triton_terms import NoKernelError, Piece, Sort
 
 BLOCK_INNER = 64
 """So many positions of operands with 16 bits an element are multiplied at once, of wider ones as many bytes."""
+BLOCK_WINDOWS = 32
+"""The same where windows are read, whose positions take registers."""
 GROUP = 8
 """So many blocks of rows are gone through for each block of columns, so that operands are still in the cache."""
 
@@ -38,9 +40,10 @@ class _Body(TileKernel):
         super().__init__(name, step.instance, wide, local, library, kernel.batch)
         self.kernel = kernel
         self.loaded = step.loaded
+        inner = BLOCK_WINDOWS if kernel.windowed else BLOCK_INNER
         self.row = self.side("row", "ROWS", kernel.rows, BLOCK, down=True)
         self.column = self.side("column", "COLUMNS", kernel.columns, BLOCK)
-        self.inner = self.side("inner", "INNER", kernel.inner, BLOCK_INNER, looped=True)
+        self.inner = self.side("inner", "INNER", kernel.inner, inner, looped=True)
         self.tile = Frame(self, self.row, self.column)
         self.sum: str | None = None
 

@@ -228,6 +228,7 @@ def _launches(
         return None
     given = {operand.name for operand in (*instance.inputs, *instance.outputs)}
     multiplied = {operand.name for step in steps if is_vendor(step) for operand in (*step.loaded, *step.made)}
+    multiplied |= {name for step in steps if isinstance(step.kernel, Contraction) for name in step.kernel.windowed}
     wide = {equation.target.name for equation in instance.equations} - given - multiplied
     wide |= set() if kept.narrow else {*kept.names}
     texts: list[KernelText | Step] = []

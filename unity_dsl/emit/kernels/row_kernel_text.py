@@ -22,6 +22,8 @@ from .triton_terms import NoKernelError, Piece, Sort, TermText, number_piece
 ONE_TILE = 8192
 """So many columns are held at once, more of them tile by tile."""
 TILE = 2048
+UNROLLED = 8
+"""Loops over no more tiles may be unrolled, for which there are not enough registers: tiles then are half as long."""
 SPLIT = 1024
 """So many columns a program has where it needs not have all of its rows."""
 PROGRAMS = 256
@@ -55,9 +57,11 @@ class _Body:
         whole = power_of_two(self.columns)
         # Without reductions along rows every program can have columns of its own, as it has rows.
         self.split = not kernel.reduced and whole > SPLIT and all(map(self.over_columns, kernel.summed))
-        self.block_columns = SPLIT if self.split else whole if whole <= ONE_TILE else TILE
-        self.block_rows = max(1, min(power_of_two(self.rows), ELEMENTS // self.block_columns))
+        tile = TILE if whole > UNROLLED * TILE else TILE // 2
+        self.block_columns = SPLIT if self.split else whole if whole <= ONE_TILE else tile
         self.tiled = self.block_columns < self.columns and not self.split
+        fitting = 1 if self.tiled else ELEMENTS // self.block_columns
+        self.block_rows = max(1, min(power_of_two(self.rows), fitting))
         self.loops = bool(kernel.summed)
         self.taken = {*_RESERVED, *DEFINED, *kwlist}
         self.outside = set(self.taken)

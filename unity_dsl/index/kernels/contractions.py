@@ -3,8 +3,10 @@
 An instance with matrix products that do not depend on each other is computed in three parts: kernels over rows and
 columns of what depends on no product, a kernel for each product, and again kernels over rows and columns of what else
 is made of them. The kernel of a product evaluates its operands as it reads them (the prologue), and results without a
-reduction before it stores its tile (the epilogue). A product may be left to the vendor's library instead, which
-multiplies tensors in memory: its operands are then made by the first kernels, and its epilogue by the last.
+reduction before it stores its tile (the epilogue). An operand may be read at sums of axes: a convolution is the product
+of its kernels and of windows, which are nowhere written (an implicit product); what is read so lies in memory, made by
+the first kernels if it is computed. A product may be left to the vendor's library instead, which multiplies tensors in
+memory: its operands are then made by the first kernels, and its epilogue by the last.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from itertools import combinations
 
 from ...syntax.ast import Expr, Read
 from ..equations.instance import Instance, Key
-from ..equations.term import call, dim_axes, dim_index, free_axes, reads
+from ..equations.term import affine, call, dim_axes, dim_index, free_axes, reads
 from ..lowering.loop_nest import LoopNest
 from .row_kernels import is_product
 from .step_schedule import Contraction, NoScheduleError, Step, StepSchedule, nests_of
@@ -78,6 +80,7 @@ class _Schedule(StepSchedule):
         stored = {name: [*([name] if name in {*self.outputs, *used} else []), *own] for name, own in stored.items()}
         early = [name for name in self.outputs if name not in self.behind]
         operands = [self.in_memory(side) for one in found if one.vendor for side in (one.left, one.right)]
+        operands += [name for one in found for name in one.windowed]
         wanted = [*self.reductions([*late, *done]), *(name for name in operands if name in self.nests)]
         early += [name for name in dict.fromkeys(wanted) if name not in {*self.behind, *early}]
         given = [name for name in early if self.nests[name].over or name in operands]
@@ -105,12 +108,13 @@ class _Schedule(StepSchedule):
             ways = ways if kept[-1] not in ways[0] else ways[::-1]  # neighbours in memory are neighbours across
             left = [factor for factor, own in zip(nest.factors, axes, strict=True) if not own & ways[1]]
             right = [factor for factor, own in zip(nest.factors, axes, strict=True) if own & ways[1]]
-            if any({*free_axes(factor)} & ways[0] for factor in right) or not self.is_plain(name):
+            if any({*free_axes(factor)} & ways[0] for factor in right) or not self.is_evaluated(name):
                 continue
             rows, columns = (tuple(axis for axis in kept if axis in way) for way in ways)
             both = tuple(axis for axis in kept if axis in batch)
             first_side, second_side = (self.as_it_is(_product(factors)) for factors in (left, right))
-            found = Contraction(name, both, rows, columns, nest.over, first_side, second_side)
+            windowed = tuple(dict.fromkeys(read.tensor for read in self.windows(name)))
+            found = Contraction(name, both, rows, columns, nest.over, first_side, second_side, windowed=windowed)
             return self.by_vendor(found) if name in self.vendor else found
         raise NoScheduleError
 
@@ -147,15 +151,25 @@ class _Schedule(StepSchedule):
                 return side.tensor
         return side.tensor
 
-    def is_plain(self, name: str) -> bool:
-        """Whether operands depend on no other product, and are read at positions that are axes: no convolution."""
-        inside = self.inlined(name)
+    def is_evaluated(self, name: str) -> bool:
+        """Whether operands depend on no other product, and windows are read at sums of axes."""
         apart = not self.read([self.nests[name].value]) & self.behind
         return apart and all(
-            read.fill is None and all(dim_axes(index, self.instance.sizes) is not None for index in read.index)
-            for found in inside
-            for read in reads(self.nests[found].value)
+            affine(index, self.instance.sizes) is not None for read in self.windows(name) for index in read.index
         )
+
+    def windows(self, name: str) -> list[Read]:
+        """Where a product reads tensors at other positions than axes, as a convolution does."""
+        found: list[Read] = []
+        left, seen = [self.nests[name].value], {name}
+        while left:
+            for read in reads(left.pop()):
+                if read.fill is not None or any(dim_axes(index, self.instance.sizes) is None for index in read.index):
+                    found.append(read)
+                elif read.tensor in self.nests and read.tensor not in seen and not self.nests[read.tensor].over:
+                    seen.add(read.tensor)
+                    left.append(self.nests[read.tensor].value)
+        return found
 
     def in_epilogue(self, name: str, one: Contraction) -> bool:
         """Whether an output is computed from a product elementwise."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from ...syntax.ast import Expr, Name, OperatorDecl, Read, Size
+from ...syntax.ast import Expr, Name, Number, OperatorDecl, Read, Size
 from ..equations.instance import Dim, Equation, Instance, Operand
-from ..equations.term import fresh, rewrite
+from ..equations.rewriting import simplify
+from ..equations.term import fresh, rewrite, substitute
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ def fuse(parts: Sequence[Applied], wanted: Collection[str]) -> Fusion | None:
     """
     fused = _Fused()
     for part in parts:
+        part = replace(part, instance=_without_single_groups(part.instance))
         if part.instance.extern or not fused.add(part):
             return None
     makes = tuple(name for part in parts for name in part.results if name in wanted)
@@ -52,6 +54,37 @@ def fuse(parts: Sequence[Applied], wanted: Collection[str]) -> Fusion | None:
         native=False,
     )
     return Fusion(instance, tuple(fused.inputs), makes, tuple(fused.axes))
+
+
+def _without_single_groups(instance: Instance) -> Instance:
+    """The operator without axes of length 1 that are a part of a dimension: a convolution of one group of channels has
+    an axis for each dimension.
+    """
+    dims = [dim for operand in (*instance.inputs, *instance.outputs) for dim in operand.dims]
+    single = {axis for dim in dims if len(dim) > 1 for axis in dim if instance.sizes[axis] == 1}
+    single -= {dim[-1] for dim in dims if dim and {*dim} <= single}  # a dimension keeps one
+    if not single or instance.extern:
+        return instance
+    zeros: dict[str, Expr] = {axis: Number(0) for axis in single}
+
+    def at_first(node: Expr) -> Expr:
+        return Number(1) if isinstance(node, Size) and node.name in single else node
+
+    def shorter(operand: Operand) -> Operand:
+        return replace(operand, dims=tuple(tuple(axis for axis in dim if axis not in single) for dim in operand.dims))
+
+    equations = tuple(
+        replace(
+            equation,
+            target=shorter(equation.target),
+            value=simplify(rewrite(substitute(equation.value, zeros), at_first)),
+            over=tuple(axis for axis in equation.over if axis not in single),
+        )
+        for equation in instance.equations
+    )
+    inputs, outputs = tuple(map(shorter, instance.inputs)), tuple(map(shorter, instance.outputs))
+    sizes = {axis: size for axis, size in instance.sizes.items() if axis not in single}
+    return replace(instance, inputs=inputs, outputs=outputs, sizes=sizes, equations=equations)
 
 
 class _Fused:

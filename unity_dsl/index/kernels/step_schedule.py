@@ -20,7 +20,8 @@ class Contraction:
     those of columns.
 
     Both may have axes of `batch`; axes are major first. The tensors `stored` are the product, or are computed from it
-    elementwise. By the `vendor` operands are reads of tensors in memory, and the product is stored.
+    elementwise. By the `vendor` operands are reads of tensors in memory, and the product is stored. Tensors that are
+    `windowed` are read at sums of axes, as in a convolution.
     """
 
     product: str
@@ -32,6 +33,7 @@ class Contraction:
     right: Expr
     stored: tuple[str, ...] = ()
     vendor: bool = False
+    windowed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

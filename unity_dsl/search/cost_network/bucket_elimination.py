@@ -18,7 +18,7 @@ Table = npt.NDArray[np.float64]
 
 LARGEST_TABLE = 1 << 24
 """Entries of the largest intermediate table; beyond it `TooLarge` is raised."""
-LARGEST_WORK = 1 << 26
+LARGEST_WORK = 1 << 25
 """Entries of all joint tables together; beyond it `TooLarge` is raised."""
 _MOST_DIMENSIONS = 32
 _AT_ONCE = 1 << 18

@@ -125,7 +125,8 @@ class _Side:
 
     def collapse(self, costs: Table) -> Table:
         """Cheapest value of each key."""
-        result = np.full(self._count, np.inf)
+        result = np.empty(self._count)
+        result.fill(np.inf)
         if self._groups is None:
             result[self.keys] = costs
         elif self.keys.size:
@@ -136,7 +137,7 @@ class _Side:
     def expand(self, costs: Table) -> Table:
         """Cheapest key of each value."""
         found = costs[self.keys]
-        return found if found.ndim == 1 else found.min(axis=1)
+        return found if found.ndim == 1 else np.minimum.reduce(found, axis=1)
 
 
 class _Edge:
@@ -154,9 +155,9 @@ class _Edge:
         """Per value of the other end: the least of `costs` (over this end's values) plus the link's cost."""
         collapsed = self.ends[end].collapse(costs)
         if end == 0:
-            reached = (collapsed[:, None] + self.cost).min(axis=0)
+            reached = np.minimum.reduce(collapsed[:, None] + self.cost, axis=0)
         else:
-            reached = (self.cost + collapsed[None, :]).min(axis=1)
+            reached = np.minimum.reduce(self.cost + collapsed[None, :], axis=1)
         return self.ends[1 - end].expand(reached)
 
 
@@ -192,7 +193,7 @@ class _Joint:
         for end in ends:
             known = np.isfinite(self.said[end])
             message = np.where(known, least[end] / parts - np.where(known, self.said[end], 0.0), np.inf)
-            if np.isfinite(lowest := message.min()):
+            if np.isfinite(lowest := np.minimum.reduce(message)):
                 self.moved[end] = self.ends[end].expand(np.minimum(message - lowest, _FARTHEST))
 
 
@@ -324,7 +325,7 @@ class Relaxation:
         share = self.settled(variable) / self._parts[variable]
         for edge, end in edges:
             message = edge.cheapest(end, share - edge.moved[end])
-            least = message.min()
+            least = np.minimum.reduce(message)
             if np.isfinite(least):
                 edge.moved[1 - end] = np.minimum(message - least, _FARTHEST)
         for joint, end in joints:

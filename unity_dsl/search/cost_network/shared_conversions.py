@@ -110,16 +110,35 @@ class SharedCost:
         ends = zip(readers, served, found[1:], strict=True)
         return [found[0], *(self._asking(*end) for end in ends)]
 
+    def least_of_each(self, root: Table, readers: Sequence[Table]) -> list[Table]:
+        """`least` of several tensors that cost the same, each of which has a row at every end. Shape [tensors, layouts]
+        each.
+        """
+        served = self._served(readers)
+        found = _Choices(self, root.ravel(), [reader.ravel() for reader in served]).least()
+        least = [table.reshape(root.shape) for table in found]
+        if self.nothing is None:
+            return least
+        ends = zip(readers, served, least[1:], strict=True)
+        return [least[0], *(self._asking(*end) for end in ends)]
+
+    def least_produced_of_each(self, root: Table, readers: Sequence[Table]) -> Table:
+        """`least_produced` in the same way. Shape [tensors, layouts]."""
+        choices = _Choices(self, root.ravel(), [reader.ravel() for reader in self._served(readers)])
+        return np.asarray((choices.rest + choices.served).min(axis=0).reshape(root.shape))
+
     def _served(self, readers: Sequence[Table]) -> Sequence[Table]:
         """What readers pay by a layout that is there: no more than for nothing."""
-        return readers if self.nothing is None else [np.minimum(reader, reader[self.nothing]) for reader in readers]
+        if self.nothing is None:
+            return readers
+        return [np.minimum(reader, reader[..., self.nothing, None]) for reader in readers]
 
     def _asking(self, reader: Table, served: Table, least: Table) -> Table:
         """The least totals by what a reader asks for, from those by a layout that is there."""
-        others = np.full(len(served), np.inf)
+        others = np.full(served.shape, np.inf)
         np.subtract(least, served, out=others, where=np.isfinite(served) & np.isfinite(least))
         found = reader + others
-        found[self.nothing] = reader[self.nothing] + others.min()
+        found[..., self.nothing] = reader[..., self.nothing] + others.min(axis=-1)
         return np.asarray(found)
 
     @property
@@ -138,11 +157,13 @@ class SharedCost:
         before = [self._every_choice + merged.root[:, None, None]]
         for reader in taken:
             before.append(before[-1] + reader)
-        found = [before[-1].min(axis=(1, 2))]
+        found = [np.minimum.reduce(before[-1], axis=(1, 2))]
         after: Table | float = 0.0
         for number in reversed(range(len(taken))):
             others = before[number] + after  # the two layouts that are made are alike
-            found.insert(1, merged.readers[number] + np.minimum(others.min(axis=(1, 2)), others.min(axis=(0, 2))))
+            either = np.minimum.reduce(others, axis=2)
+            least = np.minimum(np.minimum.reduce(either, axis=1), np.minimum.reduce(either, axis=0))
+            found.insert(1, merged.readers[number] + least)
             after = after + taken[number]
         return found
 
@@ -202,24 +223,33 @@ class GroupedCost:
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
         """As of `SharedCost`."""
-        rows = [self.cost.least_produced(first, rest) for first, *rest in self._each([root, *readers])]
-        return np.concatenate(rows) if self.grouped[0] else np.minimum.reduce(rows)
+        found = np.full((self.count, len(self.prices)), np.inf)
+        tables, possible = self._possible([root, *readers])
+        if len(possible):
+            found[possible] = self.cost.least_produced_of_each(tables[0], tables[1:])
+        return found.ravel() if self.grouped[0] else np.minimum.reduce(found)
 
     def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
         """As of `SharedCost`."""
-        every = [self.cost.least(first, rest) for first, *rest in self._each([root, *readers])]
-        grouped = (*self.grouped, *(False,) * (len(readers) + 1 - len(self.grouped)))
-        return [
-            np.concatenate(rows) if own else np.minimum.reduce(rows)
-            for own, rows in zip(grouped, map(list, zip(*every, strict=True)), strict=True)
-        ]
+        every = [np.full((self.count, len(self.prices)), np.inf) for _ in (root, *readers)]
+        tables, possible = self._possible([root, *readers])
+        if len(possible):
+            for found, least in zip(every, self.cost.least_of_each(tables[0], tables[1:]), strict=True):
+                found[possible] = least
+        ends = zip(self._in_group(every), every, strict=True)
+        return [found.ravel() if own else np.minimum.reduce(found) for own, found in ends]
 
-    def _each(self, said: Sequence[Table]) -> Iterator[list[Table]]:
-        """What all ends say, by number; ends besides those known to be in the group are not."""
-        size = len(self.cost.prices)
-        grouped = (*self.grouped, *(False,) * (len(said) - len(self.grouped)))
-        for low in range(0, self.count * size, size):
-            yield [table[low : low + size] if own else table for table, own in zip(said, grouped, strict=True)]
+    def _possible(self, said: Sequence[Table]) -> tuple[list[Table], Numbers]:
+        """What all ends say, by number a row, of the numbers with which no end excludes all; and these."""
+        shape = self.count, len(self.prices)
+        ends = zip(self._in_group(said), said, strict=True)
+        rows = [table.reshape(shape) if own else np.broadcast_to(table, shape) for own, table in ends]
+        possible = np.logical_and.reduce([np.isfinite(table).any(axis=1) for table in rows]).nonzero()[0]
+        return [table[possible] for table in rows], possible
+
+    def _in_group(self, said: Sequence[Table]) -> tuple[bool, ...]:
+        """Of each end whether it is in the group; ends besides those known to be are not."""
+        return (*self.grouped, *(False,) * (len(said) - len(self.grouped)))
 
 
 @dataclass(frozen=True)
@@ -257,7 +287,7 @@ class _Merged:
         return cls(root, np.stack(merged) if merged else np.zeros((0, len(root))), tuple(group), possible)
 
     def choices(self, cost: SharedCost) -> _Choices:
-        return _Choices(cost, self.root, self.readers)
+        return _Choices(cost, self.root, list(self.readers))
 
     def told_apart(self, least: list[Table]) -> list[Table]:
         """The least totals at the root and at each of the readers, from those at the root and at the merged ones."""
@@ -276,12 +306,13 @@ def _only(costs: Table) -> int | None:
 
 
 class _Choices:
-    """The costs of one call. A table `[set, layout]` is for the readers of a set taken together.
+    """The costs of one call. A table `[set, layout]` is for the readers of a set taken together; of several tensors
+    that cost the same it has the layouts of one after those of the other.
 
     The readers of some set take the produced layout; of the others, all take one further layout, or some a second.
     """
 
-    def __init__(self, cost: SharedCost, root: Table, readers: Table) -> None:
+    def __init__(self, cost: SharedCost, root: Table, readers: Sequence[Table]) -> None:
         self.cost = cost
         self.root = root
         self.count = len(readers)
@@ -303,7 +334,7 @@ class _Choices:
 
     def _made(self, prices: Table) -> Table:
         made = np.zeros_like(self.taken)
-        made[1:] = min_plus(self.taken[1:], prices.T)
+        made[1:] = _converted(self.taken[1:], prices.T)
         return made
 
     @cached_property
@@ -315,7 +346,7 @@ class _Choices:
     def served(self) -> Table:
         """What serving a set costs by further layouts, by the produced one: by one, by one of another, or by two."""
         served, pairs = self.made.copy(), self.sets.by_union
-        after = min_plus(_least_of_groups(self.taken, pairs.first, self.made_onward, pairs), self.cost.prices.T)
+        after = _converted(_least_of_groups(self.taken, pairs.first, self.made_onward, pairs), self.cost.prices.T)
         beside = _least_of_groups(self.made, pairs.first, self.made, pairs)
         served[pairs.keys] = np.minimum(np.minimum(served[pairs.keys], after), beside)
         return served
@@ -340,10 +371,10 @@ class _Choices:
         """A further layout is the only one of a set, beside another, or the first of two in a row; or the second."""
         total, prices, pairs = self.rest + self.served, self.cost.prices, self.sets.by_first
         further, both = np.full_like(self.taken, np.inf), pairs.first | pairs.second
-        further[1:] = min_plus(self.rest[1:], prices)
-        beside = min_plus(_least_of_groups(self.rest, both, self.made, pairs), prices)
+        further[1:] = _converted(self.rest[1:], prices)
+        beside = _converted(_least_of_groups(self.rest, both, self.made, pairs), prices)
         ahead = _least_of_groups(further, both, self.made_onward, pairs)
-        behind = min_plus(_least_of_groups(further, both, self.taken, pairs), self.cost.onward)
+        behind = _converted(_least_of_groups(further, both, self.taken, pairs), self.cost.onward)
         further[pairs.keys] = np.minimum.reduce([further[pairs.keys], beside, ahead, behind])
         further += self.taken
         found = [np.asarray(total.min(axis=0))]
@@ -389,13 +420,18 @@ def price_materialised(prices: Table, held: Numbers, onward: Table) -> Table:
     return np.asarray(np.where(second == root, prices[root, first], both), dtype=np.float64)
 
 
+def _converted(costs: Table, prices: Table) -> Table:
+    """The same tables at the other end of a conversion: the product with the prices, tensor by tensor."""
+    return min_plus(costs.reshape(-1, len(prices)), prices).reshape(costs.shape)
+
+
 def min_plus(costs: Table, prices: Table) -> Table:
     """The product in the (min, +) semiring, `result[s, j]` the least of costs[s, i] + prices[i, j]."""
     possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
     if len(possible) < costs.shape[1]:
         prices, costs = prices[possible], costs[:, possible]
     if 0 < costs.size * prices.shape[1] <= _IN_CACHE:
-        return np.asarray((costs[:, :, None] + prices).min(axis=1))
+        return np.asarray(np.minimum.reduce(costs[:, :, None] + prices, axis=1))
     result = np.full((len(costs), prices.shape[1]), np.inf)
     rows = max(1, min(len(prices), _IN_CACHE // max(prices.shape[1], 1)))
     step = max(1, _IN_CACHE // max(rows * prices.shape[1], 1))
@@ -403,7 +439,8 @@ def min_plus(costs: Table, prices: Table) -> Table:
         found = result[low : low + step]
         for first in range(0, len(prices), rows):
             part = slice(first, first + rows)
-            np.minimum(found, (costs[low : low + step, part, None] + prices[part]).min(axis=1), out=found)
+            sums = costs[low : low + step, part, None] + prices[part]
+            np.minimum(found, np.minimum.reduce(sums, axis=1), out=found)
     return result
 
 

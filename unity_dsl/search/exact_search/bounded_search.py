@@ -196,7 +196,7 @@ def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
     What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
     to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
     """
-    proved, before = -np.inf, -np.inf
+    proved, before = -np.inf, np.inf
     for number in range(1, rounds + 1):
         raised = now.bound.least - before > WORTHWHILE * now.gap(best.cost)
         before, proved = now.bound.least, max(proved, _descend(now, best, rounds > 1))

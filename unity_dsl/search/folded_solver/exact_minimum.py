@@ -185,7 +185,9 @@ class Powers:
         captured = body.layouts[2 * carried :]
         self.layouts = (*self.states, *self.states, *captured)
         self.count = prod(len(state) for state in self.states)
-        work = prod(map(len, captured)) * self.count**3 * repeat.count.bit_length()
+        between = prod(len(np.intersect1d(entry, exit_)) for entry, exit_ in zip(*ends, strict=True))
+        sums = between**2 * (self.count + between * repeat.count.bit_length()) + between * self.count**2
+        work = prod(map(len, captured)) * sums
         if work > LARGEST_POWER:
             raise TooLarge(work)
 
@@ -201,7 +203,7 @@ class Powers:
     def table(self) -> Table:
         some = max(1, _AT_ONCE // self.count**2)
         blocks = [self.step[low : low + some] for low in range(0, len(self.step), some)]
-        powered = np.concatenate([power(block, self.repeat.count) for block in blocks])
+        powered = np.concatenate([open_power(block, self.repeat.count) for block in blocks])
         return np.moveaxis(powered, 0, -1).reshape(tuple(map(len, self.layouts)))
 
     def solution(self, initial: Sequence[int], results: Sequence[int], captured: Sequence[int]) -> tuple[Solved, ...]:
@@ -236,6 +238,20 @@ class Powers:
         return tuple(int(choices[place]) for choices, place in zip(self.states, places, strict=True))
 
 
+def open_power(step: Table, count: int) -> Table:
+    """`power` of tables of which few states can be both left and entered: only these are between two of several steps.
+    Shape [..., n, n].
+    """
+    possible = np.isfinite(step.reshape(-1, *step.shape[-2:]))
+    between = np.flatnonzero(possible.any(axis=(0, 2)) & possible.any(axis=(0, 1)))
+    if count < 2 or len(between) == step.shape[-1]:
+        return power(step, count)
+    first, last = step[..., between], step[..., between, :]
+    if count > 2:
+        first = _product(first, power(step[..., between[:, None], between], count - 2))
+    return _product(first, last)
+
+
 def power(step: Table, count: int) -> Table:
     """The count-th power of square tables in the (min, +) semiring, by repeated squaring. Shape [..., n, n]."""
     result: Table | None = None
@@ -250,7 +266,8 @@ def power(step: Table, count: int) -> Table:
 
 
 def _product(left: Table, right: Table) -> Table:
-    result = np.full(left.shape, np.inf)
+    """The product of tables in the (min, +) semiring. Shapes [..., i, j] and [..., j, k]."""
+    result = np.full((*left.shape[:-1], right.shape[-1]), np.inf)
     sums = np.empty_like(result)
     for middle in range(left.shape[-1]):
         check_end()

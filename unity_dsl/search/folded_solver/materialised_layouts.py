@@ -13,7 +13,7 @@ from ..cost_network.message_passing import Link, Network
 from ..cost_network.shared_conversions import MOST_READERS, materialised_from, price_materialised
 from .problem_part import Domains, Layouts, Part, Port, Tensor
 
-MOST_MATERIALISED = 1 << 18
+MOST_MATERIALISED = 1 << 16
 """Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
 
 

@@ -8,14 +8,14 @@ lower bound says that there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from ...graph.layout import Mesh
-from ...machine.mesh import refined_blocks, reordered_axes
+from ...machine.mesh import reordered_axes
 from ...rules.process_map import lasting_processes, process_map, processors
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
@@ -30,7 +30,7 @@ from ..exact_search.bounded_search import (
 )
 from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
-from ..folded_solver.problem_part import Part, everything
+from ..folded_solver.problem_part import everything
 from ..folded_solver.reduced_cost_filtering import TOLERANCE
 from ..layout_problem.changed_operators import changed_paths
 from ..layout_problem.model_problem import Problem
@@ -38,6 +38,18 @@ from ..layout_problem.starting_domains import Held, axis_domains, even_domain, h
 from ..layout_problem.variable_meaning import Crowded, Impossible
 from ..search_end import SearchEnded, check_end, ended_by, why_ended
 from ..search_progress import tell_best
+from .fine_meshes import (
+    PROMISING,
+    Fine,
+    Local,
+    coarse_count,
+    compared_search,
+    counts,
+    further_search,
+    least_of,
+    promising_first,
+    turned_search,
+)
 from .mesh_joining import coarsenings
 from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near_by, near_plan
 
@@ -62,8 +74,6 @@ and as if no cost were known, where one below a known cost finds no plan: a loca
 """
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
-PROMISING = 1.05
-"""Of the best plan's cost: a local search ends where its first plan costs more, and no such plan is a candidate."""
 CANDIDATES = 4
 """Plans of meshes, each at most so much dearer than the best one, of which one is chosen by its simulated step."""
 COMPARED, COMPARED_MANY = 12, 4
@@ -86,10 +96,6 @@ SHARED = 5_000
 MODERATE = 9_000
 """Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
 problems of more took most of the time and saved 0.02 %.
-"""
-UNLIKELY = 1.01
-"""Of the best plan's cost: where a local search ended above, or found none, only a mesh of SMALL configurations is
-searched so.
 """
 HOPELESS = 1.1
 """Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
@@ -149,7 +155,7 @@ def search_meshes(
     """
     coarse = [mesh for mesh in meshes if len(mesh.axes) <= COARSE]
     fine = [mesh for mesh in meshes if len(mesh.axes) > COARSE]
-    outcome, every = Outcome(below, told=task.memory is None), list[_Fine]()
+    outcome, every = Outcome(below, told=task.memory is None), list[Fine]()
     try:
         _search_coarse(task, coarse, outcome, known)
         starts = [*known, *outcome.coarse]
@@ -157,10 +163,10 @@ def search_meshes(
             aided = Outcome(inf)
             _search_coarse(aid, list(coarsenings(fine, COARSE)), aided, ())
             starts = aided.coarse
-        every += _promising_first(fine, starts)
+        every += promising_first(fine, starts)
         _search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-        _search_rest(task, sorted(every, key=_Fine.promise), outcome, thorough)
+        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough)
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -178,90 +184,50 @@ def _settle(task: Task, outcome: Outcome) -> None:
     for problem, known in outcome.surveyed:
         outcome.bounds.setdefault(problem.spaces.mesh, known.bound)
     _take_near(task, outcome)
-    simple = sorted((problem for problem, _ in outcome.surveyed), key=lambda problem: sum(_counts(problem.part)))
+    simple = sorted((problem for problem, _ in outcome.surveyed), key=lambda problem: sum(counts(problem.part)))
     for problem in simple[: outcome.found is None]:
         _keep(Found(problem, _start(problem, Held(), outcome.cost)), outcome)
 
 
-@dataclass
-class _Fine:
-    """A fine mesh with the plans of coarser ones that it splits, and what is known `near` them, if it is promising."""
-
-    mesh: Mesh
-    above: Sequence[Found]
-    near: Near | None = None
-
-    def promise(self) -> tuple[bool, float]:
-        return self.near is None, _least(self.above)[0] if self.near is None else self.near.cost
-
-    def is_likely(self, best: _Fine) -> bool:
-        """Whether a search as a whole may find more than that of the most promising mesh."""
-        return best.near is None or (self.near is not None and self.near.cost <= UNLIKELY * best.near.cost)
-
-    @property
-    def effort(self) -> float:
-        """How many configurations there are, as far as coarser meshes tell."""
-        return _effort(self.above, len(self.mesh.axes))
-
-
-def _search_near(task: Task, every: Sequence[_Fine], below: float) -> None:
+def _search_near(task: Task, every: Sequence[Fine], below: float) -> None:
     """Searches every fine mesh that splits a good one next to the plans there, meshes of the same axes in other orders
     next to the best of these, and the best of all on from there. Several processes do it where it takes long; what they
     find does not depend on how many there are.
     """
     many = any(has_many(found.problem) for one in every for found in one.above)
-    split = [one for one in every if _least(one.above)[0] <= below * HOPELESS]
+    split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
     compared = split[: COMPARED_MANY if many else COMPARED]
-    processes = _processes(sum(_coarse_count(one.above) for one in compared))
+    processes = 1 if len(every) < 2 else _processes(sum(coarse_count(one.above) for one in compared))
 
-    def search(local: _Local) -> Near | None:
-        return near_by(near_plan(task, local.mesh, local.held, local.below, rounds=local.rounds, reach=local.reach))
+    def search(local: Local) -> Near | None:
+        for below in sorted({min(local.known, local.below), local.below}):
+            found = near_plan(task, local.mesh, local.held, below, rounds=local.rounds, reach=local.reach)
+            if found is not None:
+                return near_by(found)
+        return None
 
     with lasting_processes(search, processes, check_end) as searched:
 
-        def each(those: Iterable[_Fine], begun: Callable[[_Fine], _Local]) -> None:
+        def each(those: Iterable[Fine], begun: Callable[[Fine], Local]) -> None:
             left = [one for one in those if one.near is None or not one.near.crowded]
             found = searched([(one.mesh, begun(one)) for one in left])
             for one, near in zip(left, found, strict=True):
                 one.near = near or one.near
 
-        each(compared, lambda one: _Local(one.mesh, held_by(one.mesh, one.above), below * PROMISING))
-        found = sorted((one for one in compared if one.near is not None), key=_Fine.promise)
+        each(compared, partial(compared_search, below=below * PROMISING))
+        found = sorted((one for one in compared if one.near is not None), key=Fine.promise)
         tried = list(compared)
         for other in found[: TURNED_MANY if many else TURNED]:
             turned = [one for one in every if one not in tried and reordered_axes(one.mesh, other.mesh) is not None]
-            each(turned, partial(_turned, other))
+            each(turned, partial(turned_search, other))
             tried += turned
         found = [one for one in every if one.near is not None]
         best = min((one.near.cost for one in found if one.near is not None), default=inf)
         good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
-        each(sorted(good, key=_Fine.promise)[:FURTHER], partial(_further, rounds=FURTHER_ROUNDS, reach=1))
-        large = [one for one in good if one.effort > LARGE]
-        each(sorted(large, key=_Fine.promise)[:WIDER], partial(_further, rounds=MOST_ROUNDS, reach=2))
-
-
-@dataclass(frozen=True)
-class _Local:
-    """A local search on a mesh from what is held, for a plan that costs less than `below`."""
-
-    mesh: Mesh
-    held: Held
-    below: float
-    rounds: int = 1
-    reach: int = 1
-
-
-def _turned(other: _Fine, one: _Fine) -> _Local:
-    """Next to the best plan of another mesh whose axes have another order."""
-    order = reordered_axes(one.mesh, other.mesh)
-    assert other.near is not None and order is not None, "a plan of a mesh with the same axes"
-    return _Local(one.mesh, other.near.held.reordered(order), other.near.cost * PROMISING)
-
-
-def _further(one: _Fine, rounds: int, reach: int) -> _Local:
-    """On from the best plan that is known of the mesh."""
-    assert one.near is not None, "a plan of the mesh"
-    return _Local(one.mesh, one.near.held, one.near.cost, rounds, reach)
+        first = sorted(good, key=Fine.promise)[:FURTHER]
+        each([one for one in first if one.has_gained], partial(further_search, rounds=FURTHER_ROUNDS, reach=1))
+        large = [] if many else [one for one in good if one.effort > LARGE]
+        each(sorted(large, key=Fine.promise)[:WIDER], partial(further_search, rounds=MOST_ROUNDS, reach=2))
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:
@@ -284,7 +250,7 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
     for mesh in further:
         if (problem := _problem(task, mesh, outcome)) is not None:
             every.append((problem, _survey(problem)))
-            left -= sum(_counts(problem.part))
+            left -= sum(counts(problem.part))
         if left < 0 and len(mesh.axes) == COARSE:
             break
     for mesh in _scouted(task, list(further), every):
@@ -303,7 +269,7 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
     processes take the bounds, of as many meshes as the effort allows.
     """
     known = min((one.bound for _, one in every), default=inf)
-    size = max((sum(_counts(problem.part)) for problem, _ in every), default=0)
+    size = max((sum(counts(problem.part)) for problem, _ in every), default=0)
 
     def bound(mesh: Mesh) -> float:
         problem = _problem(task, mesh, Outcome(inf))
@@ -315,7 +281,7 @@ def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, 
     return [looked_at[number] for _, number in better[:SCOUTED]]
 
 
-def _search_rest(task: Task, every: Sequence[_Fine], outcome: Outcome, thorough: bool) -> None:
+def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool) -> None:
     """Searches for cheaper plans on the most promising fine mesh, on as many others as the effort allows, and on those
     that have the axes of the best one in another order.
     """
@@ -343,7 +309,7 @@ def _take_near(task: Task, outcome: Outcome) -> None:
             _keep(found, outcome)
 
 
-def _affordable(every: Sequence[_Fine], left: float) -> list[_Fine]:
+def _affordable(every: Sequence[Fine], left: float) -> list[Fine]:
     """The most promising mesh, and as many others as the effort that is left allows."""
     chosen = list(every[:1])
     for one in every[1:]:
@@ -361,18 +327,18 @@ def _best_near(outcome: Outcome) -> Mesh | None:
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
-def _search_whole(task: Task, those: Sequence[_Fine], outcome: Outcome) -> None:
+def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> None:
     """Searches fine meshes for cheaper plans. Several processes do it, each of which tells bounds and what its plan
     does.
     """
     below = min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
 
-    def searched(one: _Fine) -> tuple[Outcome, Near | None]:
+    def searched(one: Fine) -> tuple[Outcome, Near | None]:
         own = Outcome(below)
         _search_fine(task, one, own)
         return replace(own, found=None), near_by(own.found)
 
-    processes = _processes(sum(_coarse_count(one.above) for one in those))
+    processes = _processes(sum(coarse_count(one.above) for one in those))
     with closing(process_map(searched, those, processes, check_end)) as found:
         for one, (own, near) in zip(those, found, strict=True):
             outcome.bounds |= own.bounds
@@ -381,7 +347,7 @@ def _search_whole(task: Task, those: Sequence[_Fine], outcome: Outcome) -> None:
                 outcome.near[one.mesh] = near
 
 
-def _search_fine(task: Task, one: _Fine, outcome: Outcome) -> None:
+def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
     """Searches a mesh for a cheaper plan, where its bound does not rule it out."""
     if (problem := _problem(task, one.mesh, outcome)) is None:
         return
@@ -458,41 +424,14 @@ def _start(problem: Problem, held: Held, below: float) -> Optimum:
 
 def is_large(found: Found) -> bool:
     """Whether all plans of its mesh are too many to be searched once more."""
-    return len(found.mesh.axes) > COARSE or sum(_counts(found.problem.part)) > LARGE
+    return len(found.mesh.axes) > COARSE or sum(counts(found.problem.part)) > LARGE
 
 
-def _promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[_Fine]:
-    """Meshes with the coarser ones that they split: those first that split one with a cheap plan."""
-    every = [_Fine(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
-    return sorted(every, key=lambda one: _least(one.above))
-
-
-def _least(coarse: Iterable[Found]) -> tuple[float, bool]:
-    """The cost of the cheapest plan; where none was found, that of the best of other meshes, and that it was not."""
-    return min(((found.best.cost, found.best.plan is None) for found in coarse), default=(inf, True))
-
-
-def _effort(coarse: Sequence[Found], axes: int) -> float:
-    """How many configurations there are on a mesh with so many axes, as far as a coarser mesh tells."""
-    if not coarse:
-        return 0.0
-    finest = max(coarse, key=lambda found: len(found.mesh.axes))
-    power = axes / max(1, len(finest.mesh.axes))
-    return float(sum(count**power for count in _counts(finest.problem.part)))
+def processes_for(problem: Problem) -> int:
+    """How many processes search problems like this one."""
+    return _processes(sum(counts(problem.part)))
 
 
 def _processes(configurations: float) -> int:
     """How many processes search meshes of which the coarser ones have so many configurations."""
     return processors() if configurations > SHARED else 1
-
-
-def _coarse_count(coarse: Sequence[Found]) -> int:
-    """How many configurations there are on the finest of coarser meshes."""
-    return max((sum(_counts(found.problem.part)) for found in coarse), default=0)
-
-
-def _counts(part: Part) -> Iterator[int]:
-    """How many choices every variable has."""
-    yield from map(len, part.costs)
-    for repeat in part.repeats:
-        yield from _counts(repeat.body)

@@ -232,7 +232,8 @@ class _Walk:
             if not _fits(layout.kinds[0], found, constant=not node.gradients[number]):
                 raise self.refused(node, _misfit(node.arguments[number].name, found))
         if not self.theorems.about(node.instance, node.gradients)(role):
-            raise self.refused(node, f"that it may be divided {role} is not proved")
+            what = "takes terms of a sum" if axis is None else f"may be divided along `{axis}`"
+            raise self.refused(node, f"that it {what} is not proved")
         parts = [_part(layout.kinds[0], value) for layout, value in zip(typed.results, node.results, strict=True)]
         for output, part in zip(node.instance.outputs, parts, strict=True):
             if part == WHOLE and not node.instance.extern and axis in typing.equation_of(output.name).over:

@@ -1,0 +1,117 @@
+"""Fine meshes beside the coarser ones that they split, and local searches on them from what is known there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from ...graph.layout import Mesh
+from ...machine.mesh import refined_blocks, reordered_axes
+from ..folded_solver.problem_part import Part
+from ..layout_problem.starting_domains import Held
+from .near_search import Found, Near, held_by
+
+PROMISING = 1.05
+"""Of the best plan's cost: a local search ends where its first plan costs more, and no such plan is a candidate."""
+UNLIKELY = 1.01
+"""Of the best plan's cost: where a local search ended above, or found none, only a mesh of SMALL configurations is
+searched so.
+"""
+NOTHING = 1e-6
+"""Of a plan's cost: one that costs so much less or more is as good."""
+
+
+@dataclass
+class Fine:
+    """A fine mesh with the plans of coarser ones that it splits, and what is known `near` them, if it is promising."""
+
+    mesh: Mesh
+    above: Sequence[Found]
+    near: Near | None = None
+
+    def promise(self) -> tuple[bool, float]:
+        return self.near is None, least_of(self.above)[0] if self.near is None else self.near.cost
+
+    def is_likely(self, best: Fine) -> bool:
+        """Whether a search as a whole may find more than that of the most promising mesh."""
+        return best.near is None or (self.near is not None and self.near.cost <= UNLIKELY * best.near.cost)
+
+    @property
+    def least_above(self) -> float:
+        """The cost of the cheapest plan of the coarser meshes."""
+        return min((found.best.cost for found in self.above if found.best.plan is not None), default=inf)
+
+    @property
+    def has_gained(self) -> bool:
+        """Whether the plan is better than those of coarser meshes, next to which it is the best one."""
+        return self.near is not None and self.near.cost < self.least_above * (1 - NOTHING)
+
+    @property
+    def effort(self) -> float:
+        """How many configurations there are, as far as coarser meshes tell."""
+        return effort_of(self.above, len(self.mesh.axes))
+
+
+@dataclass(frozen=True)
+class Local:
+    """A local search on a mesh from what is held, for a plan that costs less than `below`. A plan that is held, if one
+    is, is `known` to cost less than so much.
+    """
+
+    mesh: Mesh
+    held: Held
+    below: float
+    known: float = inf
+    rounds: int = 1
+    reach: int = 1
+
+
+def compared_search(one: Fine, below: float) -> Local:
+    """Next to the plans of coarser meshes, which cost no more here."""
+    return Local(one.mesh, held_by(one.mesh, one.above), below, one.least_above * (1 + NOTHING))
+
+
+def turned_search(other: Fine, one: Fine) -> Local:
+    """Next to the best plan of another mesh whose axes have another order."""
+    order = reordered_axes(one.mesh, other.mesh)
+    assert other.near is not None and order is not None, "a plan of a mesh with the same axes"
+    return Local(one.mesh, other.near.held.reordered(order), other.near.cost * PROMISING)
+
+
+def further_search(one: Fine, rounds: int, reach: int) -> Local:
+    """On from the best plan that is known of the mesh."""
+    assert one.near is not None, "a plan of the mesh"
+    return Local(one.mesh, one.near.held, one.near.cost, rounds=rounds, reach=reach)
+
+
+def promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[Fine]:
+    """Meshes with the coarser ones that they split: those first that split one with a cheap plan."""
+    every = [Fine(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
+    return sorted(every, key=lambda one: least_of(one.above))
+
+
+def least_of(coarse: Iterable[Found]) -> tuple[float, bool]:
+    """The cost of the cheapest plan; where none was found, that of the best of other meshes, and that it was not."""
+    return min(((found.best.cost, found.best.plan is None) for found in coarse), default=(inf, True))
+
+
+def effort_of(coarse: Sequence[Found], axes: int) -> float:
+    """How many configurations there are on a mesh with so many axes, as far as a coarser mesh tells."""
+    if not coarse:
+        return 0.0
+    finest = max(coarse, key=lambda found: len(found.mesh.axes))
+    power = axes / max(1, len(finest.mesh.axes))
+    return float(sum(count**power for count in counts(finest.problem.part)))
+
+
+def coarse_count(coarse: Sequence[Found]) -> int:
+    """How many configurations there are on the finest of coarser meshes."""
+    return max((sum(counts(found.problem.part)) for found in coarse), default=0)
+
+
+def counts(part: Part) -> Iterator[int]:
+    """How many choices every variable has."""
+    yield from map(len, part.costs)
+    for repeat in part.repeats:
+        yield from counts(repeat.body)
