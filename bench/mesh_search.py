@@ -27,12 +27,12 @@ from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.operator_options import ProvedTable
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import survey
+from unity_dsl.search.expected_exposure import expected_exposure
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.layout_problem.variable_meaning import Impossible
 from unity_dsl.search.plan_search import search
-from unity_dsl.search.simulated_search import expected_exposure
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 
@@ -59,7 +59,6 @@ def main() -> None:
     for devices in options.devices:
         for name in options.machines:
             machine = load_machine(name).holding(ENOUGH)
-            machine = machine.exposing(expected_exposure(machine))
             if devices > machine.devices:
                 continue
             for example in options.examples:
@@ -82,6 +81,7 @@ def compare(example: str, machine: Machine, devices: int) -> Row:
     library = load_library()
     model = build_model(parse_model(read_source(ROOT / "examples" / f"{example}.udl")), library)
     meshes = all_meshes(machine, devices)
+    machine = machine.exposing(expected_exposure(machine, model, meshes[0]))
     theorems = ShardingTheorems(library)
     start = processor_seconds()
     found = search(model, meshes, machine, library, theorems=theorems)

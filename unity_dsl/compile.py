@@ -20,6 +20,7 @@ from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
+from .search.expected_exposure import expected_exposure
 from .search.imports.plan_reading import read_plan
 from .search.layout_pins import parse_pins
 from .search.meshes.near_search import Found
@@ -161,7 +162,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     try:
         with end.of_search():
-            plan = search_simulated(find, simulations, lambda best: later.shortest(best, simulations.seconds))
+            expected = expected_exposure(machine, model, meshes[0])
+            plan = search_simulated(find, simulations, expected, lambda best: later.shortest(best, simulations.seconds))
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None

@@ -12,8 +12,9 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import simulated_search
+from unity_dsl.search.expected_exposure import AHEAD
 from unity_dsl.search.plan_search import search
-from unity_dsl.search.simulated_search import AHEAD, NEAR, Simulations, search_simulated
+from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
 from unity_dsl.simulation.step_tasks import simulate_step
 from unity_dsl.simulation.timeline import Timeline
 
@@ -52,7 +53,7 @@ def test_a_cost_as_the_simulator_has_it_is_searched_once(build: Build, library: 
     machine = load_machine("dgx-h100")
     simulated = simulate_step(Searches(build, library).find(machine.exposing(AHEAD), None), machine, library).seconds
     searches = Searches(build, library, cost=simulated * (1 + NEAR / 2))
-    plan = search_simulated(searches.find, Simulations(machine, library))
+    plan = search_simulated(searches.find, Simulations(machine, library), AHEAD)
     assert searches.asked == [(AHEAD, None)]
     assert plan.seconds == pytest.approx(simulated)
 
@@ -61,7 +62,7 @@ def test_another_cost_is_searched_twice(build: Build, library: Library) -> None:
     """Once more on the mesh of the first plan, by what its simulation exposes. The shorter simulated plan is taken."""
     machine = load_machine("dgx-h100")
     searches = Searches(build, library, cost=1.0)
-    plan = search_simulated(searches.find, Simulations(machine, library))
+    plan = search_simulated(searches.find, Simulations(machine, library), AHEAD)
     (first, nowhere), (second, near) = searches.asked
     assert first == AHEAD and nowhere is None
     assert second != AHEAD and near is not None and near.mesh == searches.made[0].mesh
@@ -89,21 +90,15 @@ def test_a_plan_that_fits_is_taken_before_a_shorter_one(
             return getattr(self.timeline, name)
 
     monkeypatch.setattr(simulated_search, "simulate_step", lambda plan, machine, library: Shortened(plan))
-    plan = search_simulated(find, Simulations(machine, library))
+    plan = search_simulated(find, Simulations(machine, library), AHEAD)
     assert len(searches.asked) == 2
     assert not plan.warnings
 
 
 def test_other_strategies_have_no_choice(build: Build, library: Library) -> None:
     searches = Searches(build, library, "data_parallel", cost=1.0)
-    plan = search_simulated(searches.find, Simulations(load_machine("dgx-h100"), library))
+    plan = search_simulated(searches.find, Simulations(load_machine("dgx-h100"), library), AHEAD)
     assert len(searches.asked) == 1 and plan.strategy == "data_parallel"
-
-
-def test_all_counts_where_the_host_computes(build: Build, library: Library) -> None:
-    searches = Searches(build, library)
-    search_simulated(searches.find, Simulations(load_machine("local"), library))
-    assert searches.asked[0] == (Exposure(), None)
 
 
 def test_a_plan_is_simulated_once(build: Build, library: Library, monkeypatch: pytest.MonkeyPatch) -> None:

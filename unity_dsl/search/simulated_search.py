@@ -22,8 +22,6 @@ from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
 
-AHEAD = Exposure(launches=0.2, sums=0.1, gathers=0.05)
-"""What a first search counts where the host does not compute."""
 NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""
 LEAST = 0.02
@@ -52,14 +50,16 @@ class Simulations:
 def search_simulated(
     find: Callable[[Machine, Plan | None], Plan],
     simulations: Simulations,
+    expected: Exposure,
     finish: Callable[[Plan], Plan] = lambda best: best,
 ) -> Plan:
-    """The better of the plans that `find` makes by two exposures, of all meshes, numbers of micro-batches and operators
-    that rules make first, and then of those of the first plan: the shorter one of those that fit the memory, or one
-    next to it by which `finish` makes a step shorter yet. Only `auto` has a choice.
+    """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
+    micro-batches and operators that rules make, then that of the first plan, of those of this plan. It is the shorter
+    one of those that fit the memory, or one next to it by which `finish` makes a step shorter yet. Only `auto` has a
+    choice.
     """
     machine = simulations.machine
-    first, measured = _simulated(find(machine.exposing(expected_exposure(machine)), None), simulations)
+    first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
     if first.strategy != AUTO:
         return first
     best, ended = first, first.ended
@@ -67,7 +67,7 @@ def search_simulated(
         try:
             check_end()
             tell_stage("the same at what the simulated step exposes", first.seconds)
-            second, _ = _simulated(find(machine.exposing(measured), first), simulations)
+            second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
         except SearchEnded as end:
             return replace(first, ended=end.reason)
         told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
@@ -75,18 +75,13 @@ def search_simulated(
         second = replace(second, notes=(*second.notes, told))
         best = min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
         ended = second.ended
-    best, _ = _simulated(finish(best), simulations)
+    best, _ = _simulated(finish(best), simulations, expected)
     return replace(best, ended=ended or why_ended())
 
 
-def expected_exposure(machine: Machine) -> Exposure:
-    """What is exposed before any plan is known."""
-    return Exposure() if machine.device == "cpu" else AHEAD
-
-
-def _simulated(plan: Plan, simulations: Simulations) -> tuple[Plan, Exposure]:
-    """The plan with its simulated time, and what is exposed in it."""
+def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:
+    """The plan with its simulated time, and what is exposed in it, as `expected` of what it does not have."""
     timeline = simulations.timeline(plan)
-    found = exposure_of(timeline, expected_exposure(simulations.machine))
+    found = exposure_of(timeline, expected)
     counted = Exposure(*(max(LEAST, part) for part in (found.launches, found.sums, found.gathers)))
     return replace(plan, simulated=timeline.seconds), counted
