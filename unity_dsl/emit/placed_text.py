@@ -12,8 +12,8 @@ from typing import Protocol
 
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, Placement
+from ..graph.placed_order import read_there
 from ..graph.plan import PlannedGraph, PlannedNode
-from ..graph.precision import arithmetic, operand_types
 from .module_text import ModuleText
 from .program_state import Copies, Program
 from .source_lines import broken, statement
@@ -45,7 +45,8 @@ class ForwardText(Protocol):
 def add_placed(text: ForwardText, steps: Sequence[PlannedNode], placement: Placement) -> None:
     """Writes operators that the devices of a placement alone compute."""
     made = {value.name for step in steps for value in step.node.results}
-    given = list(dict.fromkeys(_read_there(text, steps, made, placement)))
+    reads = read_there(steps, placement, lambda value: text.held[value.name].produced, text.program.library)
+    given = list(dict.fromkeys(text.variable(*read) for read in reads))
     around = [held for held in text.held.values() if held.produced.placement == placement]
     known = [(held, dict(held.variables), dict(held.cast)) for held in around]
     before, text.module.lines = text.module.lines, []
@@ -71,20 +72,6 @@ def _agree(text: ForwardText, step: PlannedNode) -> None:
         for value, layout in zip(step.node.results, step.typed.results, strict=True):
             variable = text.held[value.name].variables[layout]
             text.module.lines += statement(f"{variable} = {variable}.to({text.float_type(value.dtype)})")
-
-
-def _read_there(
-    text: ForwardText, steps: Sequence[PlannedNode], made: Collection[str], placement: Placement
-) -> Iterator[str]:
-    """The variables that the operators are given. What is there already is converted there."""
-    for step in steps:
-        dtype = arithmetic(step.node, step.native, text.program.library)
-        reads = zip(step.node.arguments, step.typed.arguments, operand_types(step.node, dtype), strict=True)
-        for value, layout, wanted in reads:
-            if value.name not in made:
-                produced = text.held[value.name].produced
-                there = layout.placement == produced.placement == placement
-                yield text.variable(value, produced if there else layout, None if there else wanted)
 
 
 def _elsewhere(

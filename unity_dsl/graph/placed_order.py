@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby, product
 
-from .layout import Mesh, Placement
+from ..index.library import Library
+from .graph import Value
+from .layout import Layout, Mesh, Placement
 from .plan import PlannedGraph, PlannedNode
+from .precision import arithmetic, operand_types
 
 
 def different_places(graph: PlannedGraph, mesh: Mesh) -> list[dict[int, int]]:
@@ -25,6 +28,24 @@ def in_stretches(steps: Sequence[PlannedNode]) -> Iterator[tuple[Placement, list
     if not any(step.placement for step in steps):
         return iter([((), list(steps))] if steps else [])
     return ((where, list(same)) for where, same in groupby(_ordered(steps), lambda step: step.placement))
+
+
+def read_there(
+    steps: Sequence[PlannedNode], placement: Placement, produced: Callable[[Value], Layout], library: Library
+) -> Iterator[tuple[Value, Layout, str | None]]:
+    """Values that steps at a placement read and do not make, in the layouts in which devices have them before, with the
+    types that they are cast to. Of what is there already, the layout in which it is `produced`, without a cast: both
+    are done there.
+    """
+    made = {value.name for step in steps for value in step.node.results}
+    for step in steps:
+        dtype = arithmetic(step.node, step.native, library)
+        reads = zip(step.node.arguments, step.typed.arguments, operand_types(step.node, dtype), strict=True)
+        for value, layout, wanted in reads:
+            if value.name not in made:
+                own = produced(value)
+                there = layout.placement == own.placement == placement
+                yield (value, own, None) if there else (value, layout, wanted)
 
 
 def _ordered(steps: Sequence[PlannedNode]) -> Iterator[PlannedNode]:

@@ -6,14 +6,14 @@ the function around them returns. The backward pass runs what was recorded, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
 from ..graph.graph import Series, Value
 from ..graph.layout import Layout, Placement, invariant
-from ..graph.placed_order import different_places, in_stretches
+from ..graph.placed_order import different_places, in_stretches, read_there
 from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
 from ..graph.precision import arithmetic, operand_types, result_types
 from ..index.library import Library
@@ -150,23 +150,14 @@ class _Forward(Variables):
     def _placed(self, steps: Sequence[PlannedNode], placement: Placement) -> None:
         """Operators on the devices of a placement: all devices make what these are given of all."""
         if placement:
-            given = list(self._read_there(steps, placement))
+            library = self.program.operators.library
+            reads = read_there(steps, placement, lambda value: self.held[value.name].produced, library)
+            given = [self.variable(*read) for read in reads]
             if not self.program.is_at(placement):
                 self._elsewhere(steps, given)
                 return
         for step in steps:
             self._node(step)
-
-    def _read_there(self, steps: Sequence[PlannedNode], placement: Placement) -> Iterator[Local]:
-        made = {value.name for step in steps for value in step.node.results}
-        for step in steps:
-            dtype = arithmetic(step.node, step.native, self.program.operators.library)
-            reads = zip(step.node.arguments, step.typed.arguments, operand_types(step.node, dtype), strict=True)
-            for value, layout, wanted in reads:
-                if value.name not in made:
-                    produced = self.held[value.name].produced
-                    there = layout.placement == produced.placement == placement
-                    yield self.variable(value, produced if there else layout, None if there else wanted)
 
     def _elsewhere(self, steps: Sequence[PlannedNode], given: Sequence[Local]) -> None:
         """Zeros, which are views of one, in place of what others compute, and of its gradients."""
