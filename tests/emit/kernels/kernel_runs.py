@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from unittest import mock
@@ -114,3 +114,31 @@ def error(found: torch.Tensor, wanted: np.ndarray) -> float:
         return 0.0
     scale = float(np.abs(wanted[finite]).max())
     return float(np.abs(got[finite] - wanted[finite]).max()) / max(scale, 1e-30)
+
+
+def compare(
+    operator: FusedOperator,
+    dtype: torch.dtype,
+    library: Library,
+    folder: Path,
+    random: np.random.Generator,
+    integers: Callable[[np.random.Generator, tuple[int, ...], int], torch.Tensor],
+    tolerance: float,
+) -> None:
+    """Results and gradients of kernels on numbers drawn by chance, `integers` by shape and range: those of the
+    statements in float64.
+    """
+    instance = operator.instance
+    inputs = [
+        torch.from_numpy(random.standard_normal(instance.shape(operand))).to(dtype)
+        if operand.integer_range is None
+        else integers(random, instance.shape(operand), operand.integer_range)
+        for operand in instance.inputs
+    ]
+    shapes = [instance.shape(output) for output in instance.outputs]
+    cotangents = [torch.from_numpy(random.standard_normal(shape)).to(dtype) for shape in shapes]
+    results, gradients = run(kernel_module(operator, folder), operator, inputs, cotangents)
+    wanted, wanted_gradients = expected(operator, inputs, cotangents, library)
+    for found, exact in [*zip(results, wanted, strict=True), *zip(gradients, wanted_gradients, strict=True)]:
+        assert found.dtype == dtype
+        assert error(found, exact) <= tolerance

@@ -13,7 +13,8 @@ from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.library import Library
 
-from .kernel_runs import error, expected, fused, kernel_module, run
+from . import kernel_runs
+from .kernel_runs import fused
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 SIZES = [(5, 7, 8, 3), (1, 1, 1, 1), (70, 90, 16, 5), (90, 70, 3, 17), (64, 64, 32, 32)]
@@ -31,25 +32,12 @@ def declared(library: Library, name: str, sizes: tuple[int, int, int, int], grou
 
 
 def compare(instance: Instance, dtype: torch.dtype, library: Library, tmp_path: Path) -> None:
-    random = np.random.default_rng(0)
     operator = fused(instance, library)
     assert operator is not None
-    inputs = [
-        torch.from_numpy(random.standard_normal(instance.shape(operand))).to(dtype)
-        if operand.integer_range is None
-        else kept(random, instance.shape(operand))
-        for operand in instance.inputs
-    ]
-    shapes = [instance.shape(output) for output in instance.outputs]
-    cotangents = [torch.from_numpy(random.standard_normal(shape)).to(dtype) for shape in shapes]
-    results, gradients = run(kernel_module(operator, tmp_path), operator, inputs, cotangents)
-    wanted, wanted_gradients = expected(operator, inputs, cotangents, library)
-    for found, exact in [*zip(results, wanted, strict=True), *zip(gradients, wanted_gradients, strict=True)]:
-        assert found.dtype == dtype
-        assert error(found, exact) <= TOLERANCE[dtype]
+    kernel_runs.compare(operator, dtype, library, tmp_path, np.random.default_rng(0), kept, TOLERANCE[dtype])
 
 
-def kept(random: np.random.Generator, shape: tuple[int, ...]) -> torch.Tensor:
+def kept(random: np.random.Generator, shape: tuple[int, ...], _: int) -> torch.Tensor:
     """A mask that keeps something of every row."""
     mask = torch.from_numpy(random.integers(0, 2, shape))
     mask[..., -1] = 1

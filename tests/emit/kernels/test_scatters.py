@@ -19,7 +19,8 @@ from unity_dsl.index.kernels import scatters
 from unity_dsl.index.kernels.fusion import Applied, fuse
 from unity_dsl.index.library import Library
 
-from .kernel_runs import error, expected, fused, kernel_module, run
+from . import kernel_runs
+from .kernel_runs import fused, kernel_module, run
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2}
 OPERATORS = """
@@ -55,24 +56,11 @@ def declared() -> Library:
 
 
 def compare(instance: Instance, dtype: torch.dtype, library: Library, tmp_path: Path, seed: int = 0) -> None:
-    random = np.random.default_rng(seed)
     operator = fused(instance, library)
     assert operator is not None
     functions = {name for kernel in operator.kernels for name in kernel.functions}
     assert "by_row" in functions
-    inputs = [
-        torch.from_numpy(random.standard_normal(instance.shape(operand))).to(dtype)
-        if operand.integer_range is None
-        else keys(random, instance.shape(operand), operand.integer_range)
-        for operand in instance.inputs
-    ]
-    shapes = [instance.shape(output) for output in instance.outputs]
-    cotangents = [torch.from_numpy(random.standard_normal(shape)).to(dtype) for shape in shapes]
-    results, gradients = run(kernel_module(operator, tmp_path), operator, inputs, cotangents)
-    wanted, wanted_gradients = expected(operator, inputs, cotangents, library)
-    for found, exact in [*zip(results, wanted, strict=True), *zip(gradients, wanted_gradients, strict=True)]:
-        assert found.dtype == dtype
-        assert error(found, exact) <= TOLERANCE[dtype]
+    kernel_runs.compare(operator, dtype, library, tmp_path, np.random.default_rng(seed), keys, TOLERANCE[dtype])
 
 
 def keys(random: np.random.Generator, shape: tuple[int, ...], rows: int) -> torch.Tensor:
