@@ -15,8 +15,8 @@ from ..index.library import Library
 from ..index.lowering.execution import Built, Execution
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
-from .layout_typing import LocalOperator
 from .local_lowering import cuts_together, execution_of_lowering, training_lowering
+from .local_operator import LocalOperator
 
 Numbers = npt.NDArray[np.float64]
 
@@ -71,11 +71,11 @@ def emission(typed: LocalOperator) -> Hashable:
     """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways."""
     inner = frozenset([(type(found).__name__, found.equation) for found in typed.inner])
     if typed.native and not typed.windows:
-        return True, False, inner, frozenset()
+        return True, False, inner, frozenset(), typed.reuse
     divided = frozenset(
         [(axis, tuple([by for by, _ in cuts_together(typed, axes)])) for axis, axes in typed.divided.items()]
     )
-    return typed.native, bool(typed.windows), inner, divided
+    return typed.native, bool(typed.windows), inner, divided, typed.reuse
 
 
 @dataclass(frozen=True)
