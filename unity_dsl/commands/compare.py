@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from ..syntax.diagnostic import counted
 from .option_values import parse_seconds, parse_setting
 from .strategy_comparison import Comparison, Row, as_data, compared
 
@@ -125,7 +124,7 @@ def chosen_strategies(listed: str | None) -> tuple[str, ...]:
 def table_lines(comparison: Comparison) -> Iterator[str]:
     """A table for people, the fastest plan first, then why strategies have none."""
     batch = f", {comparison.global_batch} examples a step" if comparison.global_batch else ""
-    devices = counted(comparison.devices, "device")
+    devices = f"{comparison.devices} device{'s' if comparison.devices != 1 else ''}"
     yield click.style(f"{comparison.model} on {devices} of {comparison.machine}{batch}", bold=True)
     planned = [row for row in comparison.strategies if row.iteration_s is not None]
     cells = [_HEAD, *(_cells(comparison, row) for row in sorted(planned, key=lambda row: row.iteration_s or 0.0))]

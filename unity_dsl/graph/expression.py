@@ -11,7 +11,7 @@ from ..index.instantiation.operand_shape import Binding, Shape
 from ..index.instantiation.view_call import takes_pattern
 from ..index.library import Library
 from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, ModelStatement, Name, Number, OperatorDecl, Return, View
-from ..syntax.diagnostic import InputError, Label, counted, fail, suggest
+from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.rational import plain_number
 from ..syntax.span import Span
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
@@ -390,7 +390,7 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
         statements=block.body,
     )
     if len(arguments) != len(block.inputs):
-        message = f"block `{block.name}` takes {counted(len(block.inputs), 'tensor')} ({', '.join(block.inputs)})"
+        message = f"block `{block.name}` takes {len(block.inputs)} tensors ({', '.join(block.inputs)})"
         raise fail("E211", f"{message}, {len(arguments)} given", expr.span, notes=_note(block.span, "declared here"))
     for name, value in zip(block.inputs, arguments, strict=True):
         scope.check_free(name, block.span)
@@ -427,6 +427,11 @@ def _block_parameters(place: Place, block: BlockDecl, expr: Call) -> dict[str, N
             raise fail("E211", f"block `{block.name}` has no parameter `{name}`", value.span or expr.span, help=help)
     given = {name: fold(value, place.scope.numbers) for name, value in expr.attributes}
     return evaluate_parameters(block.parameters, given, place.program.parameters, f"block `{block.name}`", expr.span)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 name`, `2 names`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _note(span: Span | None, text: str) -> tuple[Label, ...]:

@@ -19,12 +19,12 @@ from ..syntax.ast import (
     StorageDecl,
     UpdateStatement,
 )
-from ..syntax.diagnostic import Label, counted, fail
+from ..syntax.diagnostic import Label, fail
 from ..syntax.span import Span
 from .blocks import blocks_by_name, written_names
 from .buffer_updates import add_update
 from .dead_code import finish
-from .expression import Draft, Place, Program, call, tensor
+from .expression import Draft, Place, Program, call, counted, tensor
 from .graph import Model, Value
 from .loop_segments import add_loop
 from .model_inputs import default_dtype, store

@@ -11,7 +11,7 @@ from ..index.library import Library
 from ..prove.translation.rule_forms import calls, rest_groups
 from ..prove.translation.rule_results import by_results, check_results
 from ..syntax.ast import OperatorDecl, ParallelDecl
-from ..syntax.diagnostic import InputError, Label, counted, fail, suggest
+from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ..syntax.rule_names import check_names
 from ..syntax.span import Source
@@ -86,10 +86,10 @@ def _check_call(call: GraphCall, library: Library) -> None:
     decl = known[call.name]
     notes = () if decl.span is None else (Label(decl.span, "declared here"),)
     if len(call.arguments) != len(decl.inputs):
-        message = f"`{call.name}` takes {counted(len(decl.inputs), 'tensor')}, {len(call.arguments)} given"
+        message = f"`{call.name}` takes {_counted(len(decl.inputs), 'tensor')}, {len(call.arguments)} given"
         raise fail("E120", message, call.span, notes=notes)
     if isinstance(decl, ParallelDecl) and len(call.degrees or ()) != len(decl.degrees):
-        message = f"`{call.name}` has {counted(len(decl.degrees), 'degree')}, {len(call.degrees or ())} given"
+        message = f"`{call.name}` has {_counted(len(decl.degrees), 'degree')}, {len(call.degrees or ())} given"
         raise fail("E125", message, call.span, notes=notes)
     _check_attributes(call, decl, notes)
 
@@ -109,6 +109,10 @@ def _other_name(call: GraphCall, library: Library) -> str:
         return f"`{call.name}` is an operator and has no degrees: `{call.name}(…)`"
     close = suggest(call.name, library.operators if call.degrees is None else library.parallels)
     return close or "`unityc list ops` names all of them"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def _check_attributes(call: GraphCall, decl: OperatorDecl | ParallelDecl, notes: Sequence[Label]) -> None:

@@ -14,7 +14,7 @@ from ..graph.layout import PARTITION, At, Invariant, Kind, Layout, Mesh, Partial
 from ..graph.layout_typing import Along, Role, TypedOperator, Uniformly, type_operator
 from ..graph.placed_operators import Placed
 from ..index.library import Library
-from ..syntax.diagnostic import counted, fail, suggest
+from ..syntax.diagnostic import fail, suggest
 from .choices.restriction import Place, Restriction, places, storable
 
 Pin = tuple[Kind, ...]
@@ -111,10 +111,9 @@ def _layout(name: str, pin: Pin, mesh: Mesh) -> Layout:
         pin *= len(mesh.axes)
     if len(pin) != len(mesh.axes):
         axes = " x ".join(map(str, mesh.degrees)) or "one device"
-        given, wanted = counted(len(pin), "kind"), counted(len(mesh.axes), "axis", "axes")
         raise fail(
             "E305",
-            f"the pin of `{name}` has {given}, the mesh has {wanted} ({axes})",
+            f"the pin of `{name}` has {len(pin)} kinds, the mesh has {len(mesh.axes)} axes ({axes})",
             help="give one kind per mesh axis, slowest first, or one for all",
         )
     return nest(pin)

@@ -11,7 +11,7 @@ from ..graph.precision import FULL, PRECISIONS
 from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
-from ..syntax.diagnostic import counted, first_of
+from ..syntax.diagnostic import first_of
 from .memory_limit.multiplier_search import Tried
 from .meshes.mesh_search import Outcome
 from .model_variants.variant_enumeration import Variants
@@ -49,7 +49,7 @@ def describe_variants(best: Plan, found: Variants, model: Model, searched: int) 
     """What rules did that make other models, of which so many are searched, and where a bound was met."""
     applied = ", ".join(f"`{used.rule}` at {used.place}" for used in best.rules)
     count = len(found.found)
-    looked = f"{counted(count, 'model')} made by rules compared with the given one"
+    looked = f"{count} model{'s' if count > 1 else ''} made by rules compared with the given one"
     if count:
         yield f"rules applied: {applied}; {looked}" if applied else f"no rule makes the model cheaper; {looked}"
     else:
@@ -113,7 +113,7 @@ def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
     if unused and machine.device == "cuda":
         nodes = -(-mesh.size // node)
         which = f"a node of {node} GPUs" if nodes == 1 else f"{nodes} nodes of {node} GPUs"
-        yield f"{counted(mesh.size, 'device')} on {which}: {unused} stay unused"
+        yield f"{mesh.size} device{'s' if mesh.size > 1 else ''} on {which}: {unused} stay unused"
 
 
 def describe_precision(model: Model, machine: Machine) -> Iterator[str]:

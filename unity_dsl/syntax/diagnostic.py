@@ -68,8 +68,3 @@ def first_of(names: Sequence[str], most: int) -> str:
     """The first of many names, and how many more there are: `a, b and 3 more`. One more is named, too."""
     more = len(names) - most
     return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"
-
-
-def counted(number: int, noun: str, several: str | None = None) -> str:
-    """`1 name`, `2 names`; `several` is what there are two of, if the noun has another ending."""
-    return f"{number} {noun if number == 1 else several or f'{noun}s'}"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...syntax.ast import Apply, Expr, FunctionDecl, NativeCall, Number
-from ...syntax.diagnostic import InputError, counted, fail
+from ...syntax.diagnostic import InputError, fail
 from ..equations.term import COMPARISONS, walk
 from ..evaluation.native_calls import ARRAY_CALLS, evaluate_native
 from ..evaluation.rounding_bounds import Bounded, call_function, evaluate_function, exact
@@ -262,7 +262,8 @@ def check_numpy_call(call: NativeCall) -> None:
     if isinstance(function, np.ufunc):
         if call.keywords or len(call.arguments) != function.nin:
             given = f"{len(call.arguments)}" + (f" and `{call.keywords[0][0]}`" if call.keywords else "")
-            raise fail("E116", f"`{call.function}` takes {counted(function.nin, 'operand')}, {given} given", call.span)
+            operands = "operand" if function.nin == 1 else "operands"
+            raise fail("E116", f"`{call.function}` takes {function.nin} {operands}, {given} given", call.span)
     for argument in call.arguments:
         if isinstance(argument, NativeCall):
             check_numpy_call(argument)

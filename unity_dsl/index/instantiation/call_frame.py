@@ -12,7 +12,7 @@ from functools import lru_cache
 from math import prod
 
 from ...syntax.ast import Apply, Expr, Name, OperatorDecl, TensorDecl
-from ...syntax.diagnostic import InputError, Label, counted, fail, suggest
+from ...syntax.diagnostic import InputError, Label, fail, suggest
 from ...syntax.span import Span
 from ..equations.integer_results import integer_names
 from ..equations.term import reads, walk
@@ -81,9 +81,7 @@ def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) ->
     """
     decl = site.operator
     if len(site.shapes) != len(decl.inputs):
-        raise site.fault(
-            "E120", f"takes {counted(len(decl.inputs), 'tensor')} ({site.declared}), {len(site.shapes)} given"
-        )
+        raise site.fault("E120", f"takes {len(decl.inputs)} tensors ({site.declared}), {len(site.shapes)} given")
     attributes = attributes_of(site, given)
     known: Environment = {**attributes, **degrees}
     ranks = _ranks(site, attributes, known)

@@ -21,7 +21,6 @@ from ...syntax.ast import (
     TensorDecl,
 )
 from ...syntax.ast.expressions import LARGEST_INTEGER
-from ...syntax.diagnostic import counted
 from ...syntax.span import Span
 from ..equations.instance import Dim, Equation, Instance, Operand
 from ..equations.reduction_splitting import ReductionSplitter
@@ -73,7 +72,7 @@ def _instantiated(call: _Call) -> Instance:
         site = unmerge(site, attributes)
         return _build(site, frame(site, attributes, {}), None)
     if len(site.shapes) != len(site.operator.inputs):
-        raise site.fault("E120", f"takes {counted(len(site.operator.inputs), 'tensor')}, {len(site.shapes)} given")
+        raise site.fault("E120", f"takes {len(site.operator.inputs)} tensors, {len(site.shapes)} given")
     return _build(site, pattern_frame(site, attributes, binding), binding)
 
 

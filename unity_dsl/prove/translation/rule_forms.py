@@ -17,7 +17,7 @@ from ...index.instantiation.instantiate import Binding, Shape, instantiate, inst
 from ...index.instantiation.view_call import takes_pattern
 from ...index.library import Library
 from ...syntax.ast import Apply, DimDecl, Expr, Name, Number, OperatorDecl, ParallelDecl, Read, Size, Uniform
-from ...syntax.diagnostic import InputError, counted, fail, suggest
+from ...syntax.diagnostic import InputError, fail, suggest
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl, RuleInput
 from ...syntax.rational import Rational, exact_number, rational
 from ..decision.integer_arithmetic import Arithmetic
@@ -191,7 +191,7 @@ def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDec
         raise fail("E102", f"unknown {what} `{call.name}`", call.span, help=suggest(call.name, known))
     decl = known[call.name]
     if len(decl.inputs) != len(call.arguments):
-        message = f"`{call.name}` takes {counted(len(decl.inputs), 'tensor')}, {len(call.arguments)} given"
+        message = f"`{call.name}` takes {len(decl.inputs)} tensors, {len(call.arguments)} given"
         raise fail("E120", message, call.span)
     if isinstance(decl, ParallelDecl) and len(decl.degrees) != len(call.degrees or ()):
         raise fail("E125", f"`{call.name}` has {len(decl.degrees)} degrees", call.span)
