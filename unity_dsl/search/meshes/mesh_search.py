@@ -26,7 +26,6 @@ from ..exact_search.bounded_search import (
     nowhere,
     optimise,
     search,
-    survey,
 )
 from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
@@ -45,12 +44,14 @@ from .fine_meshes import (
     coarse_count,
     compared_search,
     counts,
+    effort_of,
     further_search,
     least_of,
     promising_first,
     turned_search,
 )
 from .mesh_joining import coarsenings
+from .mesh_surveys import Surveys
 from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near_by, near_plan
 
 COARSE = 2
@@ -245,17 +246,22 @@ def search_around(task: Task, start: Found, below: float) -> Outcome:
 
 def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
-    every, left = outcome.surveyed, EFFORT_COARSE
-    further = iter(meshes)
-    for mesh in further:
-        if (problem := _problem(task, mesh, outcome)) is not None:
-            every.append((problem, _survey(problem)))
-            left -= sum(counts(problem.part))
+    surveys, every, left = Surveys(task), outcome.surveyed, EFFORT_COARSE
+    further = meshes
+    while further:
+        mesh, further = further[0], further[1:]
+        if (looked_at := surveys.of(mesh)) is None:
+            outcome.refused[mesh] = surveys.refused[mesh]
+        else:
+            every.append(looked_at)
+            left -= sum(counts(looked_at[0].part))
+            if len(every) == 1:
+                _look_ahead(surveys, looked_at[0], further, left)
         if left < 0 and len(mesh.axes) == COARSE:
             break
-    for mesh in _scouted(task, list(further), every):
-        if (problem := _problem(task, mesh, outcome)) is not None:
-            every.append((problem, _survey(problem)))
+    for mesh in _scouted(surveys, further, every):
+        if (looked_at := surveys.of(mesh)) is not None:
+            every.append(looked_at)
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
         check_end()
         below = outcome.cost * (1 if has_many(problem) else HOPELESS)
@@ -264,21 +270,23 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
         outcome.coarse.append(found)
 
 
-def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
+def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: int) -> None:
+    """Several processes bound the meshes after the first one, as many as will be bounded by what that one tells."""
+    size = max(1, int(effort_of([first], COARSE)))
+    ahead = meshes[: max(0, left) // size + 1 + EFFORT_SCOUTED // size]
+    surveys.look_at(ahead, _processes(size * len(ahead)))
+
+
+def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
     """Those of further meshes that a bound makes more promising than all that are known, the best ones first. Several
     processes take the bounds, of as many meshes as the effort allows.
     """
     known = min((one.bound for _, one in every), default=inf)
     size = max((sum(counts(problem.part)) for problem, _ in every), default=0)
-
-    def bound(mesh: Mesh) -> float:
-        problem = _problem(task, mesh, Outcome(inf))
-        return inf if problem is None else _survey(problem).bound
-
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    with closing(process_map(bound, looked_at, _processes(size * len(looked_at)), check_end)) as bounds:
-        better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
-    return [looked_at[number] for _, number in better[:SCOUTED]]
+    surveys.look_at(looked_at, _processes(size * len(looked_at)))
+    better = [mesh for mesh in looked_at if surveys.least(mesh) < known]
+    return sorted(better, key=surveys.least)[:SCOUTED]
 
 
 def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool) -> None:
@@ -349,10 +357,13 @@ def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> None:
 
 def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
     """Searches a mesh for a cheaper plan, where its bound does not rule it out."""
-    if (problem := _problem(task, one.mesh, outcome)) is None:
+    surveys = Surveys(task)
+    if (surveyed := surveys.of(one.mesh)) is None:
+        outcome.refused |= surveys.refused
         return
+    problem, known = surveyed
     held = held_by(one.mesh, one.above) if one.near is None else one.near.held
-    _take(Found(problem, _best(problem, _survey(problem), held, outcome.cost)), outcome)
+    _take(Found(problem, _best(problem, known, held, outcome.cost)), outcome)
 
 
 def _keep(found: Found, outcome: Outcome) -> None:
@@ -368,18 +379,6 @@ def _take(found: Found, outcome: Outcome) -> None:
         return
     outcome.bounds[found.mesh] = found.best.bound
     _keep(found, outcome)
-
-
-def _survey(problem: Problem) -> Survey:
-    return survey(problem.part, everything(problem.part))
-
-
-def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
-    try:
-        return task.problem(mesh)
-    except (Impossible, InputError) as reason:
-        outcome.refused[mesh] = reason
-        return None
 
 
 def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
