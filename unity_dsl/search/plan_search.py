@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from ..machine.machine import Machine
 from ..machine.mesh import all_meshes, build_mesh, describe_mesh
 from ..rules.sharding_theorems import ShardingTheorems
 from ..rules.shipped_rules import ShippedRules
-from ..syntax.diagnostic import InputError, fail
+from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
@@ -34,16 +35,17 @@ from .layout_problem.starting_domains import near_domain
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
-from .meshes.mesh_joining import joined_mesh
 from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
 from .plan_notes import describe_outcome, describe_precision, describe_unsearched, describe_unused, describe_variants
+from .refereed_plans import RefereedPlans
 from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
+from .searchable_meshes import searchable
 from .shortest_beside import Later, shortest_beside
 from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
@@ -53,7 +55,7 @@ from .wanted import made as _made
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
     from ..rules.graph_match import Match
-    from .joint.extracted_model import Algebras
+    from .joint.extracted_model import Algebra, Algebras
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
 
@@ -118,7 +120,7 @@ def search(
     if imported is None:
         check_strategy(strategy)
     seed = seed_of(strategy) if imported is None else None
-    every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
+    every, pins, notes = searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine), *describe_precision(model, machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
     earlier = {} if known is None else known
@@ -215,12 +217,14 @@ class _Substitutions:
 
 def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan:
     """The cheapest plan of a model and of those that substitutions make of it. Raises as `search`."""
-    given = best = _plan(model, every, wanted)
+    algebras = None if wanted.multiplier else substitutions.algebras
+    beside = None if algebras is None else partial(_algebra, algebras, model, wanted)
+    given = best = _plan(model, every, wanted, beside=beside)
     assert given is not None and best is not None, "any cost is of use"
     with suppress(SearchEnded):
         check_end()
-        if substitutions.algebras is not None and not wanted.multiplier:
-            best = _joint(given, substitutions.algebras, wanted)
+        if algebras is not None:
+            best = _joint(given, algebras, wanted)
         else:
             best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
             best = _fused(best, every, substitutions.fusions, wanted)
@@ -237,7 +241,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     from .joint.plan_layouts import in_layouts, layouts_of
 
     tell_stage("rules and layouts together", wanted.cost(given))
-    algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
+    algebra = _algebra(algebras, given.model, wanted)
     check_end()
     if not algebra.groups and not algebra.changed:
         algebras.chosen.setdefault(wanted.machine, given)
@@ -259,6 +263,10 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
     algebras.chosen.setdefault(wanted.machine, best)
     return best
+
+
+def _algebra(algebras: Algebras, model: Model, wanted: _Wanted) -> Algebra:
+    return algebras.of(model, wanted.machine, frozenset(_pinned(wanted.pins, model)))
 
 
 def _with_operators_of(
@@ -347,10 +355,16 @@ def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
 
 
 def _plan(
-    model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
+    model: Model,
+    meshes: Sequence[Mesh],
+    wanted: _Wanted,
+    below: float = inf,
+    start: Found | None = None,
+    beside: Callable[[], object] | None = None,
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
-    operators, that of a local search from its layouts. Raises as `search`.
+    operators, that of a local search from its layouts. What is needed next may be found `beside` the search. Raises as
+    `search`.
     """
     library, pins = wanted.library, wanted.pins
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
@@ -358,16 +372,23 @@ def _plan(
     task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
     even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
     aid = even_task if wanted.strategy == AUTO else None
+    plans = RefereedPlans(model, wanted)
+
+    def meanwhile(outcome: Outcome) -> None:
+        plans.look_at(outcome.expected)
+        if beside is not None:
+            beside()
+
     if start is None:
-        known = tuple(wanted.found.values())
-        outcome = search_meshes(task, meshes, below, aid, known, thorough=not wanted.multiplier)
+        known, useful = tuple(wanted.found.values()), wanted.referee is not None or beside is not None
+        outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier, meanwhile if useful else None)
     else:
         outcome = search_around(task, start, below)
     if outcome.found is None:
         if outcome.bounds:
             return None
         raise _refused(outcome, task, wanted) from None
-    chosen, plan, preferred = _refereed(outcome, model, wanted)
+    chosen, plan, preferred = plans.chosen(outcome.candidates)
     wanted.found[plan.mesh] = chosen
     if start is None:
         for mesh, bound in outcome.bounds.items():
@@ -381,21 +402,6 @@ def _plan(
         *describe_refusals(model, plan.mesh, library),
     )
     return replace(plan, notes=notes, ended=outcome.ended)
-
-
-def _refereed(outcome: Outcome, model: Model, wanted: _Wanted) -> tuple[Found, Plan, tuple[str, ...]]:
-    """Of the candidates the one the referee prefers, its plan and what is told of that; without one the cheapest."""
-    candidates = outcome.candidates
-    if wanted.referee is None or len(candidates) == 1:
-        return candidates[0], _made(candidates[0], model, wanted), ()
-    plans = [_made(one, model, wanted) for one in candidates]
-    seconds = list(map(wanted.referee, plans))
-    best = seconds.index(min(seconds))
-    meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
-    more = 100 * (candidates[best].best.cost / outcome.cost - 1)
-    note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"
-    note += f" {describe_mesh(candidates[best].mesh)}" + (f", which costs {more:.2g} % more" if best else "")
-    return candidates[best], plans[best], (note,)
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:
@@ -471,29 +477,3 @@ def _pinned(pins: Mapping[str, Pin], model: Model) -> set[str]:
     """The paths of the weights and values that are pinned."""
     every = list(places(model))
     return {place.path for name in pins for place in matching(name, every)}
-
-
-def _searchable(
-    meshes: Sequence[Mesh], pins: Mapping[str, Pin]
-) -> tuple[Sequence[Mesh], Mapping[str, Pin], tuple[str, ...]]:
-    """The meshes that pins leave; where one is given that has too many axes, these are joined, and the pins' kinds."""
-    if len(meshes) > 1:
-        axes = {len(pin) for pin in pins.values() if len(pin) > 1}
-        return [mesh for mesh in meshes if axes <= {len(mesh.axes)}] or meshes, pins, ()
-    (mesh,) = meshes
-    small, blocks = joined_mesh(mesh)
-    if small == mesh:
-        return meshes, pins, ()
-    joined = {}
-    for name, pin in pins.items():
-        if len(pin) == len(mesh.axes):
-            for block in blocks:
-                if len({pin[axis] for axis in block}) > 1:
-                    named = ", ".join(mesh.axes[axis].name for axis in block)
-                    raise fail(
-                        "E305", f"the pin of `{name}` treats the mesh axes {named} differently, which are joined"
-                    )
-            pin = tuple(pin[block[0]] for block in blocks)
-        joined[name] = pin
-    note = f"searched on a mesh of {describe_mesh(small)}: the {describe_mesh(mesh)} has too many layouts"
-    return (small,), joined, (note,)
