@@ -34,6 +34,7 @@ from .layout_problem.starting_domains import near_domain
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
+from .memory_limit.stored_bytes import StoredBytes
 from .meshes.mesh_joining import joined_mesh
 from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by
@@ -162,7 +163,9 @@ def search(
             plan = counted(search_at(meshes, priced), library)
             return Searched(plan, priced.found[plan.mesh], priced.bounds)
 
-        limited = LimitedSearch(machine, library, every, search_limited, segments)
+        stored = StoredBytes.of(model, pins.values())
+        roomy = [mesh for mesh in every if stored.least(mesh) <= machine.memory_bytes]
+        limited = LimitedSearch(machine, library, roomy, search_limited, segments)
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:

@@ -20,8 +20,7 @@ from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap, describe_limit
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
-from .held_bytes import HELD_TRAINED
-from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Tried, try_multipliers
+from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Tried, scout_multipliers, try_multipliers
 
 
 @dataclass(frozen=True)
@@ -76,11 +75,12 @@ class LimitedSearch:
         coarse, again = [mesh for mesh in self.every if len(mesh.axes) <= COARSE], start.recomputed
 
         def attempt(multiplier: float) -> Attempt:
-            made, self.scouts[multiplier, again] = self.attempt(multiplier, coarse, again)
+            left = [mesh for mesh in coarse if not tried.is_out(mesh)]
+            made, self.scouts[multiplier, again] = self.attempt(multiplier, left or coarse, again)
             return made
 
         if coarse:
-            try_multipliers(tried, attempt, MOST_SCOUTS, in_one_step=True)
+            scout_multipliers(tried, attempt, MOST_SCOUTS)
         return tried
 
     def search_meshes(self, scouted: Tried) -> Tried:
@@ -89,7 +89,9 @@ class LimitedSearch:
         """
         again = scouted.attempts[0].plan.recomputed
         fine = [mesh for mesh in self.every if len(mesh.axes) > COARSE]
-        start = self.scouts.get((scouted.multiplier, again)) if fine else None
+        start = self.scouts.get((scouted.multiplier, again))
+        if start is not None and not fine:
+            return scouted
         meshes, near = (self.every, {}) if start is None else (fine, {start.mesh: start})
         first, found = self.attempt(scouted.multiplier, meshes, again, near)
         tried = Tried(scouted.limit, [*scouted.attempts[:2], first])
@@ -99,26 +101,23 @@ class LimitedSearch:
         tried.attempts += scouted.attempts[2:]
         return tried
 
-    def scout_recomputed(self, cheapest: Plan, scouted: Tried) -> Tried | None:
+    def scout_recomputed(self, cheapest: Plan, bounds: Mapping[Mesh, float], scouted: Tried) -> Tried | None:
         """Scouts with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
-        needs no multiplier, or what is trained does not fit by itself.
+        or needs no multiplier.
         """
         fitting = [plan for plan in self.others if plan.recomputed and not plan.warnings]
         best = min(fitting, key=lambda plan: plan.cost.seconds, default=None)
         again = frozenset(self.segments) if best is None else best.recomputed
         start = counted(recomputing(cheapest, again, self.machine, self.library), self.library)
-        if HELD_TRAINED * _trained_bytes(cheapest) / cheapest.mesh.size > self.machine.memory_bytes:
-            return None
         if not again or (scouted.best is not None and start.cost.seconds >= scouted.best.seconds):
             return None
         if start.cost.memory.total <= self.machine.memory_bytes:
-            self.others.append(self.attempt(0.0, (cheapest.mesh,), again)[0].plan)
+            least = min((start, *fitting), key=lambda plan: plan.cost.seconds).cost.seconds
+            coarse = [m for m in self.every if len(m.axes) <= COARSE and bounds.get(m, 0.0) < least]
+            meshes = dict.fromkeys((cheapest.mesh, *coarse))
+            self.others.append(self.attempt(0.0, tuple(meshes), again)[0].plan)
             return None
         return self.scout(start)
-
-
-def _trained_bytes(plan: Plan) -> int:
-    return sum(weight.value.stored_bytes for _, weight in plan.model.weights() if weight.value.needs_gradient)
 
 
 def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
@@ -146,12 +145,12 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
     """
     limited.others.append(lessened)
     tried = limited.scout(cheapest, bounds)
-    other = limited.scout_recomputed(cheapest, tried)
+    other = limited.scout_recomputed(cheapest, bounds, tried)
     fitting = [plan for plan in limited.others if not plan.warnings]
     scouted = [*tried.attempts, *(() if other is None else other.attempts)]
     if other is not None and (tried.best is None or (other.best and other.best.seconds < tried.best.seconds)):
         tried = other
-    if tried.best is not None or not fitting:
+    if limited.every and (tried.best is not None or not fitting):
         tried = limited.search_meshes(tried)
     fitting = [plan for plan in limited.others if not plan.warnings]
     if tried.best is not None:

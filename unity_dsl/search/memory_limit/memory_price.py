@@ -19,7 +19,8 @@ from ..choices.layout_space import Space
 from ..choices.operator_options import Options, float_types, price_configurations
 from ..choices.restriction import node_path, stored_values
 from ..cost_network.bucket_elimination import Table
-from .held_bytes import HELD_TRAINED, HeldBytes
+from .held_bytes import HeldBytes
+from .stored_bytes import HELD_TRAINED
 
 
 @dataclass(frozen=True)

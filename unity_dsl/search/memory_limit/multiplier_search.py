@@ -21,6 +21,14 @@ STEP = 8.0
 """How many times dearer memory gets where no plan is known that fits."""
 MOST_SCOUTS, MOST_TRIES = 5, 2
 """Multipliers that are tried on coarse meshes, and then on the best one of all meshes."""
+NEARLY = 1.15
+"""Times the limit: what the plan of the dearest memory holds at most where one of cheaper memory may fit all the same. Bytes
+are counted choice by choice in the search, and exactly of plans.
+"""
+COUNTED = 1.05
+"""Times the limit: what a plan that fits holds at most, counted choice by choice."""
+HOPELESS = 16.0
+"""Times the seconds of the cheapest plan of all: what no plan is expected to take that is worth running."""
 NEAR = 0.15
 """Multipliers that differ by less, of the larger one, are taken for the same."""
 ENOUGH = 0.005
@@ -70,9 +78,19 @@ class Tried:
         return self.next_multiplier() or self._raised
 
     @property
+    def first(self) -> float:
+        """The multiplier that is tried where nothing is known."""
+        return FIRST * self.attempts[0].seconds / self.limit
+
+    @property
+    def dearest(self) -> float:
+        """The multiplier beyond which none is tried: hardly anything but bytes counts there."""
+        return self.first * STEP ** (MOST_SCOUTS - 1)
+
+    @property
     def _raised(self) -> float:
         """One at which memory is dearer than where nothing fits so far."""
-        return max(FIRST * self.attempts[0].seconds / self.limit, self._last.multiplier * STEP)
+        return min(max(self.first, self._last.multiplier * STEP), self.dearest)
 
     @property
     def _last(self) -> Attempt:
@@ -82,6 +100,14 @@ class Tried:
 
     def fits(self, one: Attempt) -> bool:
         return one.bytes <= self.limit
+
+    def is_out(self, mesh: Mesh) -> bool:
+        """Whether a bound says that no plan of a mesh fits and is cheaper than the best one; where none is known, that
+        fits in less than HOPELESS times the seconds of the cheapest of all. Bytes count as a little fewer than choice by choice.
+        """
+        most = HOPELESS * self.attempts[0].seconds if self.best is None else self.best.seconds
+        bounds = ((one.bounds.get(mesh, 0.0), one.multiplier) for one in self.attempts if one.multiplier < inf)
+        return any(bound - (COUNTED - 1) * multiplier * self.limit >= most for bound, multiplier in bounds)
 
     def bounds(self) -> dict[Mesh, float]:
         """The best bound of each mesh: of those that were searched at some price of memory, of that of the best plan,
@@ -110,26 +136,34 @@ class Tried:
         last = self._last
         above = [one for one in self.attempts if self.fits(one) and one.multiplier > last.multiplier]
         if not above:
-            return self._raised
+            return self._raised if last.multiplier < self.dearest else None
         following = min(above, key=lambda one: one.multiplier)
         freed = last.bytes - following.bytes
         crossing = (following.seconds - last.seconds) / freed
         return crossing if last.multiplier * (1 + NEAR) < crossing < following.multiplier * (1 - NEAR) else None
 
 
-def try_multipliers(tried: Tried, attempt: Callable[[float], Attempt], most: int, *, in_one_step: bool = False) -> None:
-    """Adds attempts, at most so many, while another multiplier may lead to a cheaper plan that fits. Where none is
-    known that does, memory gets dearer step by step; or, `in_one_step`, as dear as it would get in the end after the
-    first attempt, and no other multiplier is tried where nothing fits then.
+def scout_multipliers(tried: Tried, attempt: Callable[[float], Attempt], most: int) -> None:
+    """As `try_multipliers`, but that at most two multipliers are tried where nothing fits: the first and the dearest, in
+    this order unless the cheapest plan of all holds too much even with all weights gathered again. Then the dearest
+    comes before, and the first is of use only where that nearly fits.
     """
-    if in_one_step and tried.best is None:
-        first = tried.multiplier
-        for price in (first, first * STEP ** (most - 1)):
-            if tried.best is None:
+    if tried.best is None:
+        likely = tried.attempts[0].least <= tried.limit
+        prices = (tried.first, tried.dearest) if likely else (tried.dearest, tried.first)
+        for price in prices:
+            nearly = likely or price == prices[0] or tried.attempts[-1].least <= NEARLY * tried.limit
+            if tried.best is None and nearly:
                 tried.attempts.append(attempt(price))
                 most -= 1
-        if tried.best is None:
-            return
+    if tried.best is not None:
+        try_multipliers(tried, attempt, most)
+
+
+def try_multipliers(tried: Tried, attempt: Callable[[float], Attempt], most: int) -> None:
+    """Adds attempts, at most so many, while another multiplier may lead to a cheaper plan that fits. Where none is
+    known that does, memory gets dearer step by step.
+    """
     for _ in range(most):
         if tried.gap <= ENOUGH or (multiplier := tried.next_multiplier()) is None:
             return
