@@ -8,6 +8,9 @@ import torch
 
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.simulation.step_tasks import step_tasks
+from unity_dsl.simulation.task import Phase
 
 from .planning import batch_plan, mesh_of
 from .test_program_text import model_of, write
@@ -51,3 +54,11 @@ def test_shared_calls(tmp_path: Path) -> None:
         torch.testing.assert_close(loss, expected)
         for parameter, wanted in zip(model.parameters(), (a, b), strict=True):
             torch.testing.assert_close(parameter.grad, wanted.grad)
+
+
+def test_simulated_calls(tmp_path: Path) -> None:
+    """A step is simulated with as many concatenations as the program has."""
+    plan = batch_plan(model_of(MODEL, LIBRARY), mesh_of(), LIBRARY)
+    written = (write(plan, LIBRARY, tmp_path / "program") / "model.py").read_text().count("torch.cat(")
+    tasks = step_tasks(plan, load_machine("dgx-h100"), LIBRARY).tasks
+    assert sum(task.name == "concat" and task.phase is Phase.FORWARD for task in tasks) == written

@@ -14,6 +14,7 @@ from ..graph.layout import Layout
 from ..graph.placed_order import in_stretches
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..graph.precision import FULL, arithmetic, operand_types, result_types
+from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, origin, roles, where
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
@@ -23,8 +24,8 @@ from .operator_text import Place, operator_text
 from .placed_text import add_placed
 from .program_names import Names, path
 from .program_state import Copies, Program
-from .shared_calls import SharedCalls, split_text
 from .source_lines import WIDTH, block, broken, statement
+from .torch_text import split_text
 
 
 class ForwardText:
@@ -295,10 +296,9 @@ class ForwardText:
             if name not in self.leaving and self.shared.joined_later(step):
                 self.joined[name] = parts
                 return True
-            if len(parts) == len(node.arguments):
-                return False
-            self.bind([step], f"torch.cat([{', '.join(parts)}], {dim})")
-            return True
+            if longer := len(parts) > len(node.arguments):
+                self.bind([step], f"torch.cat([{', '.join(parts)}], {dim})")
+            return longer
         if (found := self.shared.slices(step)) is None:
             return False
         dim, slices = found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 
 from ..index.lowering.torch_term import Argument, Range, Sort, Term, Variable
@@ -103,3 +103,9 @@ def _atom(argument: Argument, spelling: Spelling) -> str:
     if isinstance(argument, Term) and argument.sort is Sort.NUMBER:
         return f"({argument_text(argument, spelling)})"
     return _inside(argument, Binding.ATOM, spelling)
+
+
+def split_text(source: str, dim: int, lengths: Sequence[int]) -> str:
+    """The call that gives all parts of a tensor along a dimension."""
+    alike = len(set(lengths)) == 1
+    return f"torch.split({source}, {lengths[0] if alike else list(lengths)}, {dim})"

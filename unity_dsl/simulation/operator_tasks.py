@@ -63,16 +63,22 @@ class Operators:
         self._calls: dict[tuple[int, tuple[Shape | None, ...]], _Call] = {}
 
     def forward(
-        self, planned: PlannedNode, arguments: Sequence[Local], place: str, *, last: bool = False
+        self,
+        planned: PlannedNode,
+        arguments: Sequence[Local],
+        place: str,
+        *,
+        last: bool = False,
+        joined: bool = False,
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results in the types in which it makes them, the storages that variables of the program name,
         and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
-        saves only what it is given.
+        saves only what it is given, nor of one whose result is only `joined` with others later, in one call.
         """
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
         run, time = call.run, call.time
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
-        runs = not last or not set(run.built).isdisjoint(run.saved)
+        runs = not joined and (not last or not set(run.built).isdisjoint(run.saved))
         built = [Storage(storage.bytes if runs else 0) for storage in run.built]
         own |= zip(run.built, built, strict=True)
         if runs:

@@ -9,6 +9,7 @@ from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, Placement
 from ..graph.layout_conversion import Conversion
 from ..graph.plan import Plan, PlannedGraph, gathered_once
+from ..graph.shared_calls import SharedCalls
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
 from ..machine.conversion_model import ConversionModel
@@ -34,6 +35,7 @@ class Program:
     place: Mapping[int, int] = field(default_factory=dict)
     stored: dict[str, Local] = field(default_factory=dict)
     trained: set[Local] = field(default_factory=set)
+    joined_of: dict[int, frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
@@ -48,6 +50,13 @@ class Program:
     def recomputed(self) -> frozenset[str]:
         """What stands before the names in segments whose iterations are run again in the backward pass."""
         return frozenset(f"{path}." for path in self.plan.recomputed)
+
+    def joined(self, graph: PlannedGraph, leaving: Iterable[Value]) -> frozenset[str]:
+        """The values of a function that are joined with others later, by one call."""
+        if id(graph) not in self.joined_of:
+            calls = SharedCalls(graph, self.prices.mesh, self.operators.library)
+            self.joined_of[id(graph)] = calls.joined({value.name for value in leaving})
+        return self.joined_of[id(graph)]
 
     @property
     def trained_bytes(self) -> int:

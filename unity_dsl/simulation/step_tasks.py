@@ -14,7 +14,7 @@ from itertools import groupby
 from ..graph.graph import Series, Value
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
-from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
+from ..graph.plan import Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment, without_iterations
 from ..graph.precision import arithmetic, operand_types, result_types
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
@@ -75,7 +75,7 @@ def _list_passes(program: Program, *, last: bool) -> None:
     tasks, plan = program.tasks, program.plan
     tasks.phase = Phase.FORWARD
     program.backward.buckets.accumulating = not last
-    whole = _Forward(program, plan.graph, "", {})
+    whole = _Forward(program, plan.graph, "", {}, left=(*plan.model.returned, *plan.model.outputs))
     whole.steps()
     loss = [] if plan.model.loss is None else [whole.variable(plan.model.loss, invariant(plan.mesh))]
     tasks.hold(tensor.storage for tensor in loss)
@@ -97,7 +97,21 @@ _Carried = tuple[Value, Layout, Local]
 
 
 class _Forward(Variables):
-    """One run of a forward function: of the model, or of an iteration of a body."""
+    """One run of a forward function: of the model, or of an iteration of a body, which leaves values."""
+
+    def __init__(
+        self,
+        program: Program,
+        graph: PlannedGraph,
+        path: str,
+        given: Mapping[str, Held],
+        stored: Mapping[str, Local] = {},
+        *,
+        left: Iterable[Value],
+    ) -> None:
+        super().__init__(program, graph, path, given, stored)
+        updated = (update.value for update in graph.graph.updates)
+        self.joined = program.joined(graph, (*left, *updated))
 
     def steps(self) -> None:
         """Operators one after the other; what those between two bodies gather comes before them."""
@@ -183,7 +197,9 @@ class _Forward(Variables):
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         backward = self.program.backward
         last = backward.is_last and any(node.gradients)
-        results, named, record = self.program.operators.forward(step, arguments, self.path + node.name, last=last)
+        results, named, record = self.program.operators.forward(
+            step, arguments, self.path + node.name, last=last, joined=node.results[0].name in self.joined
+        )
         self.name(result.storage for result in results)
         self.name(named)
         if record is not None:
@@ -277,7 +293,8 @@ class _Forward(Variables):
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
             given[value.name] = Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
-        return _Forward(self.program, run.body, path, given, stored)
+        left = (*segment.exit, *(series.part for series in segment.stacked))
+        return _Forward(self.program, run.body, path, given, stored, left=left)
 
     def _entering(self, step: PlannedSegment, number: int, carried: Sequence[_Carried]) -> list[_Carried]:
         """What an iteration of a run is given of what the one before left, if there is one."""

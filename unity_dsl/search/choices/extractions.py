@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from ...graph.graph import Node, Value
 from ...rules.egraph.enode import Enode
 from .components import Components
+from .necessary_values import necessary_values
 
 if TYPE_CHECKING:
     from ...rules.egraph.equality_graph import EqualityGraph
@@ -165,16 +166,10 @@ class _Grouping:
         self.optional = self._reachable() - self.necessary
 
     def _necessary(self) -> set[str]:
-        """The values that every extraction computes: what leaves, what is random, and what all their makers read."""
+        """The values that every extraction computes: what leaves, what is random, and what these need."""
         sites = {value.name for node in self.egraph.nodes if node.site for value in node.results}
-        found = {name for name in self.makers if name in self.egraph.leaving or name in sites}
-        pending = list(found)
-        while pending:
-            read = [_read(enode) for enode in self.makers[pending.pop()]]
-            new = [name for name in sorted(set.intersection(*read)) if name in self.makers and name not in found]
-            found.update(new)
-            pending += new
-        return found
+        reads = {name: [_read(enode) for enode in enodes] for name, enodes in self.makers.items()}
+        return necessary_values(reads, (name for name in reads if name in self.egraph.leaving or name in sites))
 
     def _reachable(self) -> set[str]:
         found, pending = set(self.necessary), list(self.necessary)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
-from ..graph.graph import Value
-from ..graph.layout import Mesh
-from ..graph.local_lowering import evaluation_lowering, training_lowering
-from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from ..index.library import Library
 from ..index.lowering.torch_term import Argument, Term, Variable
 from ..syntax.ast import NativeCall
+from .graph import Value
+from .layout import Mesh
+from .local_lowering import evaluation_lowering, training_lowering
+from .plan import PlannedGraph, PlannedNode, PlannedSegment
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class SharedCalls:
     def joined_later(self, step: PlannedNode) -> bool:
         """Whether all that becomes of an operator's result is that another one joins it along the same dimension."""
         dim, (value, *_) = self.joined_along(step), step.node.results
-        readers = [other for other in self.planned.steps for read in _reads(other) if read.name == value.name]
+        readers = self._readers.get(value.name, [])
         if dim is None or len(readers) != 1 or self.planned.values[value.name].materialised:
             return False
         (reader,) = readers
@@ -51,6 +52,23 @@ class SharedCalls:
             return False
         place = [read.name for read in reader.node.arguments].index(value.name)
         return reader.typed.arguments[place] == step.typed.results[0]
+
+    def joined(self, leaving: Collection[str]) -> frozenset[str]:
+        """The values that no call makes: operators join them later, and they are none of the `leaving`, which are read
+        from outside the graph.
+        """
+        nodes = (step for step in self.planned.steps if isinstance(step, PlannedNode))
+        found = (step.node.results[0].name for step in nodes if self.joined_later(step))
+        return frozenset(found).difference(leaving)
+
+    @cached_property
+    def _readers(self) -> Mapping[str, list[PlannedNode | PlannedSegment]]:
+        """By value what reads it, as often as it does."""
+        found: dict[str, list[PlannedNode | PlannedSegment]] = {}
+        for step in self.planned.steps:
+            for value in _reads(step):
+                found.setdefault(value.name, []).append(step)
+        return found
 
     def slices(self, step: PlannedNode) -> tuple[int, list[tuple[PlannedNode, int]]] | None:
         """The dimension and, in order and with their lengths, the operators whose results are all parts of what this
@@ -92,12 +110,6 @@ class SharedCalls:
             return None
         statements = training_lowering(node.instance, typed, self.mesh, self.library).statements
         return statements[0].value if len(statements) == 1 else None
-
-
-def split_text(source: str, dim: int, lengths: Sequence[int]) -> str:
-    """The call that gives all parts."""
-    alike = len(set(lengths)) == 1
-    return f"torch.split({source}, {lengths[0] if alike else list(lengths)}, {dim})"
 
 
 def _reads(step: PlannedNode | PlannedSegment) -> tuple[Value, ...]:
