@@ -35,6 +35,7 @@ from ..cost_network.bucket_elimination import Table
 from .kept_values import KeptValues, kept_values
 from .stored_bytes import HELD_TRAINED
 
+
 @dataclass(frozen=True)
 class _Saved:
     """What an operator saves in one way of being computed. `own` are bytes of storages that only it knows, at local

@@ -1,7 +1,7 @@
 """The least that a device holds of the weights, with their gradients and moments, however they are divided.
 
-A dimension is cut by whole mesh axes whose sizes, multiplied, divide it. So 8192 rows are cut 16 times at most on 10,000
-devices, on any mesh, and a mesh on which this much alone is more than a device has need not be searched.
+A dimension is cut by whole mesh axes whose sizes, multiplied, divide it. So 8192 rows are cut into 16 parts at most on
+10,000 devices, on any mesh, and a mesh on which this much alone is more than a device has need not be searched.
 """
 
 from __future__ import annotations
