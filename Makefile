@@ -63,6 +63,7 @@ bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/compile_scale.py
 	$(BIN)/python bench/search_time.py
 	$(BIN)/python bench/simulator.py
+	$(BIN)/python bench/mechanisms.py
 	$(BIN)/python bench/rival_plans.py
 	$(BIN)/python bench/utilisation.py
 	$(BIN)/python bench/check_time.py

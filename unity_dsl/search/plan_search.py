@@ -244,7 +244,7 @@ def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _
 
 def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     """The cheapest plan of the model and of all that rules make of it, on the mesh of the given one's plan."""
-    from .joint.algebra_notes import describe_algebra
+    from .joint.algebra_notes import describe_algebra, refereed
     from .joint.extracted_model import extracted
     from .joint.joint_search import WHOLE, near_problem, search_joint
     from .joint.plan_layouts import in_layouts, layouts_of
@@ -265,10 +265,10 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
         for along in ((), *((axis,) for axis in axes))
     ]
     found = search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near, WHOLE)
-    best, variant = given, None if found.chosen is None else extracted(algebra, found.chosen)
-    if variant is not None and variant.rules:
-        best = _better(variant, given, given, wanted, start)
-    notes = describe_algebra(algebra, found, best)
+    variant = None if found.chosen is None else extracted(algebra, found.chosen)
+    cheaper = _better(variant, given, given, wanted, start) if variant is not None and variant.rules else given
+    best, shorter = refereed(cheaper, given, wanted.referee)
+    notes = *shorter, *describe_algebra(algebra, found, best)
     best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
     algebras.chosen.setdefault(wanted.machine, best)
     return best

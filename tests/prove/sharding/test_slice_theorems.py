@@ -212,3 +212,19 @@ def test_a_device_must_have_a_value_wherever_the_operator_has() -> None:
     answer = prove_linearity(generalise(instance), (0,), known)
     assert isinstance(answer, NotProved) and answer.obligation == "defined"
     assert isinstance(prove_configuration(instance, "b0", known), Proved)
+
+
+@pytest.mark.parametrize("condition", ["c == 2 * h", "2 * h == c", "c == h * 2"])
+@pytest.mark.parametrize(
+    ("body", "axis", "proved"),
+    [
+        ("y[b, i] = x[b, i] * x[b, i + |h|]", "b", True),
+        ("y[b, i] = x[b, i] * x[0, i + |h|]", "b", False),
+        ("y[b, i] = x[b, i] + 0 * x[b, i + |h|]", "c", False),
+    ],
+)
+def test_a_dimension_that_is_a_multiple_of_an_unknown_size(condition: str, body: str, axis: str, proved: bool) -> None:
+    """Its size is written as that multiple, as nothing says beforehand that it can be divided by two."""
+    operator = declare(f"op gated(x: [b, c]) -> y: [b, h]\n  where {condition}\n  {body}\n").operators["gated"]
+    answer = prove_configuration(instantiate(operator, [Shape((6, 4))], {}), axis, library())
+    assert isinstance(answer, Proved) == proved, answer

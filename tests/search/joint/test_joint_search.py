@@ -176,6 +176,31 @@ def test_the_plan_is_of_the_model_that_rules_made(build: Build, library: Library
     assert any(note.startswith("rules applied: `linear_with_bias`") for note in plan.notes)
 
 
+def test_the_referee_may_prefer_the_model_as_it_is_written(build: Build, library: Library, algebras: Algebras) -> None:
+    """What rules make costs less, and whose step is longer is not taken."""
+    text = """model m[n = 1]
+  input x: f32[4, 4]
+  input target: f32[4, 4]
+  weight w: f32[4, 4] ~ normal(0.1)
+  weight b: f32[4] ~ normal(0.1)
+  loss mse(linear(x, w) + b, target)
+"""
+    peak = dict.fromkeys(("f64", "f32", "bf16", "f16"), 1e9)
+    machine = Machine("slow host", "cpu", peak, 1e9, 1e9, 1.0, 1.0, 1.0, ())
+    for changed, rules in ((3.0, []), (1.0, ["linear_with_bias"])):
+        plan = search(
+            build(text),
+            Mesh(()),
+            machine,
+            library,
+            algebras=replace(algebras, found={}, chosen={}),
+            referee=lambda plan, changed=changed: changed if plan.rules else 2.0,
+        )
+        assert [used.rule for used in plan.rules] == rules
+        told = [note for note in plan.notes if "whose simulated step takes 50 % longer" in note]
+        assert len(told) == (not rules)
+
+
 def test_another_search_keeps_the_operators_of_a_plan(build: Build, library: Library, algebras: Algebras) -> None:
     """It is told of another price: where no launch costs anything, no rule would make the model cheaper."""
     text = """model m[n = 1]

@@ -144,6 +144,7 @@ def symbolic_sizes(subject: Subject, arithmetic: Arithmetic, given: Mapping[str,
             sizes.dims.setdefault(decl.integer_range, (of(decl.integer_range),))
     for name, value in instance.attributes.items():
         sizes.attributes[name] = of(name) if name in subject.integers else number(exact_number(value))
+    sizes.parametrise(instance.operator, sizes.dims.keys() - given.keys())
     sizes.solve(instance.operator, assumed=True)
     return sizes
 

@@ -6,7 +6,7 @@ and index arithmetic stays linear.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeAlias
@@ -18,7 +18,19 @@ from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Size
 from ..decision.integer_arithmetic import Arithmetic
 from ..normal_form.form import Unsupported
 from ..normal_form.guard import Guard, compare
-from ..normal_form.polynomial import ONE, Entry, Poly, Quotient, Symbol, Var, number, plain_quotient, product, quotient
+from ..normal_form.polynomial import (
+    ONE,
+    Entry,
+    Poly,
+    Quotient,
+    Symbol,
+    Var,
+    number,
+    of,
+    plain_quotient,
+    product,
+    quotient,
+)
 
 Factors: TypeAlias = tuple[Poly, ...]
 
@@ -224,6 +236,21 @@ class Sizes:
             elif found is not None and not self.arithmetic.certain(found, obligation="same_shape"):
                 text = condition.span.text if condition.span is not None else found.key
                 raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
+
+    def parametrise(self, operator: OperatorDecl, free: Container[str]) -> None:
+        """Writes a `free` size that is a product with an unknown one as that product: of `c == 2 * h` c is 2 h for any
+        h, where h as a half of c would have to be known to be whole.
+        """
+        for condition in operator.conditions:
+            match condition:
+                case Apply("==", (Name(name, False), Apply("*", _) as value)) | Apply(
+                    "==", (Apply("*", _) as value, Name(name, False))
+                ) if name in free:
+                    unknown = [key for key in keys(value) if key not in self.dims and key not in self.attributes]
+                    if len(unknown) == 1 and self.determine(unknown[0], (of(unknown[0]),)):
+                        found = self.value(value)
+                        assert found is not None, "nothing else is unknown"
+                        self.dims[name] = found
 
     def _positive(self, names: Sequence[str], assumed: bool) -> None:
         """Shows that a size from a condition, `stop - start`, say, is at least 1; or assumes it."""

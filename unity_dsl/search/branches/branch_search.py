@@ -24,7 +24,7 @@ from ..accounting.weighed_plan import counted
 from ..choices.operator_options import price_node
 from ..choices.restriction import Restriction
 from ..meshes.mesh_search import search_meshes
-from ..meshes.near_search import Task
+from ..meshes.near_search import Task, held_by, near_plan
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
 from ..wanted import Wanted, made
@@ -198,19 +198,25 @@ def shortest_with_branches(
 
 
 def _with_branches(given: Plan, placing: Placing, wanted: Wanted) -> Plan | None:
-    """The cheapest plan with these branches, if there is one and it fits."""
+    """A plan with these branches, if there is one and it fits: that of a local search from the given plan, or else the
+    cheapest.
+    """
     model = given.model
 
     def allowed(mesh: Mesh) -> Restriction:
         return replace(wanted.allowed(model, mesh, wanted.pins), placed=placing.placed)
 
-    try:
-        outcome = search_meshes(Task(model, wanted.priced, allowed), (placing.mesh,), inf)
-    except InputError:
+    task, known, best = Task(model, wanted.priced, allowed), wanted.found.get(given.mesh), None
+    if known is not None and known.problem.meaning.graph is model.graph:
+        best = near_plan(task, placing.mesh, held_by(placing.mesh, [known]), inf)
+    if best is None:
+        try:
+            best = search_meshes(task, (placing.mesh,), inf).found
+        except InputError:
+            return None
+    if best is None:
         return None
-    if outcome.found is None:
-        return None
-    found = counted(made(outcome.found, model, wanted), wanted.library)
+    found = counted(made(best, model, wanted), wanted.library)
     fits = found.cost.memory.total <= wanted.machine.memory_bytes
     return replace(found, rules=given.rules, considered=given.considered) if fits else None
 
