@@ -70,8 +70,12 @@ def main() -> None:
     parser.add_argument("--again", nargs="*", default=(), choices=list(STRATEGIES), metavar="NAME")
     parser.add_argument("--limit", type=float, default=120, help="seconds for a strategy")
     parser.add_argument("--output", type=Path, default=FILE)
+    parser.add_argument("--table", action="store_true", help="print what is known as a table in Markdown, and end")
     options = parser.parse_args()
     cells: dict[str, Cell] = rows_of(options.output)
+    if options.table:
+        print(*table(cells), sep="\n")
+        return
     again = set(options.again)
     for machine in options.machines:
         for devices in options.devices or DEVICES[machine]:
@@ -141,6 +145,20 @@ def describe(key: str, cell: Cell) -> str:
     if rival is not None:
         told += f"; {rival[0]} takes {rival[1]:.4f} of that" + (" <<<" if rival[1] * TOLD < 1 else "")
     return told + ("" if auto["fits"] else "; does not fit")
+
+
+def table(cells: Mapping[str, Cell]) -> Iterator[str]:
+    """Markdown: by cell milliseconds of `auto`, how many times longer some strategies take, and the fastest other one
+    with its part of these milliseconds.
+    """
+    yield f"| cell | `auto`, ms | {' | '.join(f'`{name}`' for name in BESIDE)} | fastest other |"
+    yield "|---" * (len(BESIDE) + 3) + "|"
+    for key, cell in sorted(cells.items()):
+        seconds, rival = timed(cell), best_rival(cell)
+        if rival is not None:
+            beside = (f"{seconds[name] / seconds['auto']:.2f} x" if name in seconds else "" for name in BESIDE)
+            fastest = f"`{rival[0]}`, {rival[1]:.4f}"
+            yield f"| {' | '.join([key, format(1e3 * seconds['auto'], '.4g'), *beside, fastest])} |"
 
 
 def summary(cells: Mapping[str, Cell]) -> dict[str, Any]:

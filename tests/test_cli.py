@@ -366,3 +366,22 @@ def test_an_interruption_while_a_fault_is_told(
     monkeypatch.setattr("unity_dsl.cli.show_diagnostic", interrupted)
     assert run(["explain", "no_such_operator"]) == 130
     assert capsys.readouterr().err == "unityc: interrupted\n"
+
+
+def test_an_interruption_while_modules_are_imported() -> None:
+    """Of the command line itself, in a process of its own."""
+    program = """
+import sys
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "unity_dsl.cli":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupting())
+import runpy
+
+runpy.run_module("unity_dsl", run_name="__main__")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "unityc: interrupted\n")

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "unity_dsl"
 STAGES = (
     *("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "emit", "profiling", "frontend"),
-    *("report", "compile", "commands", "cli"),
+    *("report", "compile", "commands", "cli", "__main__"),
 )
 BELOW_ALL = ("resources", "__init__")
 """Modules that every stage may import and that import no stage."""

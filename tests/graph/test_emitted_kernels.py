@@ -14,9 +14,12 @@ from unity_dsl.emit.templates import template
 from unity_dsl.graph.emitted_kernels import DRAWS, _emitted_kernels, emitted_kernels
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, type_operator
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
 ALONE = Mesh(())
@@ -134,3 +137,24 @@ def test_blocks_of_blocks_launch_what_blocks_do() -> None:
     assert (
         found[0].forward == DRAWS["at_least"][0] + 6 + 2
     )  # and the product and the sum of where a device's rows begin
+
+
+MERGED = """
+model merged[n = 6]
+  input x: f32[n, 12, 8, 4]
+  input target: f32[n, 8, 48]
+  weight w: f32[12, 1, 1] ~ ones
+  loss mse((x * w)[b, h, s, e] -> [b, s, (h e)], target)
+"""
+
+
+@pytest.mark.parametrize("degrees", [(4, 12), (12, 4)])
+def test_a_transposition_of_one_element_is_a_view_whatever_was_asked_before(degrees: tuple[int, ...]) -> None:
+    """Heads that are merged behind positions: in one copy, but for one head a device."""
+    model = build_model(parse_model(Source("merged.udl", MERGED.lstrip())), LIBRARY)
+    instance = next(node.instance for node in model.graph.nodes() if node.instance.operator.name == "rearrange")
+    _emitted_kernels.cache_clear()
+    for degree in degrees:
+        mesh = Mesh((MeshAxis("a", degree),))
+        found = emitted_kernels(instance, typed_at(instance, mesh, Along("h")), mesh, LIBRARY, [True], 4)
+        assert (found.forward, found.backward) == ((0, 0) if degree == 12 else (1, 1)), degree

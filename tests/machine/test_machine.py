@@ -185,3 +185,15 @@ def test_levels_are_needed() -> None:
         with pytest.raises(InputError) as raised:
             read(text)
         assert raised.value.diagnostic.code == "E304"
+
+
+def test_levels_have_names_of_their_own() -> None:
+    head, first, second = TEXT.split("[[level]]")
+    name = next(line for line in first.splitlines() if line.startswith("name"))
+    other = next(line for line in second.splitlines() if line.startswith("name"))
+    text = f"{head}[[level]]{first}[[level]]{second.replace(other, name)}"
+    with pytest.raises(InputError) as raised:
+        read(text)
+    found = raised.value.diagnostic
+    assert found.code == "E304" and "two [[level]]" in found.message
+    assert found.span is not None and found.span.line == text[: text.rindex(name)].count("\n") + 1

@@ -13,7 +13,7 @@ from pickle import PicklingError
 
 import pytest
 
-from unity_dsl.rules.process_map import lasting_processes, process_map
+from unity_dsl.rules.process_map import lasting_processes, process_map, shared_map
 
 PROGRAM = """
 import os, signal, sys, time
@@ -123,6 +123,65 @@ def test_an_interruption_ends_all_and_shows_no_traceback(begun: subprocess.Popen
     os.killpg(begun.pid, signal.SIGINT)
     _, told = begun.communicate(timeout=60)
     assert begun.returncode == 1 and told == "interrupted\n"
+
+
+def test_this_process_computes_what_it_has_taken_of_a_shared_map() -> None:
+    before, own = forked(), list[int]()
+
+    def compute(item: int) -> tuple[int, int]:
+        own.append(item)
+        time.sleep(0.1)
+        return item * item, os.getpid()
+
+    found = shared_map(compute, range(9), 3)
+    assert [square for square, _ in found] == [item * item for item in range(9)]
+    assert own == [item for item, (_, process) in enumerate(found) if process == os.getpid()]
+    assert len({process for _, process in found}) == 3
+    assert forked() == before
+    for items, processes in ((range(3), 1), (range(1), 2), (range(0), 2)):
+        assert {process for _, process in shared_map(compute, items, processes)} <= {os.getpid()}
+
+
+def test_what_is_done_beside_a_shared_map() -> None:
+    """Once, by this process, before it computes: while another one computes the only item, and not where none is."""
+    done = list[int]()
+
+    def beside() -> None:
+        done.append(os.getpid())
+        time.sleep(0.2)
+
+    (computed,) = shared_map(lambda _: os.getpid(), range(1), 2, beside=beside)
+    assert done == [os.getpid()]
+    assert computed != os.getpid()
+    for items, processes in ((range(3), 1), (range(0), 2)):
+        shared_map(lambda _: os.getpid(), items, processes, beside=beside)
+    assert len(done) == 1
+
+
+def test_what_ends_a_shared_map() -> None:
+    """What the function raises here or in another process, what is polled, and a process that dies."""
+    before, here = forked(), os.getpid()
+
+    def compute(raises: bool) -> None:
+        if raises == (os.getpid() == here):
+            raise ZeroDivisionError
+        time.sleep(0.3)
+
+    for raises in (True, False):
+        with pytest.raises(ZeroDivisionError):
+            shared_map(compute, [raises] * 2, 2)
+    begun = time.monotonic()
+    with pytest.raises(Enough):
+        shared_map(lambda _: time.sleep(600 if os.getpid() != here else 0.1), range(2), 2, lambda: polled_until(begun))
+
+    def die(item: int) -> None:
+        if os.getpid() != here:
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.3)
+
+    with pytest.raises(BrokenProcessPool):
+        shared_map(die, range(2), 2)
+    assert forked() == before
 
 
 def test_lasting_processes_answer_in_order_and_keep_what_they_had() -> None:

@@ -115,6 +115,41 @@ def test_weights_that_are_gathered_are_read_whole(build: Build, library: Library
     assert len(read) == 4 and all(local_fraction(layout, mesh) == 1 for layout in read)
 
 
+def test_weights_that_are_kept_as_they_are_read_are_not_gathered(build: Build, library: Library) -> None:
+    """No plan of pinned weights costs less in which the only reader of a weight reads all that is kept of it."""
+    model, mesh = build(MODEL), FOUR
+    for machine in ("dgx-a100", "summit"):
+        prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), None, model.gradient_bytes)
+
+        def gathered(graph: PlannedGraph) -> set[str]:
+            reads = (
+                (value.name, layout)
+                for step in graph.steps
+                if isinstance(step, PlannedNode)
+                for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True)
+            )
+            return {
+                name
+                for name, layout in reads
+                if name in ("u", "w") and local_fraction(layout, mesh) != local_fraction(kept(graph)[name], mesh)
+            }
+
+        cost, graph = cheapest(model, prices, Restriction(keeping=Keeping.AS_READ))
+        assert not gathered(graph)
+        layouts = [
+            layout for kinds in product((Invariant(), Shard(0), Shard(1)), repeat=2) if storable(layout := nest(kinds))
+        ]
+        pins = [
+            {"u": u, "w": w}
+            for u in layouts
+            for w in layouts
+            if _divides(u, model, "u", mesh) and _divides(w, model, "w", mesh)
+        ]
+        found = [cheapest(model, prices, Restriction(storage=pin)) for pin in pins]
+        every = [seconds for seconds, planned in found if not gathered(planned)]
+        assert every and min(seconds for seconds, _ in found) - 1e-12 <= cost <= min(every) * (1 + 1e-9)
+
+
 def test_the_referee_chooses(build: Build, library: Library) -> None:
     """A plan that keeps all weights in slices, where that is what it prefers; the cheapest, where all are equal."""
     machine, model = load_machine("dgx-h100"), build(LARGE)

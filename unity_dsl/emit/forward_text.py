@@ -14,6 +14,7 @@ from ..graph.layout import Layout
 from ..graph.placed_order import in_stretches
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
 from ..graph.precision import FULL, arithmetic, operand_types, result_types
+from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
 from .comment_words import layout_word, loop_words, origin, roles, where
@@ -62,7 +63,9 @@ class ForwardText:
                 held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
         graph = planned.graph
         self.gathered_once = gathered_once(planned)
-        self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in graph.updates)
+        changed = updated_in_place(planned)
+        self.updates_left = [update for update in graph.updates if update.buffer.name not in changed]
+        self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in self.updates_left)
         for weight in graph.weights:
             self.store(weight.value, weight.initialiser, trained=True)
         for buffer in graph.buffers:
@@ -87,7 +90,7 @@ class ForwardText:
         """All steps and updates. Returns the variables that hold these values, as they are before the updates."""
         results = self.compute(wanted)
         late = [step for number, step in enumerate(self.planned.steps) if number not in self.written]
-        if self.planned.graph.updates or late:
+        if self.updates_left or late:
             self.updates(late)
         return results
 
@@ -129,14 +132,14 @@ class ForwardText:
     # ------------------------------------------------------------------------------------------ updates
 
     def updates(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
-        """The buffers' new values, all from the old ones.
+        """The new values of buffers that no operator has changed in place, all from the old ones.
 
-        A buffer is another tensor from then on: what the backward pass keeps of the old one stays what it was.
+        Such a buffer is another tensor from then on: what the backward pass keeps of the old one stays what it was.
         """
         before, self.module.lines = self.module.lines, []
         self.detached = True
         self.steps(steps)
-        updates = self.planned.graph.updates
+        updates = self.updates_left
         layouts = [self.planned.values[update.buffer.name].produced for update in updates]
         values = [self.before_updates(update.value, layout) for update, layout in zip(updates, layouts, strict=True)]
         for update, value in zip(updates, values, strict=True):
@@ -257,22 +260,15 @@ class ForwardText:
         dtype = arithmetic(node, typed.native, program.library)
         reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
-        results = [self.names.fresh(value.name) for value in node.results]
+        states = {number: arguments[operand] for number, operand in typed.reuse.states}
+        results = [states.get(number) or self.names.fresh(v.name) for number, v in enumerate(node.results)]
         made, casts = [*results], []
         for number, (value, own) in enumerate(zip(node.results, result_types(node, dtype), strict=True)):
             if own != value.dtype:
                 made[number] = self.names.fresh(f"{value.name}_{own}")
                 casts.append(f"{results[number]} = {made[number]}.to({self.float_type(value.dtype)})")
-        place = Place(
-            self.names,
-            program.mesh,
-            program.library,
-            program.collectives,
-            self.state,
-            self.site(node.site),
-            self.float_type(dtype),
-            program.micro_batches,
-        )
+        shared = self.names, program.mesh, program.library, program.collectives, self.state
+        place = Place(*shared, self.site(node.site), self.float_type(dtype), program.micro_batches)
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True

@@ -16,6 +16,7 @@ from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan, updates_again
 from ..graph.precision import FULL, is_mixed
+from ..graph.reused_operands import with_reused_operands
 from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
@@ -190,6 +191,8 @@ def write_down(
     products are among them where `contractions` say so.
     """
     mesh, graph = plan.mesh, plan.graph
+    if kernels != TRITON:  # which make tensors of their own
+        graph = with_reused_operands(graph, plan.model, mesh, library, plan.recomputed)
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several = is_mixed(plan.model), plan.division is not None

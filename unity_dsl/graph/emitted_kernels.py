@@ -15,8 +15,8 @@ from ..index.library import Library
 from ..index.lowering.execution import Built, Execution
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
-from .layout_typing import LocalOperator
 from .local_lowering import cuts_together, execution_of_lowering, training_lowering
+from .local_operator import LocalOperator
 
 Numbers = npt.NDArray[np.float64]
 
@@ -68,14 +68,17 @@ def emitted_kernels(
 
 
 def emission(typed: LocalOperator) -> Hashable:
-    """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways."""
+    """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways, into
+    parts of one element or into larger ones: a transposition of an axis of one element is a view.
+    """
     inner = frozenset([(type(found).__name__, found.equation) for found in typed.inner])
+    single = frozenset([axis for axis in typed.divided if typed.local_sizes[axis] == 1])
     if typed.native and not typed.windows:
-        return True, False, inner, frozenset()
+        return True, False, inner, single, frozenset(), typed.reuse
     divided = frozenset(
         [(axis, tuple([by for by, _ in cuts_together(typed, axes)])) for axis, axes in typed.divided.items()]
     )
-    return typed.native, bool(typed.windows), inner, divided
+    return typed.native, bool(typed.windows), inner, single, divided, typed.reuse
 
 
 @dataclass(frozen=True)

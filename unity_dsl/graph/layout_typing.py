@@ -25,8 +25,9 @@ from ..index.library import Library
 from ..index.lowering.division import InnerReduce, InnerReplicate
 from ..syntax.ast import ReductionKind
 from .declared_slices import is_cut, why_no_cut
-from .halo import HaloFinder, Halos, HaloWindow, divides_merged, is_halo_op, why_not_dealt
+from .halo import HaloFinder, Halos, divides_merged, is_halo_op, why_not_dealt
 from .layout import PARTITION, At, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
+from .local_operator import LocalOperator
 from .operand_layouts import Effect, dim_of, place, placements, read_names, sliced
 from .placed_operators import Placed
 
@@ -76,23 +77,6 @@ class Linearly:
 Role = Uniformly | Along | Linearly | Placed
 Configuration = tuple[Role, ...]
 """One role per mesh axis."""
-
-
-@dataclass(frozen=True)
-class LocalOperator:
-    """What one device has of an operator: all that depends on nothing but which axes are divided.
-
-    `local_sizes` gives each axis's length there, `divided` the mesh axes that divide it, major first. `native` says
-    that the declaration's torch call on local slices is what the equations compute there; otherwise the equations are
-    emitted, with the collectives of `inner`. `cuts` names the op that cuts the operator's own axis, per mesh axis.
-    """
-
-    local_sizes: Mapping[str, int]
-    divided: Mapping[str, tuple[int, ...]]
-    inner: tuple[InnerReduce | InnerReplicate, ...] = ()
-    native: bool = True
-    windows: tuple[HaloWindow, ...] = ()
-    cuts: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

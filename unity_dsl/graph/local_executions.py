@@ -9,6 +9,7 @@ from ..index.equations.instance import Key
 from ..index.library import Library
 from ..index.lowering.execution import Execution
 from ..index.lowering.local_tensor import Shape
+from ..index.lowering.operand_reuse import Reuse
 from .graph import DTYPE_BYTES
 from .layout import Mesh
 from .layout_typing import Configuration, TypedOperator
@@ -22,9 +23,8 @@ def execution_of(planned: PlannedNode, strides: tuple[Shape | None, ...], mesh: 
     node, typed, native = planned.node, planned.typed, planned.native
     width = DTYPE_BYTES[arithmetic(node, native, library)]
     configuration = typed.configuration
-    return _execution(
-        _Case(node.instance.identity, node.gradients, native, configuration, width, strides, mesh, library, typed)
-    )
+    of_operator = node.instance.identity, node.gradients, native, configuration, typed.reuse
+    return _execution(_Case(*of_operator, width, strides, mesh, library, typed))
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class _Case:
     needs: tuple[bool, ...]
     native: bool
     configuration: Configuration
+    reuse: Reuse
     width: int
     strides: tuple[Shape | None, ...]
     mesh: Mesh

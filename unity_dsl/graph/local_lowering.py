@@ -13,12 +13,14 @@ from ..index.library import Library
 from ..index.lowering.division import Cut, Division
 from ..index.lowering.execution import Execution, execute
 from ..index.lowering.execution import Operand as LocalOperand
+from ..index.lowering.operand_reuse import reusing
 from ..index.lowering.operator_lowering import Lowering, lower_equations, lower_native
 from ..index.lowering.torch_term import Sort, Term
 from .declared_slices import cut_at
 from .layout import PARTITION, Mesh
-from .layout_typing import LocalOperator, TypedOperator, type_operator
+from .layout_typing import TypedOperator, type_operator
 from .local_native_call import local_call
+from .local_operator import LocalOperator
 
 
 def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library) -> Lowering:
@@ -26,7 +28,7 @@ def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, libr
     division = division_of(instance, typed, mesh, library)
     found = local_call(instance, typed, library)
     if found is not None:
-        return lower_native(instance, division, library, found.attributes, found.outside)
+        return reusing(lower_native(instance, division, library, found.attributes, found.outside), typed.reuse)
     if instance.extern:
         raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
     return lower_equations(instance, division, library)

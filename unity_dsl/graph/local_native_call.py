@@ -26,7 +26,7 @@ from ..syntax.diagnostic import InputError
 from ..syntax.rational import plain_number
 from .halo import HaloWindow
 from .layout import PARTITION
-from .layout_typing import LocalOperator
+from .local_operator import LocalOperator
 
 
 @dataclass(frozen=True)

@@ -116,12 +116,14 @@ def single_steps(extents: tuple[int, ...], mesh: Mesh) -> SingleSteps:
     divide = np.flatnonzero(dividing(found.layouts, extents, mesh))
     layouts, every = found.layouts.at(divide), np.ix_(divide, divide)
     kind, group = found.kind[every], found.group[every]
-    rows, columns = np.nonzero(kind == _NUMBER[StepKind.EXCHANGE])
-    counts = block_counts(layouts, len(extents), mesh)
-    same = (counts[rows] == counts[columns]).all(axis=1)
-    kind[rows[same], columns[same]] = _NUMBER[StepKind.PERMUTE]
+    exchanges = np.flatnonzero(kind == _NUMBER[StepKind.EXCHANGE])
+    rows, columns = np.divmod(exchanges, len(divide))
+    different: dict[tuple[int, ...], int] = {}
+    counts = map(tuple, block_counts(layouts, len(extents), mesh).tolist())
+    cut = np.array([different.setdefault(blocks, len(different)) for blocks in counts])
+    kind.ravel()[exchanges[cut.take(rows) == cut.take(columns)]] = _NUMBER[StepKind.PERMUTE]
     received = np.zeros(kind.shape)
-    received[rows, columns] = _received(_cuts(layouts, len(extents), mesh), rows, columns)
+    received.ravel()[exchanges] = _received(_cuts(layouts, len(extents), mesh), rows, columns)
     return SingleSteps(layouts, divide, kind, group, received, layouts.local_fractions(mesh))
 
 
@@ -188,11 +190,18 @@ def _received(cuts: Sequence[_Cuts], sources: Numbers, targets: Numbers) -> Frac
     Along each dimension the overlap of the two slices is a concave function of the device's coordinates, cut off at 0,
     so that their product is least at a corner of the mesh: only corners are looked at.
     """
-    wanted, own = np.ones(len(sources)), np.ones((len(sources), 1))
+    wanted, least = np.ones(len(sources)), np.full(len(sources), np.inf if cuts else 1.0)
+    pairs = []
     for cut in cuts:
-        wanted *= cut.length[cut.number[targets]]
-        own = own * cut.own[cut.number[targets], cut.number[sources]]
-    lacking = wanted - own.min(axis=1)
+        there = cut.number.take(targets)
+        wanted *= cut.length.take(there)
+        pairs.append((there * len(cut.length) + cut.number.take(sources), cut.own.reshape(len(cut.length) ** 2, -1)))
+    for corner in range(pairs[0][1].shape[1] if pairs else 0):
+        own = np.ones(len(sources))
+        for pair, held in pairs:
+            own *= held[:, corner].take(pair)
+        np.minimum(least, own, out=least)
+    lacking = wanted - least
     return np.asarray(np.where(lacking > 1e-12 * wanted, lacking, 0.0))
 
 

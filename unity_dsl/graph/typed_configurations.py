@@ -15,13 +15,13 @@ from ..index.library import Library
 from .layout import Invariant, Mesh
 from .layout_typing import (
     DividedOperator,
-    LocalOperator,
     Role,
     TypedOperator,
     Typing,
     Uniformly,
     typed_operator,
 )
+from .local_operator import LocalOperator
 from .operand_layouts import LayoutColumn, Numbers, Value, numbered
 from .placed_operators import Placed
 

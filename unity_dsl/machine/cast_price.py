@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ..graph.graph import DTYPE_BYTES, Node, Value
-from ..graph.layout_typing import LocalOperator
+from ..graph.local_operator import LocalOperator
 from ..graph.precision import operand_types, result_types
 from ..index.equations.instance import Operand
 from .machine import Machine

@@ -203,6 +203,9 @@ def _links(reader: TomlTable) -> tuple[Link, ...]:
     """The levels. Where none is said to be of the network, the last of several is."""
     tables = reader.tables("level")
     links = [_link(table) for table in tables]
+    for number, (table, link) in enumerate(zip(tables, links, strict=True)):
+        if link.name in (other.name for other in links[:number]):
+            raise table.fault("name", f"there are two [[level]] called `{link.name}`")
     for table, link, below in zip(tables[1:], links[1:], links, strict=False):
         if below.network and not link.network:
             message = f"level `{link.name}` joins units of network level `{below.name}`, so it is one too"

@@ -18,7 +18,7 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.emitted_kernels import EmittedKernels, emission, emitted_kernels
 from ..graph.graph import DTYPE_BYTES
 from ..graph.layout import Mesh
-from ..graph.layout_typing import LocalOperator
+from ..graph.local_operator import LocalOperator
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance, Key
 from ..index.library import Library

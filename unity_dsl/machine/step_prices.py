@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from ..graph.collective_steps import LOCAL_STEPS, SUMS, Step, StepKind
 from ..graph.layout import Mesh
-from ..graph.layout_codes import SHARD
+from ..graph.layout_codes import SHARD, Numbers
 from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps
 from .collective_algorithms import permutation_price
@@ -26,6 +26,11 @@ TIE = 1e-12
 _LOCAL = 0.1
 """Of a collective: what a local step counts then."""
 _EXCHANGE, _PERMUTE = STEP_KINDS.index(StepKind.EXCHANGE), STEP_KINDS.index(StepKind.PERMUTE)
+_SUMMED = np.array([kind in SUMS for kind in STEP_KINDS])
+_PACKED = np.array([kind in (StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL) for kind in STEP_KINDS])
+"""By kind, whether blocks are packed before they are sent: those of the first dimension lie one behind the other."""
+_JOINED = np.array([kind in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL) for kind in STEP_KINDS])
+"""Whether what members send is copied to where it belongs."""
 
 
 @dataclass(frozen=True)
@@ -98,45 +103,54 @@ class Tariff:
 
     def _prices(self, steps: SingleSteps, first: bool) -> StepPrices:
         """`TIE`s are included in latencies."""
-        at = np.nonzero(steps.kind >= 0)
-        kind, group, before, after = steps.kind[at], steps.group[at], steps.local[at[0]], steps.local[at[1]]
-        received = steps.received[at]
-        found = self._by_group[:, :, kind, group]
-        found[1] *= np.where(kind == _PERMUTE, received, before)
+        size, groups = len(steps.local), self._by_group.shape[3]
+        places = np.flatnonzero(steps.kind >= 0)
+        rows, columns = np.divmod(places, size)
+        kind, group = steps.kind.take(places), steps.group.take(places)
+        before, after = steps.local.take(rows), steps.local.take(columns)
+        received = steps.received.take(places)
+        code = kind * groups + group
+        by_code = self._by_group.reshape(2, -1, len(STEP_KINDS) * groups)
+        scale = np.where(kind == _PERMUTE, received, before)
+        found = np.stack([by_code[0, 0].take(code), by_code[1, 0].take(code) * scale])
         exchanges = np.flatnonzero(kind == _EXCHANGE)
-        for number in np.unique(group[exchanges]).tolist():
+        for number in np.flatnonzero(np.bincount(group[exchanges])).tolist():
             some = exchanges[group[exchanges] == number]
             moved = received[some], before[some], after[some]
-            found[:, 0, some] = price_exchanges(axes_of(number), self.mesh, self.machine, *moved)
-        around = self._copies(steps, first)
+            found[:, some] = price_exchanges(axes_of(number), self.mesh, self.machine, *moved)
+        several = np.flatnonzero((by_code[0, 1:] < np.inf).any(axis=0).take(code))
+        further = by_code[:, 1:, code[several]]
+        further[1] *= scale[several]
+        around = self._copies(steps, first, kind, group, (rows, columns))
+        tied = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS]).take(kind)
         found += around
-        ties = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS])
-        found[0] += ties[kind]
-        latency, per_byte = np.zeros((2, *steps.kind.shape))
+        further += around[:, None, several]
+        found[0] += tied
+        further[0] += tied[several]
+        latency, per_byte = np.zeros((2, size, size))
         latency[steps.kind == UNKNOWN] = np.inf
-        latency[at], per_byte[at] = found[:, 0]
-        several = np.flatnonzero((found[0, 1:] < np.inf).any(axis=0))
-        places = np.ravel_multi_index(at, steps.kind.shape)[several]
+        latency.ravel()[places], per_byte.ravel()[places] = found
         (copy,) = local_price(self.machine, 2).algorithms
-        summed = np.flatnonzero(np.isin(kind, [STEP_KINDS.index(of) for of in SUMS]))
+        summed = np.flatnonzero(_SUMMED.take(kind))
         bucket = np.stack([np.full(len(summed), copy.latency), copy.per_byte * (before + after)[summed]])
-        copies = np.stack([around[:, 0, summed], bucket])
-        sums = np.ravel_multi_index(at, steps.kind.shape)[summed]
+        copies = np.stack([around[:, summed], bucket])
         ordered = int(np.count_nonzero(steps.layouts.in_mesh_order))
-        return StepPrices(steps, latency, per_byte, places, found[:, 1:, several], sums, copies, ordered)
+        return StepPrices(steps, latency, per_byte, places[several], further, places[summed], copies, ordered)
 
-    def _copies(self, steps: SingleSteps, first: bool) -> Table:
-        """Latency and price per byte of the copies around every single step. Shape [2, 1, steps]."""
-        rows, columns = np.nonzero(steps.kind >= 0)
-        kind, group = steps.kind[rows, columns], steps.group[rows, columns]
-        before, after = steps.local[rows], steps.local[columns]
-        lowest = np.log2(group & -group).astype(np.int64)
-        leads, led = (first & (steps.layouts.kind[ends, lowest] == SHARD) for ends in (rows, columns))
-        packed = np.isin(kind, [STEP_KINDS.index(of) for of in (StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL)]) & ~led
-        joined = np.isin(kind, [STEP_KINDS.index(of) for of in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL)]) & ~leads
+    def _copies(
+        self, steps: SingleSteps, first: bool, kind: Numbers, group: Numbers, ends: tuple[Places, Places]
+    ) -> Table:
+        """Latency and price per byte of the copies around single steps, from layouts to layouts. Shape [2, steps]."""
+        found = np.zeros((2, len(kind)))
+        some = np.flatnonzero((_PACKED | _JOINED).take(kind))
+        lowest = np.log2(group[some] & -group[some]).astype(np.int64)
+        leads, led = (first & (steps.layouts.kind[end[some], lowest] == SHARD) for end in ends)
+        before, after = (steps.local.take(end[some]) for end in ends)
+        packed, joined = _PACKED.take(kind[some]) & ~led, _JOINED.take(kind[some]) & ~leads
         (copy,) = local_price(self.machine, 2).algorithms
-        latency = copy.latency * (packed.astype(float) + joined)
-        return np.stack([latency, copy.per_byte * (packed * before + joined * after)])[:, None]
+        found[0, some] = copy.latency * (packed.astype(float) + joined)
+        found[1, some] = copy.per_byte * (packed * before + joined * after)
+        return found
 
     @cached_property
     def _by_group(self) -> Table:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import Pipe, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -53,6 +54,46 @@ def process_map(
             while place not in known:
                 known.update([next(answers)])
             yield _result(known.pop(place))
+
+
+def shared_map(
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    processes: int,
+    poll: Poll = lambda: None,
+    beside: Callable[[], None] | None = None,
+) -> list[Result]:
+    """`function` of every item, in order, by forked processes and by this one, of `processes` in all: whoever is free
+    takes the first item that nobody has taken. So what the function keeps in this process is there of some of them.
+    What is to be done `beside` is done here before, when the others have begun; not where there are none.
+
+    The forked ones send their results when no item is left; while this process waits for them it calls `poll` again and
+    again. They end, and are interrupted, as those of `process_map`.
+
+    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
+    """
+    forked = min(processes - 1, len(items) - (beside is None))
+    if forked < 1:
+        return list(map(function, items))
+    tickets = _tickets(len(items))
+
+    def computed() -> dict[int, Result]:
+        return {place: function(items[place]) for place in iter(partial(_ticket, tickets), None)}
+
+    try:
+        with _forked(lambda _: computed(), forked) as ends:
+            for end in ends:
+                _exchange(end.send, None)
+            if beside is not None:
+                beside()
+            known = computed()
+            for end in ends:
+                while not end.poll(POLLED):
+                    poll()
+                known |= _result(_exchange(end.recv))
+    finally:
+        os.close(tickets)
+    return [known[place] for place in range(len(items))]
 
 
 @contextmanager
@@ -167,6 +208,28 @@ def _result(answer: _Answer) -> Any:
     if not returned:
         raise result
     return result
+
+
+_TICKET = 4
+"""Bytes. A pipe holds at least a page of them before a write to it waits."""
+
+
+def _tickets(count: int) -> int:
+    """The end of a pipe from which processes take the numbers up to `count`, each of which one of them gets: Linux
+    reads so few bytes of a pipe at once.
+    """
+    own, other = os.pipe()
+    try:
+        os.write(other, b"".join(place.to_bytes(_TICKET, "little") for place in range(count)))
+    finally:
+        os.close(other)
+    return own
+
+
+def _ticket(tickets: int) -> int | None:
+    """The next number; None where none is left."""
+    taken = os.read(tickets, _TICKET)
+    return int.from_bytes(taken, "little") if taken else None
 
 
 # ------------------------------------------------------------------------------------------ in a forked process

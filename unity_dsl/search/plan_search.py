@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -41,10 +42,11 @@ from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
 from .plan_notes import describe_outcome, describe_precision, describe_unsearched, describe_unused, describe_variants
+from .refereed_plans import RefereedPlans
 from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
-from .searchable_meshes import searchable_meshes
+from .searchable_meshes import searchable
 from .shortest_beside import Later, shortest_beside
 from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
@@ -54,7 +56,7 @@ from .wanted import made as _made
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
     from ..rules.graph_match import Match
-    from .joint.extracted_model import Algebras
+    from .joint.extracted_model import Algebra, Algebras
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
 
@@ -90,6 +92,8 @@ def search(
     excluded: Mapping[str, frozenset[Layout]] = {},
     recompute: Collection[str] | None = (),
     known: dict[Mesh, Found] | None = None,
+    floors: Mapping[Mesh, float] = {},
+    bounds: dict[Mesh, float] | None = None,
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
     referee: Callable[[Plan], float] | None = None,
@@ -108,7 +112,8 @@ def search(
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
     The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
     memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
-    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
+    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. By mesh, `floors`
+    are known lower bounds on the seconds of plans, and those found are added to `bounds`. Of `algebras` the
     operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
     plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds;
     of those next to it that keep all weights alike as well, now or `later`.
@@ -119,7 +124,7 @@ def search(
     if imported is None:
         check_strategy(strategy)
     seed = seed_of(strategy) if imported is None else None
-    every, pins, notes = searchable_meshes((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
+    every, pins, notes = searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine), *describe_precision(model, machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
     earlier = {} if known is None else known
@@ -127,6 +132,8 @@ def search(
     wanted = _Wanted(
         machine, library, proving, strategy, pins, gradients, excluded, again, found=earlier, referee=referee
     )
+    if bounds is not None:
+        wanted = replace(wanted, bounds=bounds)
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     if seed is not None or (imported or STRATEGIES[strategy]).algorithm is not None:
         if seed is not None:
@@ -144,7 +151,7 @@ def search(
         algebras if strategy == AUTO and model.loss is not None else None,
     )
 
-    def search_at(meshes: Sequence[Mesh], priced: _Wanted) -> Plan | None:
+    def search_at(meshes: Sequence[Mesh], priced: _Wanted, chosen: Plan | None) -> Plan | None:
         known = substitutions.algebras
         changed = None if chosen is None or known is None else _with_operators_of(chosen, model, priced, known)
         if chosen is not None and known is not None and changed is not None:
@@ -153,7 +160,7 @@ def search(
             best = _best(model, meshes, priced, substitutions)
         return None if best is None else counted(replace(best, notes=(*best.notes, *notes)), library)
 
-    cheapest = search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted)
+    cheapest = search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted, chosen)
     assert cheapest is not None, "any cost is of use"
     found = within_memory(cheapest, machine, library, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
@@ -167,13 +174,13 @@ def search(
         ) -> Searched:
             priced = wanted.limited(multiplier, again, below)
             priced.found.update(known)
-            plan = search_at(meshes, priced)
+            plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
             return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
         stored = StoredBytes.of(model, pins.values())
         roomy = [mesh for mesh in every if stored.least(mesh) <= machine.memory_bytes]
         limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
-        found = within_limit(cheapest, found, wanted.bounds, limited)
+        found = within_limit(cheapest, found, {**floors, **wanted.bounds}, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
         found = shortest_beside(found, every, wanted, later)
@@ -227,13 +234,15 @@ def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _
     """The cheapest plan of a model and of those that substitutions make of it, if the model has one that costs less
     than is wanted. Raises as `search`.
     """
-    given = best = _plan(model, every, wanted)
+    algebras = None if wanted.multiplier else substitutions.algebras
+    beside = None if algebras is None else partial(_algebra, algebras, model, wanted)
+    given = best = _plan(model, every, wanted, beside=beside)
     if given is None or best is None:
         return None
     with suppress(SearchEnded):
         check_end()
-        if substitutions.algebras is not None and not wanted.multiplier:
-            best = _joint(given, substitutions.algebras, wanted)
+        if algebras is not None:
+            best = _joint(given, algebras, wanted)
         else:
             best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
             best = _fused(best, every, substitutions.fusions, wanted)
@@ -250,7 +259,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     from .joint.plan_layouts import in_layouts, layouts_of
 
     tell_stage("rules and layouts together", wanted.cost(given))
-    algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
+    algebra = _algebra(algebras, given.model, wanted)
     check_end()
     if not algebra.groups and not algebra.changed:
         algebras.chosen.setdefault(wanted.machine, given)
@@ -272,6 +281,10 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
     algebras.chosen.setdefault(wanted.machine, best)
     return best
+
+
+def _algebra(algebras: Algebras, model: Model, wanted: _Wanted) -> Algebra:
+    return algebras.of(model, wanted.machine, frozenset(_pinned(wanted.pins, model)))
 
 
 def _with_operators_of(chosen: Plan, model: Model, wanted: _Wanted, algebras: Algebras) -> Model | None:
@@ -362,10 +375,16 @@ def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
 
 
 def _plan(
-    model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
+    model: Model,
+    meshes: Sequence[Mesh],
+    wanted: _Wanted,
+    below: float = inf,
+    start: Found | None = None,
+    beside: Callable[[], object] | None = None,
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
-    operators, that of a local search from its layouts. Raises as `search`.
+    operators, that of a local search from its layouts. What is needed next may be found `beside` the search. Raises as
+    `search`.
     """
     library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
@@ -373,9 +392,16 @@ def _plan(
     task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
     even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
     aid = even_task if wanted.strategy == AUTO else None
+    plans = RefereedPlans(model, wanted)
+
+    def meanwhile(outcome: Outcome) -> None:
+        plans.look_at(outcome.expected)
+        if beside is not None:
+            beside()
+
     if start is None:
-        known = tuple(wanted.found.values())
-        outcome = search_meshes(task, meshes, below, aid, known, thorough=not wanted.multiplier)
+        known, useful = tuple(wanted.found.values()), wanted.referee is not None or beside is not None
+        outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier, meanwhile if useful else None)
     else:
         outcome = search_around(task, start, below)
     if start is None and (outcome.found is not None or below == wanted.below):
@@ -386,32 +412,13 @@ def _plan(
             return None
         raise _refused(outcome, task, wanted) from None
     wanted.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
-    chosen, plan, preferred = _refereed(outcome, model, wanted)
+    chosen, plan, preferred = plans.chosen(outcome.candidates)
     wanted.found[plan.mesh] = chosen
     told_of = wanted.strategy == AUTO and not wanted.multiplier
     searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
-    notes = (
-        *searched,
-        *preferred,
-        *describe_gathered(pins, model, plan.graph),
-        *describe_refusals(model, plan.mesh, library),
-    )
+    notes = (*searched, *preferred, *describe_gathered(pins, model, plan.graph))
+    notes = (*notes, *describe_refusals(model, plan.mesh, library))
     return replace(plan, notes=notes, ended=outcome.ended)
-
-
-def _refereed(outcome: Outcome, model: Model, wanted: _Wanted) -> tuple[Found, Plan, tuple[str, ...]]:
-    """Of the candidates the one the referee prefers, its plan and what is told of that; without one the cheapest."""
-    candidates = outcome.candidates
-    if wanted.referee is None or len(candidates) == 1:
-        return candidates[0], _made(candidates[0], model, wanted), ()
-    plans = [_made(one, model, wanted) for one in candidates]
-    seconds = list(map(wanted.referee, plans))
-    best = seconds.index(min(seconds))
-    meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
-    more = 100 * (candidates[best].best.cost / outcome.cost - 1)
-    note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"
-    note += f" {describe_mesh(candidates[best].mesh)}" + (f", which costs {more:.2g} % more" if best else "")
-    return candidates[best], plans[best], (note,)
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:

@@ -1,4 +1,4 @@
-"""The meshes on which plans that keep pins are searched for."""
+"""The meshes that can be searched: those that pins leave, of few axes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .layout_pins import Pin
 from .meshes.mesh_joining import joined_mesh
 
 
-def searchable_meshes(
+def searchable(
     meshes: Sequence[Mesh], pins: Mapping[str, Pin]
 ) -> tuple[Sequence[Mesh], Mapping[str, Pin], tuple[str, ...]]:
     """The meshes that pins leave; where one is given that has too many axes, these are joined, and the pins' kinds."""

@@ -78,7 +78,8 @@ class Operators:
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
         run, time = call.run, call.time
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
-        runs = not joined and (not last or not set(run.built).isdisjoint(run.saved))
+        over = planned.typed.reuse.over is not None
+        runs = not joined and (not last or over or not set(run.built).isdisjoint(run.saved))
         built = [Storage(storage.bytes if runs else 0) for storage in run.built]
         own |= zip(run.built, built, strict=True)
         if runs:
@@ -125,18 +126,22 @@ class Operators:
             dtype = arithmetic(node, typed.native, self.library)
             made = zip(run.outputs, result_types(node, dtype), strict=True)
             results = tuple((prod(tensor.shape) * DTYPE_BYTES[kind], tensor.strides) for tensor, kind in made)
-            shared, inner = tuple(self._shared(node, run)), _inner_sums(node, typed, DTYPE_BYTES[dtype])
-            time = self._time(node, typed)
+            shared = tuple(self._shared(node, run, typed.reuse.over is not None))
+            inner = _inner_sums(node, typed, DTYPE_BYTES[dtype])
+            # A result is made as fast in the memory of an operand as beside it.
+            time = self._time(node, replace(typed, reuse=replace(typed.reuse, over=None)))
             self._calls[key] = _Call(planned, run, time, _inside(run), results, shared, inner)
         return self._calls[key]
 
-    def _shared(self, node: Node, run: Execution) -> Iterator[bool]:
-        """Of each operand with a gradient, whether its cotangent is the result's, or a view of it."""
+    def _shared(self, node: Node, run: Execution, over: bool) -> Iterator[bool]:
+        """Of each operand with a gradient, whether its cotangent is the result's, or a view of it. A result made `over`
+        an operand is no view of it.
+        """
         passed = cotangents_passed_on(node.instance, node.gradients)
         for tensor, same, needed in zip(run.inputs, passed, node.gradients, strict=True):
             if needed:
                 result = run.outputs[0]
-                viewed = result.storage is tensor.storage and prod(result.shape) == prod(tensor.shape)
+                viewed = result.storage is tensor.storage and prod(result.shape) == prod(tensor.shape) and not over
                 yield len(run.outputs) == 1 and (same or viewed)
 
     def _inner(self, call: _Call, place: str, *, backward: bool) -> None:
@@ -146,7 +151,7 @@ class Operators:
 
     def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
         dtype = arithmetic(node, typed.native, self.library)
-        key = node.instance.identity, node.gradients, typed.native, typed.configuration, dtype
+        key = node.instance.identity, node.gradients, typed.native, typed.configuration, typed.reuse, dtype
         if key not in self._times:
             launches = priced_kernels(node.instance, typed, dtype, self.mesh, self.library, node.gradients)
             waiting = [count * self.machine.launch_seconds for count in launches]

@@ -16,6 +16,7 @@ from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
 from ..graph.plan import Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment, without_iterations
 from ..graph.precision import arithmetic, operand_types, result_types
+from ..graph.reused_operands import updated_in_place, with_reused_operands
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
 from ..machine.conversion_model import ConversionModel
@@ -41,6 +42,8 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     All devices do the same, and one stands for them; one for each coordinate where some alone compute an operator.
     """
     machine = machine.exposing(Exposure())
+    graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.recomputed)
+    plan = replace(plan, graph=graph)
     prices = ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
     places = different_places(plan.graph, plan.mesh)
     graphs = [_device_tasks(plan, prices, library, place) for place in places]
@@ -365,8 +368,11 @@ class _Forward(Variables):
         return found
 
     def update(self) -> None:
-        """Buffers' new values: copies, in place of the old ones."""
+        """Buffers' new values: copies, in place of the old ones, where no operator has changed these."""
+        in_place = updated_in_place(self.graph)
         for update in self.graph.graph.updates:
+            if update.buffer.name in in_place:
+                continue
             tensor = self.variable(update.value, self.graph.values[update.buffer.name].produced)
             self.program.tasks.settle([self._copied("update", self.path + update.buffer.name, tensor.bytes)])
 

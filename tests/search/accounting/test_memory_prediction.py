@@ -78,15 +78,16 @@ model m[b = 8, classes = 4]
 
 
 def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, library: Library) -> None:
-    """relu's result is four tensors of every layer, and its operand another four, which only a variable holds while a
-    layer is run again. exp's result and the target are freed by then.
+    """relu's result is four tensors of every layer, in the memory of its operand. What is doubled is four more, which
+    only a variable holds while a layer is run again. exp's result and the target are freed by then.
     """
     for mesh, part in ((ONE, 1), (TWO, 2), (FOUR, 4)):
-        kept = held(build, library, DEEP, mesh).activations
-        again = held(build, library, DEEP, mesh, recompute=["layer"]).activations
-        end = TENSOR // part + TENSOR  # exp's result, and the target whole: its slice is a view of it
-        assert kept == (5 + 5 * 4) * TENSOR // part + end
-        assert again == TENSOR + (4 + 4 + 4) * TENSOR // part  # the first x, an input, enters whole
+        for text, inside in ((DEEP, 4), (DEEP.replace("relu(", "relu(2 * "), 4 + 4)):
+            kept = held(build, library, text, mesh).activations
+            again = held(build, library, text, mesh, recompute=["layer"]).activations
+            end = TENSOR // part + TENSOR  # exp's result, and the target whole: its slice is a view of it
+            assert kept == (5 + 5 * 4) * TENSOR // part + end
+            assert again == TENSOR + (4 + inside) * TENSOR // part  # the first x, an input, enters whole
 
 
 def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:

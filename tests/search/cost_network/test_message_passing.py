@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unity_dsl.search.cost_network.bucket_elimination import eliminate
-from unity_dsl.search.cost_network.message_passing import Link, Network, Relaxation
+from unity_dsl.search.cost_network.message_passing import Hub, Link, Network, Relaxation
+from unity_dsl.search.cost_network.shared_conversions import SharedCost
 
 
 def random_network(seed: int) -> Network:
@@ -71,3 +72,28 @@ def test_trees_are_bounded_tightly() -> None:
     for _ in range(10):
         relaxation.sweep()
     assert relaxation.bound()[0] == pytest.approx(optimum)
+
+
+@pytest.mark.parametrize("impossible", [0, 1, 2])
+def test_what_is_impossible_elsewhere_lowers_no_bound_of_a_hub(impossible: int) -> None:
+    """A tensor of two layouts with two readers; one value of an end fits nothing that the end is linked to."""
+    rng, network = np.random.default_rng(impossible), Network()
+    for variable in range(4):
+        network.add(rng.random(2), f"v{variable}")
+    own, prices = np.arange(2)[:, None], rng.random((2, 2)) * (1 - np.eye(2))
+    fits = rng.random((2, 2))
+    fits[1] = np.inf
+    network.links = [Link(impossible, 3, own, own, fits)]
+    network.hubs = [Hub((0, 1, 2), (np.arange(2),) * 3, SharedCost(prices))]
+    optimum = np.inf
+    for values in product(range(2), repeat=4):
+        made, *read = values[:3]
+        converted = prices[made, 1 - made] if 1 - made in read else 0.0
+        own_costs = sum(cost[value] for cost, value in zip(network.costs, values, strict=True))
+        optimum = min(optimum, own_costs + fits[values[impossible], values[3]] + converted)
+    relaxation = Relaxation(network)
+    for _ in range(10):
+        relaxation.sweep()
+    lower, slacks = relaxation.bound()
+    assert lower == pytest.approx(optimum)
+    assert slacks[impossible][1] == np.inf

@@ -13,6 +13,7 @@ from ..evaluation.native_calls import TORCH_CALLS
 from .kept_by_torch import KEPT, WITH_POSITIONS, Kept
 from .local_tensor import Memory, Shape, Storage, Tensor, broadcast
 from .matrix_products import contract, kept_factors, matrix_product
+from .operand_reuse import IN_PLACE
 from .operator_lowering import Lowering
 from .torch_term import Argument, Sort, Term, Variable
 from .views import gathered, is_view, numbers, padded, reduced, taken, view
@@ -133,6 +134,11 @@ class _Run:
         if term.operation == "torch.where":
             for _ in range(3 - len(operands)):
                 self.memory.new((), term.sort)
+        if (call := IN_PLACE.get(term.operation)) is not None:
+            moves = any(operand.moves for operand in operands)
+            result = replace(operands[0], moves=moves)
+            self.saved += self.kept(replace(term, operation=call), operands, result) if moves else ()
+            return result
         result = self.computed(term, operands, output)
         if any(operand.moves for operand in operands) and term.operation not in _WITHOUT_GRADIENT:
             result = replace(result, moves=result.sort in (Sort.FLOAT, Sort.POSITION))

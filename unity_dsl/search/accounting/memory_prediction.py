@@ -22,6 +22,7 @@ from ...graph.local_executions import execution_of
 from ...graph.placed_order import different_places
 from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once
 from ...graph.precision import arithmetic, operand_types
+from ...graph.reused_operands import with_reused_operands
 from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
@@ -86,6 +87,7 @@ def predict_memory(
     """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss.
     `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again.
     """
+    graph = with_reused_operands(graph, model, mesh, library, recomputed)
     found = []
     for place in different_places(graph, mesh):
         kept = Activations(mesh, library, gathered_again, recomputed, place).of(graph, "", frozenset())
@@ -307,6 +309,9 @@ class Activations:
         """Bytes that an operator holds only while it runs; what variables hold of it is added to what is `named`."""
         run, bases = self.executed(planned, graph, held)
         known = {*run.named, *run.saved}
+        over = planned.typed.reuse.over
+        if over is not None:  # the operand is the result from now on
+            named.pop((planned.node.arguments[over].name, planned.typed.arguments[over].without_copies), None)
         for number, storage in enumerate(known):
             base = bases.get(storage) or Base((f"{planned.node.name}=", str(number)), storage.bytes)
             named[base.place] = base.bytes
@@ -333,6 +338,8 @@ class Activations:
             bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes) if made is None else made.base)
         if dtype != node.dtype:
             results = [(f"{name}:{dtype}", layout) for name, layout in results]
+        if typed.reuse.over is not None:
+            bases[run.outputs[0].storage] = Base(results[0], run.outputs[0].storage.bytes)
         for place, tensor in zip(results, run.outputs, strict=True):
             base = bases.setdefault(tensor.storage, Base(place, tensor.storage.bytes))
             held[place] = Made(base, tensor.strides)

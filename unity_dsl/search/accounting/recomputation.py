@@ -45,7 +45,7 @@ def steps_again(body: PlannedGraph, mesh: Mesh, library: Library) -> tuple[Steps
             return body.steps[:number], None
         run = execution_of(step, (None,) * len(step.node.arguments), mesh, library)
         if run.saved and any(step.node.gradients):
-            is_run = not set(run.built).isdisjoint(run.saved)
+            is_run = step.typed.reuse.over is not None or not set(run.built).isdisjoint(run.saved)
             return (body.steps[:number], None) if is_run else (body.steps[: number - 1], step)
     return (), None
 

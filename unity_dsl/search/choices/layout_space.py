@@ -156,10 +156,11 @@ class Space:
 
     @cached_property
     def kept(self) -> Mapping[Keeping, Layouts]:
-        """Of these, those in which a device holds the least, and those in which it holds all."""
+        """Of these, those in which a device holds the least, those in which it holds all, and all."""
         held = self.held[self.storable]
-        slices = self.storable[held == held.min()]
-        return {Keeping.WHOLE: self.storable[held == 1], Keeping.SLICES: slices, Keeping.GATHERED: slices}
+        slices, whole = self.storable[held == held.min()], self.storable[held == 1]
+        sliced = dict.fromkeys((Keeping.SLICES, Keeping.GATHERED), slices)
+        return {Keeping.WHOLE: whole, **sliced, Keeping.AS_READ: self.storable}
 
     @cached_property
     def held(self) -> Table:

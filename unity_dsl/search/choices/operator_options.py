@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from ...graph.graph import Node
 from ...graph.layout import Mesh
-from ...graph.layout_typing import LocalOperator, Role, TypedOperator
+from ...graph.layout_typing import Role, TypedOperator
+from ...graph.local_operator import LocalOperator
 from ...graph.operand_layouts import LayoutColumn
 from ...graph.placed_operators import Placed
 from ...graph.precision import arithmetic

@@ -14,13 +14,14 @@ from ...graph.layout_typing import Configuration
 
 
 class Keeping(Enum):
-    """How all trained weights are kept: `WHOLE` on every device, in as small `SLICES` as they may be, or in these and
-    `GATHERED` for whoever reads them.
+    """How all trained weights are kept: `WHOLE` on every device, in as small `SLICES` as they may be, in these and
+    `GATHERED` for whoever reads them, or `AS_READ`, as much of each as its reader reads, if there is one alone.
     """
 
     WHOLE = "whole"
     SLICES = "in slices"
     GATHERED = "in slices and read whole"
+    AS_READ = "as they are read"
 
 
 @dataclass(frozen=True)

@@ -349,7 +349,12 @@ class Relaxation:
         """A variable gives a share of its settled cost to each of them that comes before it and keeps the rest."""
         kept = []
         every: list[_Edge | _Joint] = [*self.edges, *self.joints]
+        # What is impossible is so in every part: a message of it may be as much as _FARTHEST, and would be taken.
+        impossible = [~np.isfinite(cost) for cost in self.network.costs]
         given = {id(part): [-moved for moved in part.moved] for part in every}
+        for whole in every:
+            for side, costs in zip(whole.ends, given[id(whole)], strict=True):
+                costs[impossible[side.variable]] = np.inf
         for variable in range(len(self.network.costs)):
             entries = (*self.incident[variable], *self.joined[variable])
             if not entries:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..cost_network.bucket_elimination import TooLarge
 from ..folded_solver.exact_minimum import Solved, Solver
-from ..folded_solver.lower_bounds import limit_materialised
+from ..folded_solver.lower_bounds import Bound, limit_materialised
 from ..folded_solver.problem_part import Domains, Part, no_limits
 from ..folded_solver.reduced_cost_filtering import TOLERANCE, WORTHWHILE, Bounded, bounded
 from ..search_end import SearchEnded
@@ -103,12 +103,14 @@ class Survey:
         return np.inf
 
 
-def survey(part: Part, domains: Domains) -> Survey:
-    """Bounds a domain, at a fraction of what the best plan takes to find."""
+def survey(part: Part, domains: Domains, known: Bound | None = None) -> Survey:
+    """Bounds a domain, at a fraction of what the best plan takes to find; not again where the bound is `known`."""
     searched = simplify(part, domains)
     inner, left = searched.part, searched.domains.agreed(searched.part)
     if left.empty:
         return Survey(part, domains, searched, None)
+    if known is not None:
+        return Survey(part, domains, searched, Bounded(inner, left, known))
     if _choices(left) <= _FEW:
         with suppress(TooLarge):
             return Survey(part, domains, searched, Solver(inner, left, no_limits(inner), most=AT_ONCE))

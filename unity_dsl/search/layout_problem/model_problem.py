@@ -53,7 +53,7 @@ def build_problem(
     graphs among which is chosen as well. Raises Impossible where a restriction leaves nothing of something.
     """
     spaces = Spaces(prices.conversions, prices.between)
-    storing = StoragePrice(spaces, prices.machine, memory)
+    storing = StoragePrice(spaces, prices.machine, memory, restriction.keeping is Keeping.AS_READ)
     context = Context(prices, spaces, restriction, near, memory, storing, algebra)
     context.register(model.graph, "", frozenset())
     builder = _Builder(context, model.graph, "", frozenset(), frozenset(), frozenset())

@@ -21,12 +21,13 @@ from .held_price import HeldPrice
 @dataclass(frozen=True)
 class StoragePrice:
     """Of stored values in given layouts. It is found once for values that are alike, where these are all that may be
-    and held bytes have no price of `memory`.
+    and held bytes have no price of `memory`. What is kept `as_read` is not gathered.
     """
 
     spaces: Spaces
     machine: Machine
     memory: HeldPrice | None
+    as_read: bool = False
     _kept: dict[Hashable, Table] = field(default_factory=dict)
     _read: dict[Hashable, tuple[Layouts, Table]] = field(default_factory=dict)
 
@@ -75,4 +76,6 @@ class StoragePrice:
         if self.memory is not None:
             gathering = self.memory.with_gathers(gathering, value, prefix, space)
         reached = self.keeping(value, layouts)[:, None] + gathering[layouts]
+        if self.as_read and value.is_weight and value.needs_gradient:
+            reached = np.where(space.held[layouts][:, None] == space.held, reached, np.inf)
         return layouts[reached.argmin(axis=0)], reached.min(axis=0)

@@ -9,6 +9,7 @@ from math import inf
 from ...graph.layout import Mesh
 from ...machine.mesh import refined_blocks, reordered_axes
 from ..folded_solver.problem_part import Part
+from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held
 from .near_search import Found, Near, held_by
 
@@ -50,7 +51,7 @@ class Fine:
     @property
     def effort(self) -> float:
         """How many configurations there are, as far as coarser meshes tell."""
-        return effort_of(self.above, len(self.mesh.axes))
+        return effort_of([found.problem for found in self.above], len(self.mesh.axes))
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,13 @@ def least_of(coarse: Iterable[Found]) -> tuple[float, bool]:
     return min(((found.best.cost, found.best.plan is None) for found in coarse), default=(inf, True))
 
 
-def effort_of(coarse: Sequence[Found], axes: int) -> float:
-    """How many configurations there are on a mesh with so many axes, as far as a coarser mesh tells."""
+def effort_of(coarse: Sequence[Problem], axes: int) -> float:
+    """How many configurations there are on a mesh with so many axes, as far as the problem of a coarser mesh tells."""
     if not coarse:
         return 0.0
-    finest = max(coarse, key=lambda found: len(found.mesh.axes))
-    power = axes / max(1, len(finest.mesh.axes))
-    return float(sum(count**power for count in counts(finest.problem.part)))
+    finest = max(coarse, key=lambda problem: len(problem.spaces.mesh.axes))
+    power = axes / max(1, len(finest.spaces.mesh.axes))
+    return float(sum(count**power for count in counts(finest.part)))
 
 
 def coarse_count(coarse: Sequence[Found]) -> int:

@@ -9,14 +9,13 @@ lower bound says that there are none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from ...graph.layout import Mesh
 from ...machine.mesh import reordered_axes
-from ...rules.process_map import lasting_processes, process_map, processors
+from ...rules.process_map import lasting_processes, processors, shared_map
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
     ROUNDS,
@@ -26,7 +25,6 @@ from ..exact_search.bounded_search import (
     nowhere,
     optimise,
     search,
-    survey,
 )
 from ..folded_solver.exact_minimum import Solver
 from ..folded_solver.materialised_layouts import crowded_tensor
@@ -45,12 +43,14 @@ from .fine_meshes import (
     coarse_count,
     compared_search,
     counts,
+    effort_of,
     further_search,
     least_of,
     promising_first,
     turned_search,
 )
 from .mesh_joining import coarsenings
+from .mesh_surveys import Surveys
 from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near_by, near_plan
 
 COARSE = 2
@@ -123,9 +123,22 @@ class Outcome:
     def candidates(self) -> list[Found]:
         """The best plan and those of coarse meshes that cost little more, each of a mesh: the cheapest first."""
         assert self.found is not None, "a plan was found"
-        others = [one for one in self.coarse if one.best.plan is not None and one.mesh != self.found.mesh]
-        near = [one for one in others if one.best.cost <= self.cost * PROMISING]
-        return [self.found, *sorted(near, key=lambda one: one.best.cost)[: CANDIDATES - 1]]
+        return [self.found, *self._nearly(self.cost, self.found)]
+
+    @property
+    def expected(self) -> list[Found]:
+        """What will be candidates unless much cheaper plans are found yet: those of coarse meshes."""
+        least = min((near.cost for near in self.near.values()), default=inf)
+        own = [] if self.found is None or least < self.cost else [self.found]
+        others = self._nearly(min(self.cost, least), *own)
+        return [*own, *others] if others else []
+
+    def _nearly(self, cost: float, *best: Found) -> list[Found]:
+        """The plans of coarse meshes, but for those of the best plan, that cost little more than so much."""
+        meshes = {found.mesh for found in best}
+        others = [one for one in self.coarse if one.best.plan is not None and one.mesh not in meshes]
+        near = [one for one in others if one.best.cost <= cost * PROMISING]
+        return sorted(near, key=lambda one: one.best.cost)[: CANDIDATES - 1]
 
     @property
     def bound(self) -> float:
@@ -145,9 +158,10 @@ def search_meshes(
     aid: Task | None = None,
     known: Sequence[Found] = (),
     thorough: bool = True,
+    beside: Callable[[Outcome], None] | None = None,
 ) -> Outcome:
     """The cheapest plan that costs less than `below`. Unless `thorough`, of the fine meshes only the most promising one
-    is searched as a whole.
+    is searched as a whole. While other processes do so this one does what there is to do `beside`.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
@@ -166,7 +180,7 @@ def search_meshes(
         every += promising_first(fine, starts)
         _search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough)
+        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, beside)
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -245,17 +259,22 @@ def search_around(task: Task, start: Found, below: float) -> Outcome:
 
 def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
     """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
-    every, left = outcome.surveyed, EFFORT_COARSE
-    further = iter(meshes)
-    for mesh in further:
-        if (problem := _problem(task, mesh, outcome)) is not None:
-            every.append((problem, _survey(problem)))
-            left -= sum(counts(problem.part))
+    surveys, every, left = Surveys(task), outcome.surveyed, EFFORT_COARSE
+    further = meshes
+    while further:
+        mesh, further = further[0], further[1:]
+        if (looked_at := surveys.of(mesh)) is None:
+            outcome.refused[mesh] = surveys.refused[mesh]
+        else:
+            every.append(looked_at)
+            left -= sum(counts(looked_at[0].part))
+            if len(every) == 1:
+                _look_ahead(surveys, looked_at[0], further, left)
         if left < 0 and len(mesh.axes) == COARSE:
             break
-    for mesh in _scouted(task, list(further), every):
-        if (problem := _problem(task, mesh, outcome)) is not None:
-            every.append((problem, _survey(problem)))
+    for mesh in _scouted(surveys, further, every):
+        if (looked_at := surveys.of(mesh)) is not None:
+            every.append(looked_at)
     for problem, known in sorted(every, key=lambda entry: entry[1].bound):
         check_end()
         below = outcome.cost * (1 if has_many(problem) else HOPELESS)
@@ -264,30 +283,34 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
         outcome.coarse.append(found)
 
 
-def _scouted(task: Task, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
+def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: int) -> None:
+    """Several processes bound the meshes after the first one, as many as will be bounded by what that one tells."""
+    size = max(1, int(effort_of([first], COARSE)))
+    ahead = meshes[: max(0, left) // size + 1 + EFFORT_SCOUTED // size]
+    surveys.look_at(ahead, _processes(size * len(ahead)))
+
+
+def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
     """Those of further meshes that a bound makes more promising than all that are known, the best ones first. Several
     processes take the bounds, of as many meshes as the effort allows.
     """
     known = min((one.bound for _, one in every), default=inf)
     size = max((sum(counts(problem.part)) for problem, _ in every), default=0)
-
-    def bound(mesh: Mesh) -> float:
-        problem = _problem(task, mesh, Outcome(inf))
-        return inf if problem is None else _survey(problem).bound
-
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    with closing(process_map(bound, looked_at, _processes(size * len(looked_at)), check_end)) as bounds:
-        better = sorted((least, number) for number, least in enumerate(bounds) if least < known)
-    return [looked_at[number] for _, number in better[:SCOUTED]]
+    surveys.look_at(looked_at, _processes(size * len(looked_at)))
+    better = [mesh for mesh in looked_at if surveys.least(mesh) < known]
+    return sorted(better, key=surveys.least)[:SCOUTED]
 
 
-def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool) -> None:
+def _search_rest(
+    task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, beside: Callable[[Outcome], None] | None
+) -> None:
     """Searches for cheaper plans on the most promising fine mesh, on as many others as the effort allows, and on those
     that have the axes of the best one in another order.
     """
     thorough = thorough and not any(has_many(found.problem) for found in outcome.coarse)
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
-    _search_whole(task, chosen, outcome)
+    _search_whole(task, chosen, outcome, None if beside is None else partial(beside, outcome))
     if (best := _best_near(outcome)) is not None and thorough:
         turned = (one for one in every if one not in chosen and reordered_axes(one.mesh, best) is not None)
         small = [one for one in turned if one.effort <= (LARGE if one.is_likely(every[0]) else SMALL)]
@@ -327,7 +350,9 @@ def _best_near(outcome: Outcome) -> Mesh | None:
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
-def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> None:
+def _search_whole(
+    task: Task, those: Sequence[Fine], outcome: Outcome, beside: Callable[[], None] | None = None
+) -> None:
     """Searches fine meshes for cheaper plans. Several processes do it, each of which tells bounds and what its plan
     does.
     """
@@ -339,20 +364,22 @@ def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> None:
         return replace(own, found=None), near_by(own.found)
 
     processes = _processes(sum(coarse_count(one.above) for one in those))
-    with closing(process_map(searched, those, processes, check_end)) as found:
-        for one, (own, near) in zip(those, found, strict=True):
-            outcome.bounds |= own.bounds
-            outcome.refused |= own.refused
-            if near is not None and (one.near is None or near.cost < one.near.cost):
-                outcome.near[one.mesh] = near
+    for one, (own, near) in zip(those, shared_map(searched, those, processes, check_end, beside), strict=True):
+        outcome.bounds |= own.bounds
+        outcome.refused |= own.refused
+        if near is not None and (one.near is None or near.cost < one.near.cost):
+            outcome.near[one.mesh] = near
 
 
 def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
     """Searches a mesh for a cheaper plan, where its bound does not rule it out."""
-    if (problem := _problem(task, one.mesh, outcome)) is None:
+    surveys = Surveys(task)
+    if (surveyed := surveys.of(one.mesh)) is None:
+        outcome.refused |= surveys.refused
         return
+    problem, known = surveyed
     held = held_by(one.mesh, one.above) if one.near is None else one.near.held
-    _take(Found(problem, _best(problem, _survey(problem), held, outcome.cost)), outcome)
+    _take(Found(problem, _best(problem, known, held, outcome.cost)), outcome)
 
 
 def _keep(found: Found, outcome: Outcome) -> None:
@@ -368,18 +395,6 @@ def _take(found: Found, outcome: Outcome) -> None:
         return
     outcome.bounds[found.mesh] = found.best.bound
     _keep(found, outcome)
-
-
-def _survey(problem: Problem) -> Survey:
-    return survey(problem.part, everything(problem.part))
-
-
-def _problem(task: Task, mesh: Mesh, outcome: Outcome) -> Problem | None:
-    try:
-        return task.problem(mesh)
-    except (Impossible, InputError) as reason:
-        outcome.refused[mesh] = reason
-        return None
 
 
 def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:

@@ -1,0 +1,29 @@
+"""What one device has of an operator: the lengths of its axes there, and how that part is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..index.lowering.division import InnerReduce, InnerReplicate
+from ..index.lowering.operand_reuse import NO_REUSE, Reuse
+from .halo import HaloWindow
+
+
+@dataclass(frozen=True)
+class LocalOperator:
+    """What one device has of an operator: all that depends on nothing but which axes are divided.
+
+    `local_sizes` gives each axis's length there, `divided` the mesh axes that divide it, major first. `native` says
+    that the declaration's torch call on local slices is what the equations compute there; otherwise the equations are
+    emitted, with the collectives of `inner`. `cuts` names the op that cuts the operator's own axis, per mesh axis.
+    `reuse` says which results take the memory of operands, where a plan allows it.
+    """
+
+    local_sizes: Mapping[str, int]
+    divided: Mapping[str, tuple[int, ...]]
+    inner: tuple[InnerReduce | InnerReplicate, ...] = ()
+    native: bool = True
+    windows: tuple[HaloWindow, ...] = ()
+    cuts: Mapping[int, str] = field(default_factory=dict)
+    reuse: Reuse = NO_REUSE

@@ -1,0 +1,161 @@
+"""Which operators of a plan may make their result in the memory of an operand, and which change a buffer in place.
+
+A result takes the memory of an operand that nothing else reads, neither the program nor the backward pass. A buffer is
+changed in place where the operator that makes its new value is the only one to read the old one: then no copy is made.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from ..index.evaluation.native_calls import changed_in_place
+from ..index.library import Library
+from ..index.lowering.execution import Execution
+from ..index.lowering.operand_reuse import OVER, Reuse, copied_operand, makes_its_own
+from ..index.lowering.operator_lowering import Lowering
+from ..index.lowering.torch_term import Term, Variable
+from ..syntax.ast import NativeCall
+from .graph import Model, Value
+from .layout import Mesh
+from .local_executions import execution_of
+from .local_lowering import evaluation_lowering, training_lowering
+from .plan import PlannedGraph, PlannedNode, PlannedSegment
+from .precision import arithmetic, operand_types, result_types
+
+
+def with_reused_operands(
+    graph: PlannedGraph, model: Model, mesh: Mesh, library: Library, recomputed: Collection[str]
+) -> PlannedGraph:
+    """The plan of a model with what its operators reuse, those of bodies too. `recomputed` are paths of segments."""
+    left = {value.name for value in model.returned}
+    return _Marking(mesh, library, recomputed).marked(graph, left, "", again=False)
+
+
+def updated_in_place(graph: PlannedGraph) -> frozenset[str]:
+    """The buffers of a graph that operators change in place."""
+    return frozenset(
+        step.node.arguments[operand].name
+        for step in graph.steps
+        if isinstance(step, PlannedNode)
+        for _, operand in step.typed.reuse.states
+    )
+
+
+@dataclass(frozen=True)
+class _Marking:
+    mesh: Mesh
+    library: Library
+    recomputed: Collection[str]
+
+    def marked(self, graph: PlannedGraph, left: Collection[str], prefix: str, *, again: bool) -> PlannedGraph:
+        """`left` are names of values that are read behind the graph. One that is run `again` finds its buffers as they
+        were, so it does not change them.
+        """
+        found = _Reading(graph, left, self.mesh, self.library)
+        steps: list[PlannedNode | PlannedSegment] = []
+        for step in graph.steps:
+            if isinstance(step, PlannedSegment):
+                steps.append(self.segment(step, prefix, again))
+                continue
+            states = () if again else tuple(found.states(step))
+            reuse = Reuse(states, None if states else found.over(step))
+            typed = step.typed if reuse == step.typed.reuse else replace(step.typed, reuse=reuse)
+            steps.append(step if typed is step.typed else replace(step, typed=typed))
+        return replace(graph, steps=tuple(steps))
+
+    def segment(self, planned: PlannedSegment, prefix: str, again: bool) -> PlannedSegment:
+        segment, path = planned.segment, prefix + planned.segment.name
+        left = {value.name for value in (*segment.exit, *(series.part for series in segment.stacked))}
+        again = again or path in self.recomputed
+        runs = [replace(run, body=self.marked(run.body, left, f"{path}.", again=again)) for run in planned.runs]
+        return replace(planned, runs=tuple(runs))
+
+
+class _Reading:
+    """How often values of a graph are read, and what makes them."""
+
+    def __init__(self, graph: PlannedGraph, left: Collection[str], mesh: Mesh, library: Library) -> None:
+        self.graph, self.mesh, self.library = graph, mesh, library
+        self.reads = Counter(value.name for step in graph.graph.steps for value in step.reads)
+        self.reads.update(update.value.name for update in graph.graph.updates)
+        self.reads.update(left)
+        self.makers: Mapping[str, tuple[PlannedNode, int]] = {
+            value.name: (step, number)
+            for step in graph.steps
+            if isinstance(step, PlannedNode)
+            for number, value in enumerate(step.node.results)
+        }
+
+    def states(self, step: PlannedNode) -> Iterator[tuple[int, int]]:
+        """The results of a native call that are new values of buffers which it may change in place."""
+        node, changed = step.node, changed_in_place(step.node.instance.operator.torch)
+        if not changed or not step.native:
+            return
+        for number, (value, output) in enumerate(zip(node.results, node.instance.outputs, strict=True)):
+            buffers = [update.buffer.name for update in self.graph.graph.updates if update.value.name == value.name]
+            if output.name in changed and len(buffers) == 1 and self.reads[value.name] == 1:
+                lowering = self.lowering(step)
+                operand = copied_operand(lowering, number) if lowering.native else None
+                if operand is not None and node.arguments[operand].name == buffers[0]:
+                    if self.reads[buffers[0]] == 1 and self.is_same(step, operand, number):
+                        yield number, operand
+
+    def over(self, step: PlannedNode) -> int | None:
+        """The operand in whose memory an operator makes its only result, in training and outside."""
+        declared = step.node.instance.operator.torch
+        if not isinstance(declared, NativeCall) or declared.function not in OVER or step.node.instance.evaluation:
+            return None
+        made = self.lowering(step).statements
+        if len(made) == 1 and not made[0].value.keywords:
+            arguments = made[0].value.arguments
+            for place in OVER.get(made[0].value.operation, ()):
+                match arguments[place]:
+                    case Term("name", (Variable(operand),)) if self.is_same(step, operand, 0):
+                        if self.is_free(step.node.arguments[operand]):
+                            return operand
+        return None
+
+    def is_same(self, step: PlannedNode, operand: int, result: int) -> bool:
+        """Whether an operand is as it was made, and on every device what the result is: in shape, type and layout."""
+        node, typed = step.node, step.typed
+        given, made = node.arguments[operand], node.results[result]
+        dtype = arithmetic(node, step.native, self.library)
+        types = {given.dtype, made.dtype, operand_types(node, dtype)[operand], result_types(node, dtype)[result]}
+        planned = self.graph.values.get(given.name)
+        return (
+            planned is not None
+            and not planned.materialised
+            and planned.produced == typed.arguments[operand] == typed.results[result]
+            and not (typed.results[result].placement or typed.windows or given.is_cast)
+            and given.shape == made.shape
+            and given.needs_gradient == made.needs_gradient
+            and len(types) == 1
+        )
+
+    def is_free(self, value: Value) -> bool:
+        """Whether a value is a tensor of its own that one operator alone reads, and no backward pass."""
+        maker, number = self.makers.get(value.name, (None, 0))
+        if maker is None or self.reads[value.name] != 1 or maker.placement:
+            return False
+        node, typed = maker.node, replace(maker.typed, native=maker.native)
+        dtype = arithmetic(node, maker.native, self.library)
+        if result_types(node, dtype)[number] != value.dtype:
+            return False
+        if evaluation_lowering(node.instance, typed, self.mesh, self.library) is not None:
+            return False
+        run = execution_of(maker, (None,) * len(node.arguments), self.mesh, self.library)
+        return is_its_own(self.lowering(maker), run, number)
+
+    def lowering(self, step: PlannedNode) -> Lowering:
+        typed = replace(step.typed, native=step.native)
+        return training_lowering(step.node.instance, typed, self.mesh, self.library)
+
+
+def is_its_own(lowering: Lowering, run: Execution, number: int) -> bool:
+    """Whether a result of an operator is a tensor of its own, of which its backward pass reads nothing."""
+    variable, storage = lowering.results[number], run.outputs[number].storage
+    made = next((found.value for found in lowering.statements if variable in found.variables), None)
+    alone = sum(tensor.storage is storage for tensor in run.outputs) == 1
+    return made is not None and makes_its_own(made) and alone and storage in run.built and storage not in run.saved
