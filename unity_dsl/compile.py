@@ -131,7 +131,6 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         return divided_model(model, file, library, request.settings, request.preset, count)
 
     known: dict[int, dict[Mesh, Found]] = {1: {}}
-    whole: dict[Machine, dict[Mesh, float]] = {}
     simulations, later, weights = Simulations(machine, library), Later(), StoredBytes.of(model, pins.values())
 
     def plan_of(count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None) -> Plan:
@@ -140,15 +139,11 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
-        bounds = whole.setdefault(priced, {})  # so many micro-batches take at least as long as a whole batch
-        floors = {} if count == 1 else {mesh: bound / count for mesh, bound in bounds.items()}
         found = search(
             *given,
             fusions=fusing,
             recompute=recompute,
             known=near,
-            floors=floors,
-            bounds=bounds if count == 1 else None,
             algebras=algebras,
             chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),
             referee=simulations.seconds,

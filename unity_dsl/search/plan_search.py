@@ -92,8 +92,6 @@ def search(
     excluded: Mapping[str, frozenset[Layout]] = {},
     recompute: Collection[str] | None = (),
     known: dict[Mesh, Found] | None = None,
-    floors: Mapping[Mesh, float] = {},
-    bounds: dict[Mesh, float] | None = None,
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
     referee: Callable[[Plan], float] | None = None,
@@ -112,8 +110,7 @@ def search(
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
     The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
     memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
-    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. By mesh, `floors`
-    are known lower bounds on the seconds of plans, and those found are added to `bounds`. Of `algebras` the
+    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
     operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
     plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds;
     of those next to it that keep all weights alike as well, now or `later`.
@@ -132,8 +129,6 @@ def search(
     wanted = _Wanted(
         machine, library, proving, strategy, pins, gradients, excluded, again, found=earlier, referee=referee
     )
-    if bounds is not None:
-        wanted = replace(wanted, bounds=bounds)
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     if seed is not None or (imported or STRATEGIES[strategy]).algorithm is not None:
         if seed is not None:
@@ -180,7 +175,7 @@ def search(
         stored = StoredBytes.of(model, pins.values())
         roomy = [mesh for mesh in every if stored.least(mesh) <= machine.memory_bytes]
         limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
-        found = within_limit(cheapest, found, {**floors, **wanted.bounds}, limited)
+        found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
         found = shortest_beside(found, every, wanted, later)
