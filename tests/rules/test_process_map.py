@@ -142,6 +142,22 @@ def test_this_process_computes_what_it_has_taken_of_a_shared_map() -> None:
         assert {process for _, process in shared_map(compute, items, processes)} <= {os.getpid()}
 
 
+def test_what_is_done_beside_a_shared_map() -> None:
+    """Once, by this process, before it computes: while another one computes the only item, and not where none is."""
+    done = list[int]()
+
+    def beside() -> None:
+        done.append(os.getpid())
+        time.sleep(0.2)
+
+    (computed,) = shared_map(lambda _: os.getpid(), range(1), 2, beside=beside)
+    assert done == [os.getpid()]
+    assert computed != os.getpid()
+    for items, processes in ((range(3), 1), (range(0), 2)):
+        shared_map(lambda _: os.getpid(), items, processes, beside=beside)
+    assert len(done) == 1
+
+
 def test_what_ends_a_shared_map() -> None:
     """What the function raises here or in another process, what is polled, and a process that dies."""
     before, here = forked(), os.getpid()

@@ -57,17 +57,23 @@ def process_map(
 
 
 def shared_map(
-    function: Callable[[Item], Result], items: Sequence[Item], processes: int, poll: Poll = lambda: None
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    processes: int,
+    poll: Poll = lambda: None,
+    beside: Callable[[], None] | None = None,
 ) -> list[Result]:
     """`function` of every item, in order, by forked processes and by this one, of `processes` in all: whoever is free
     takes the first item that nobody has taken. So what the function keeps in this process is there of some of them.
+    What is to be done `beside` is done here before, when the others have begun; not where there are none.
 
     The forked ones send their results when no item is left; while this process waits for them it calls `poll` again and
     again. They end, and are interrupted, as those of `process_map`.
 
     Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
     """
-    if processes < 2 or len(items) < 2:
+    forked = min(processes - 1, len(items) - (beside is None))
+    if forked < 1:
         return list(map(function, items))
     tickets = _tickets(len(items))
 
@@ -75,9 +81,11 @@ def shared_map(
         return {place: function(items[place]) for place in iter(partial(_ticket, tickets), None)}
 
     try:
-        with _forked(lambda _: computed(), min(processes, len(items)) - 1) as ends:
+        with _forked(lambda _: computed(), forked) as ends:
             for end in ends:
                 _exchange(end.send, None)
+            if beside is not None:
+                beside()
             known = computed()
             for end in ends:
                 while not end.poll(POLLED):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from random import Random
 from typing import TYPE_CHECKING
@@ -21,7 +22,7 @@ from ..machine.machine import Machine
 from ..machine.mesh import all_meshes, build_mesh, describe_mesh
 from ..rules.sharding_theorems import ShardingTheorems
 from ..rules.shipped_rules import ShippedRules
-from ..syntax.diagnostic import InputError, fail
+from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
@@ -34,16 +35,18 @@ from .layout_problem.starting_domains import near_domain
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
-from .meshes.mesh_joining import joined_mesh
+from .memory_limit.stored_bytes import StoredBytes
 from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
 from .plan_notes import describe_outcome, describe_precision, describe_unsearched, describe_unused, describe_variants
+from .refereed_plans import RefereedPlans
 from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
+from .searchable_meshes import searchable
 from .shortest_beside import Later, shortest_beside
 from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
@@ -53,7 +56,7 @@ from .wanted import made as _made
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
     from ..rules.graph_match import Match
-    from .joint.extracted_model import Algebras
+    from .joint.extracted_model import Algebra, Algebras
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
 
@@ -118,7 +121,7 @@ def search(
     if imported is None:
         check_strategy(strategy)
     seed = seed_of(strategy) if imported is None else None
-    every, pins, notes = _searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
+    every, pins, notes = searchable((meshes,) if isinstance(meshes, Mesh) else meshes, pins)
     notes = (*notes, *describe_unused(every[0], machine), *describe_precision(model, machine))
     again, proving = frozenset(recompute or ()), theorems or ShardingTheorems(library)
     earlier = {} if known is None else known
@@ -143,26 +146,35 @@ def search(
         algebras if strategy == AUTO and model.loss is not None else None,
     )
 
-    def search_at(meshes: Sequence[Mesh], priced: _Wanted) -> Plan:
-        best = None
-        if chosen is not None and substitutions.algebras is not None:
-            best = _with_operators_of(chosen, model, meshes, priced, substitutions.algebras)
-        best = best or _best(model, meshes, priced, substitutions)
-        return replace(best, notes=(*best.notes, *notes))
+    def search_at(meshes: Sequence[Mesh], priced: _Wanted, chosen: Plan | None) -> Plan | None:
+        known = substitutions.algebras
+        changed = None if chosen is None or known is None else _with_operators_of(chosen, model, priced, known)
+        if chosen is not None and known is not None and changed is not None:
+            best = _plan_as(chosen, changed, model, meshes, priced, known)
+        else:
+            best = _best(model, meshes, priced, substitutions)
+        return None if best is None else counted(replace(best, notes=(*best.notes, *notes)), library)
 
-    cheapest = counted(search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted), library)
+    cheapest = search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted, chosen)
+    assert cheapest is not None, "any cost is of use"
     found = within_memory(cheapest, machine, library, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
 
         def search_limited(
-            multiplier: float, meshes: Sequence[Mesh], again: frozenset[str], known: Mapping[Mesh, Found]
+            multiplier: float,
+            meshes: Sequence[Mesh],
+            again: frozenset[str],
+            known: Mapping[Mesh, Found],
+            below: float,
         ) -> Searched:
-            priced = wanted.limited(multiplier, again)
+            priced = wanted.limited(multiplier, again, below)
             priced.found.update(known)
-            plan = counted(search_at(meshes, priced), library)
-            return Searched(plan, priced.found[plan.mesh], priced.bounds)
+            plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
+            return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
-        limited = LimitedSearch(machine, library, every, search_limited, segments)
+        stored = StoredBytes.of(model, pins.values())
+        roomy = [mesh for mesh in every if stored.least(mesh) <= machine.memory_bytes]
+        limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
@@ -213,14 +225,19 @@ class _Substitutions:
         return bool(self.rules or self.fusions or self.algebras)
 
 
-def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan:
-    """The cheapest plan of a model and of those that substitutions make of it. Raises as `search`."""
-    given = best = _plan(model, every, wanted)
-    assert given is not None and best is not None, "any cost is of use"
+def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan | None:
+    """The cheapest plan of a model and of those that substitutions make of it, if the model has one that costs less
+    than is wanted. Raises as `search`.
+    """
+    algebras = None if wanted.multiplier else substitutions.algebras
+    beside = None if algebras is None else partial(_algebra, algebras, model, wanted)
+    given = best = _plan(model, every, wanted, beside=beside)
+    if given is None or best is None:
+        return None
     with suppress(SearchEnded):
         check_end()
-        if substitutions.algebras is not None and not wanted.multiplier:
-            best = _joint(given, substitutions.algebras, wanted)
+        if algebras is not None:
+            best = _joint(given, algebras, wanted)
         else:
             best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
             best = _fused(best, every, substitutions.fusions, wanted)
@@ -237,7 +254,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     from .joint.plan_layouts import in_layouts, layouts_of
 
     tell_stage("rules and layouts together", wanted.cost(given))
-    algebra = algebras.of(given.model, wanted.machine, frozenset(_pinned(wanted.pins, given.model)))
+    algebra = _algebra(algebras, given.model, wanted)
     check_end()
     if not algebra.groups and not algebra.changed:
         algebras.chosen.setdefault(wanted.machine, given)
@@ -261,23 +278,29 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     return best
 
 
-def _with_operators_of(
-    chosen: Plan, model: Model, every: Sequence[Mesh], wanted: _Wanted, algebras: Algebras
-) -> Plan | None:
-    """The cheapest plan of the model that rules make of the given one as they did for another plan, of the same model
-    or of one of other sizes; None where they do not. At a price of memory the operators of other sizes are not kept:
-    fused ones take their operands in fewer layouts. Raises as `search`.
+def _algebra(algebras: Algebras, model: Model, wanted: _Wanted) -> Algebra:
+    return algebras.of(model, wanted.machine, frozenset(_pinned(wanted.pins, model)))
+
+
+def _with_operators_of(chosen: Plan, model: Model, wanted: _Wanted, algebras: Algebras) -> Model | None:
+    """What rules make of the given model as they did for another plan, of the same model or of one of other sizes; None
+    where they do not. At a price of memory the operators of other sizes are not kept: fused ones take their operands in
+    fewer layouts.
     """
+    if chosen.model.parameters == model.parameters:
+        return chosen.model
+    return None if wanted.multiplier else algebras.applied(model, chosen.rules)
+
+
+def _plan_as(
+    chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], wanted: _Wanted, algebras: Algebras
+) -> Plan | None:
+    """The cheapest plan of a model that rules made as they did for another plan. Raises as `search`."""
     from .joint.algebra_notes import describe_rules
 
-    if chosen.model.parameters == model.parameters:
-        changed: Model | None = chosen.model
-    else:
-        changed = None if wanted.multiplier else algebras.applied(model, chosen.rules)
-    if changed is None:
-        return None
     best = _plan(changed, every, wanted)
-    assert best is not None, "any cost is of use"
+    if best is None:
+        return None
     notes = (*best.notes, *describe_rules(algebras.looked_at(model), chosen.rules))
     return replace(best, notes=notes, rules=chosen.rules, considered=chosen.considered)
 
@@ -347,55 +370,50 @@ def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
 
 
 def _plan(
-    model: Model, meshes: Sequence[Mesh], wanted: _Wanted, below: float = inf, start: Found | None = None
+    model: Model,
+    meshes: Sequence[Mesh],
+    wanted: _Wanted,
+    below: float = inf,
+    start: Found | None = None,
+    beside: Callable[[], object] | None = None,
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
-    operators, that of a local search from its layouts. Raises as `search`.
+    operators, that of a local search from its layouts. What is needed next may be found `beside` the search. Raises as
+    `search`.
     """
-    library, pins = wanted.library, wanted.pins
+    library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
     memory = wanted.memory(model)
     task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
     even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
     aid = even_task if wanted.strategy == AUTO else None
+    plans = RefereedPlans(model, wanted)
+
+    def meanwhile(outcome: Outcome) -> None:
+        plans.look_at(outcome.expected)
+        if beside is not None:
+            beside()
+
     if start is None:
-        known = tuple(wanted.found.values())
-        outcome = search_meshes(task, meshes, below, aid, known, thorough=not wanted.multiplier)
+        known, useful = tuple(wanted.found.values()), wanted.referee is not None or beside is not None
+        outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier, meanwhile if useful else None)
     else:
         outcome = search_around(task, start, below)
+    if start is None and (outcome.found is not None or below == wanted.below):
+        for mesh, bound in outcome.bounds.items():
+            wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
     if outcome.found is None:
         if outcome.bounds:
             return None
         raise _refused(outcome, task, wanted) from None
-    chosen, plan, preferred = _refereed(outcome, model, wanted)
+    wanted.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
+    chosen, plan, preferred = plans.chosen(outcome.candidates)
     wanted.found[plan.mesh] = chosen
-    if start is None:
-        for mesh, bound in outcome.bounds.items():
-            wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
     told_of = wanted.strategy == AUTO and not wanted.multiplier
     searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
-    notes = (
-        *searched,
-        *preferred,
-        *describe_gathered(pins, model, plan.graph),
-        *describe_refusals(model, plan.mesh, library),
-    )
+    notes = (*searched, *preferred, *describe_gathered(pins, model, plan.graph))
+    notes = (*notes, *describe_refusals(model, plan.mesh, library))
     return replace(plan, notes=notes, ended=outcome.ended)
-
-
-def _refereed(outcome: Outcome, model: Model, wanted: _Wanted) -> tuple[Found, Plan, tuple[str, ...]]:
-    """Of the candidates the one the referee prefers, its plan and what is told of that; without one the cheapest."""
-    candidates = outcome.candidates
-    if wanted.referee is None or len(candidates) == 1:
-        return candidates[0], _made(candidates[0], model, wanted), ()
-    plans = [_made(one, model, wanted) for one in candidates]
-    seconds = list(map(wanted.referee, plans))
-    best = seconds.index(min(seconds))
-    meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
-    more = 100 * (candidates[best].best.cost / outcome.cost - 1)
-    note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"
-    note += f" {describe_mesh(candidates[best].mesh)}" + (f", which costs {more:.2g} % more" if best else "")
-    return candidates[best], plans[best], (note,)
 
 
 def _refused(outcome: Outcome, task: Task, wanted: _Wanted) -> InputError:
@@ -471,29 +489,3 @@ def _pinned(pins: Mapping[str, Pin], model: Model) -> set[str]:
     """The paths of the weights and values that are pinned."""
     every = list(places(model))
     return {place.path for name in pins for place in matching(name, every)}
-
-
-def _searchable(
-    meshes: Sequence[Mesh], pins: Mapping[str, Pin]
-) -> tuple[Sequence[Mesh], Mapping[str, Pin], tuple[str, ...]]:
-    """The meshes that pins leave; where one is given that has too many axes, these are joined, and the pins' kinds."""
-    if len(meshes) > 1:
-        axes = {len(pin) for pin in pins.values() if len(pin) > 1}
-        return [mesh for mesh in meshes if axes <= {len(mesh.axes)}] or meshes, pins, ()
-    (mesh,) = meshes
-    small, blocks = joined_mesh(mesh)
-    if small == mesh:
-        return meshes, pins, ()
-    joined = {}
-    for name, pin in pins.items():
-        if len(pin) == len(mesh.axes):
-            for block in blocks:
-                if len({pin[axis] for axis in block}) > 1:
-                    named = ", ".join(mesh.axes[axis].name for axis in block)
-                    raise fail(
-                        "E305", f"the pin of `{name}` treats the mesh axes {named} differently, which are joined"
-                    )
-            pin = tuple(pin[block[0]] for block in blocks)
-        joined[name] = pin
-    note = f"searched on a mesh of {describe_mesh(small)}: the {describe_mesh(mesh)} has too many layouts"
-    return (small,), joined, (note,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -11,6 +12,7 @@ import pytest
 
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh, reordered_axes
@@ -121,14 +123,17 @@ def test_along_one_axis_after_the_other(library: Library, build: Build, monkeypa
     assert found.best.cost <= start.best.cost * (1 + 1e-9)
 
 
-def test_plans_do_not_depend_on_processes(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("referee", [None, lambda plan: -plan.cost.seconds], ids=["cheapest", "refereed"])
+def test_plans_do_not_depend_on_processes(
+    referee: Callable[[Plan], float] | None, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
     machine = load_machine("dgx-a100")
     model = build(random_model(Random(11), 6, (16, 32, 64)))
     plans = []
     for processes in (1, 3):
         monkeypatch.setattr(mesh_search, "SHARED", 0)
         monkeypatch.setattr(mesh_search, "processors", partial(int, processes))
-        plans.append(search(model, all_meshes(machine, 64), machine, library))
+        plans.append(search(model, all_meshes(machine, 64), machine, library, referee=referee))
     first, second = plans
     assert first.graph == second.graph and first.mesh == second.mesh and first.notes == second.notes
 

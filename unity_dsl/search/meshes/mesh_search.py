@@ -9,14 +9,13 @@ lower bound says that there are none.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from ...graph.layout import Mesh
 from ...machine.mesh import reordered_axes
-from ...rules.process_map import lasting_processes, process_map, processors
+from ...rules.process_map import lasting_processes, processors, shared_map
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
     ROUNDS,
@@ -124,9 +123,22 @@ class Outcome:
     def candidates(self) -> list[Found]:
         """The best plan and those of coarse meshes that cost little more, each of a mesh: the cheapest first."""
         assert self.found is not None, "a plan was found"
-        others = [one for one in self.coarse if one.best.plan is not None and one.mesh != self.found.mesh]
-        near = [one for one in others if one.best.cost <= self.cost * PROMISING]
-        return [self.found, *sorted(near, key=lambda one: one.best.cost)[: CANDIDATES - 1]]
+        return [self.found, *self._nearly(self.cost, self.found)]
+
+    @property
+    def expected(self) -> list[Found]:
+        """What will be candidates unless much cheaper plans are found yet: those of coarse meshes."""
+        least = min((near.cost for near in self.near.values()), default=inf)
+        own = [] if self.found is None or least < self.cost else [self.found]
+        others = self._nearly(min(self.cost, least), *own)
+        return [*own, *others] if others else []
+
+    def _nearly(self, cost: float, *best: Found) -> list[Found]:
+        """The plans of coarse meshes, but for those of the best plan, that cost little more than so much."""
+        meshes = {found.mesh for found in best}
+        others = [one for one in self.coarse if one.best.plan is not None and one.mesh not in meshes]
+        near = [one for one in others if one.best.cost <= cost * PROMISING]
+        return sorted(near, key=lambda one: one.best.cost)[: CANDIDATES - 1]
 
     @property
     def bound(self) -> float:
@@ -146,9 +158,10 @@ def search_meshes(
     aid: Task | None = None,
     known: Sequence[Found] = (),
     thorough: bool = True,
+    beside: Callable[[Outcome], None] | None = None,
 ) -> Outcome:
     """The cheapest plan that costs less than `below`. Unless `thorough`, of the fine meshes only the most promising one
-    is searched as a whole.
+    is searched as a whole. While other processes do so this one does what there is to do `beside`.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
@@ -167,7 +180,7 @@ def search_meshes(
         every += promising_first(fine, starts)
         _search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough)
+        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, beside)
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -289,13 +302,15 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     return sorted(better, key=surveys.least)[:SCOUTED]
 
 
-def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool) -> None:
+def _search_rest(
+    task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, beside: Callable[[Outcome], None] | None
+) -> None:
     """Searches for cheaper plans on the most promising fine mesh, on as many others as the effort allows, and on those
     that have the axes of the best one in another order.
     """
     thorough = thorough and not any(has_many(found.problem) for found in outcome.coarse)
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
-    _search_whole(task, chosen, outcome)
+    _search_whole(task, chosen, outcome, None if beside is None else partial(beside, outcome))
     if (best := _best_near(outcome)) is not None and thorough:
         turned = (one for one in every if one not in chosen and reordered_axes(one.mesh, best) is not None)
         small = [one for one in turned if one.effort <= (LARGE if one.is_likely(every[0]) else SMALL)]
@@ -335,7 +350,9 @@ def _best_near(outcome: Outcome) -> Mesh | None:
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
-def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> None:
+def _search_whole(
+    task: Task, those: Sequence[Fine], outcome: Outcome, beside: Callable[[], None] | None = None
+) -> None:
     """Searches fine meshes for cheaper plans. Several processes do it, each of which tells bounds and what its plan
     does.
     """
@@ -347,12 +364,11 @@ def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> None:
         return replace(own, found=None), near_by(own.found)
 
     processes = _processes(sum(coarse_count(one.above) for one in those))
-    with closing(process_map(searched, those, processes, check_end)) as found:
-        for one, (own, near) in zip(those, found, strict=True):
-            outcome.bounds |= own.bounds
-            outcome.refused |= own.refused
-            if near is not None and (one.near is None or near.cost < one.near.cost):
-                outcome.near[one.mesh] = near
+    for one, (own, near) in zip(those, shared_map(searched, those, processes, check_end, beside), strict=True):
+        outcome.bounds |= own.bounds
+        outcome.refused |= own.refused
+        if near is not None and (one.near is None or near.cost < one.near.cost):
+            outcome.near[one.mesh] = near
 
 
 def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
