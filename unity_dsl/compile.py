@@ -23,6 +23,7 @@ from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.expected_exposure import expected_exposure
 from .search.imports.plan_reading import read_plan
 from .search.layout_pins import parse_pins
+from .search.memory_limit.stored_bytes import StoredBytes
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division, division_notes
@@ -130,7 +131,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         return divided_model(model, file, library, request.settings, request.preset, count)
 
     known: dict[int, dict[Mesh, Found]] = {1: {}}
-    simulations, later = Simulations(machine, library), Later()
+    simulations, later, weights = Simulations(machine, library), Later(), StoredBytes.of(model, pins.values())
 
     def plan_of(count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None) -> Plan:
         part, division = part_of(count)
@@ -157,7 +158,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             plan = plan_of(near.micro_batches, priced, own or meshes, near)
             return replace(plan, notes=(*plan.notes, *division_notes(near)))
         if request.micro_batches is None and request.strategy == AUTO:
-            return cheapest_division(lambda count: plan_of(count, priced, meshes), machine)
+            return cheapest_division(lambda count: plan_of(count, priced, meshes), machine, weights)
         return plan_of(request.micro_batches or 1, priced, meshes)
 
     try:

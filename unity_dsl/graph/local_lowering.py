@@ -34,11 +34,17 @@ def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, libr
     return lower_equations(instance, division, library)
 
 
+def differs_in_evaluation(instance: Instance, typed: LocalOperator, library: Library) -> bool:
+    """Whether it becomes something else outside training."""
+    if not instance.evaluation:
+        return False
+    native = instance.operator.torch
+    return native is None or not asks_for_training(native) or local_call(instance, typed, library) is None
+
+
 def evaluation_lowering(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Lowering | None:
     """Outside training; None where that is no other. Results must be laid out as in training."""
-    native = instance.operator.torch
-    asked = native is not None and asks_for_training(native) and local_call(instance, typed, library) is not None
-    if not instance.evaluation or asked:
+    if not differs_in_evaluation(instance, typed, library):
         return None
     evaluated = replace(instance, equations=instance.evaluation, evaluation=())
     again = type_operator(evaluated, typed.configuration, mesh, library)

@@ -20,7 +20,7 @@ from ..syntax.ast import NativeCall
 from .graph import Model, Value
 from .layout import Mesh
 from .local_executions import execution_of
-from .local_lowering import evaluation_lowering, training_lowering
+from .local_lowering import differs_in_evaluation, training_lowering
 from .plan import PlannedGraph, PlannedNode, PlannedSegment
 from .precision import arithmetic, operand_types, result_types
 
@@ -143,7 +143,7 @@ class _Reading:
         dtype = arithmetic(node, maker.native, self.library)
         if result_types(node, dtype)[number] != value.dtype:
             return False
-        if evaluation_lowering(node.instance, typed, self.mesh, self.library) is not None:
+        if differs_in_evaluation(node.instance, typed, self.library):
             return False
         run = execution_of(maker, (None,) * len(node.arguments), self.mesh, self.library)
         return is_its_own(self.lowering(maker), run, number)

@@ -78,10 +78,10 @@ def describe_unsearched(rules: bool) -> Iterator[str]:
 def describe_limit(best: Plan, cheapest: Plan, limit: float) -> str:
     """What a reader has to know of a plan that was searched within the memory."""
     more = 100 * (best.cost.seconds / cheapest.cost.seconds - 1)
-    return (
-        f"memory is the limit: the cheapest plan of all would hold {describe_bytes(cheapest.cost.memory.total)} of "
-        f"{describe_bytes(limit)}, and this one takes {more:.2g} % longer"
-    )
+    held = f"{describe_bytes(cheapest.cost.memory.total)} of {describe_bytes(limit)}"
+    if more < 0:
+        return f"memory is the limit: on the mesh {describe_mesh(cheapest.mesh)} the cheapest plan would hold {held}"
+    return f"memory is the limit: the cheapest plan of all would hold {held}, and this one takes {more:.2g} % longer"
 
 
 def describe_gap(tried: Tried, many: bool) -> str:

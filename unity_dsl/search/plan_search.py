@@ -35,6 +35,7 @@ from .layout_problem.starting_domains import near_domain
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
+from .memory_limit.stored_bytes import StoredBytes
 from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
@@ -145,26 +146,35 @@ def search(
         algebras if strategy == AUTO and model.loss is not None else None,
     )
 
-    def search_at(meshes: Sequence[Mesh], priced: _Wanted) -> Plan:
-        best = None
-        if chosen is not None and substitutions.algebras is not None:
-            best = _with_operators_of(chosen, model, meshes, priced, substitutions.algebras)
-        best = best or _best(model, meshes, priced, substitutions)
-        return replace(best, notes=(*best.notes, *notes))
+    def search_at(meshes: Sequence[Mesh], priced: _Wanted, chosen: Plan | None) -> Plan | None:
+        known = substitutions.algebras
+        changed = None if chosen is None or known is None else _with_operators_of(chosen, model, priced, known)
+        if chosen is not None and known is not None and changed is not None:
+            best = _plan_as(chosen, changed, model, meshes, priced, known)
+        else:
+            best = _best(model, meshes, priced, substitutions)
+        return None if best is None else counted(replace(best, notes=(*best.notes, *notes)), library)
 
-    cheapest = counted(search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted), library)
+    cheapest = search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted, chosen)
+    assert cheapest is not None, "any cost is of use"
     found = within_memory(cheapest, machine, library, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
 
         def search_limited(
-            multiplier: float, meshes: Sequence[Mesh], again: frozenset[str], known: Mapping[Mesh, Found]
+            multiplier: float,
+            meshes: Sequence[Mesh],
+            again: frozenset[str],
+            known: Mapping[Mesh, Found],
+            below: float,
         ) -> Searched:
-            priced = wanted.limited(multiplier, again)
+            priced = wanted.limited(multiplier, again, below)
             priced.found.update(known)
-            plan = counted(search_at(meshes, priced), library)
-            return Searched(plan, priced.found[plan.mesh], priced.bounds)
+            plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
+            return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
-        limited = LimitedSearch(machine, library, every, search_limited, segments)
+        stored = StoredBytes.of(model, pins.values())
+        roomy = [mesh for mesh in every if stored.least(mesh) <= machine.memory_bytes]
+        limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
         found = within_limit(cheapest, found, wanted.bounds, limited)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
@@ -215,12 +225,15 @@ class _Substitutions:
         return bool(self.rules or self.fusions or self.algebras)
 
 
-def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan:
-    """The cheapest plan of a model and of those that substitutions make of it. Raises as `search`."""
+def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _Substitutions) -> Plan | None:
+    """The cheapest plan of a model and of those that substitutions make of it, if the model has one that costs less
+    than is wanted. Raises as `search`.
+    """
     algebras = None if wanted.multiplier else substitutions.algebras
     beside = None if algebras is None else partial(_algebra, algebras, model, wanted)
     given = best = _plan(model, every, wanted, beside=beside)
-    assert given is not None and best is not None, "any cost is of use"
+    if given is None or best is None:
+        return None
     with suppress(SearchEnded):
         check_end()
         if algebras is not None:
@@ -269,23 +282,25 @@ def _algebra(algebras: Algebras, model: Model, wanted: _Wanted) -> Algebra:
     return algebras.of(model, wanted.machine, frozenset(_pinned(wanted.pins, model)))
 
 
-def _with_operators_of(
-    chosen: Plan, model: Model, every: Sequence[Mesh], wanted: _Wanted, algebras: Algebras
-) -> Plan | None:
-    """The cheapest plan of the model that rules make of the given one as they did for another plan, of the same model
-    or of one of other sizes; None where they do not. At a price of memory the operators of other sizes are not kept:
-    fused ones take their operands in fewer layouts. Raises as `search`.
+def _with_operators_of(chosen: Plan, model: Model, wanted: _Wanted, algebras: Algebras) -> Model | None:
+    """What rules make of the given model as they did for another plan, of the same model or of one of other sizes; None
+    where they do not. At a price of memory the operators of other sizes are not kept: fused ones take their operands in
+    fewer layouts.
     """
+    if chosen.model.parameters == model.parameters:
+        return chosen.model
+    return None if wanted.multiplier else algebras.applied(model, chosen.rules)
+
+
+def _plan_as(
+    chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], wanted: _Wanted, algebras: Algebras
+) -> Plan | None:
+    """The cheapest plan of a model that rules made as they did for another plan. Raises as `search`."""
     from .joint.algebra_notes import describe_rules
 
-    if chosen.model.parameters == model.parameters:
-        changed: Model | None = chosen.model
-    else:
-        changed = None if wanted.multiplier else algebras.applied(model, chosen.rules)
-    if changed is None:
-        return None
     best = _plan(changed, every, wanted)
-    assert best is not None, "any cost is of use"
+    if best is None:
+        return None
     notes = (*best.notes, *describe_rules(algebras.looked_at(model), chosen.rules))
     return replace(best, notes=notes, rules=chosen.rules, considered=chosen.considered)
 
@@ -366,7 +381,7 @@ def _plan(
     operators, that of a local search from its layouts. What is needed next may be found `beside` the search. Raises as
     `search`.
     """
-    library, pins = wanted.library, wanted.pins
+    library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
     memory = wanted.memory(model)
     task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
@@ -384,23 +399,20 @@ def _plan(
         outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier, meanwhile if useful else None)
     else:
         outcome = search_around(task, start, below)
+    if start is None and (outcome.found is not None or below == wanted.below):
+        for mesh, bound in outcome.bounds.items():
+            wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
     if outcome.found is None:
         if outcome.bounds:
             return None
         raise _refused(outcome, task, wanted) from None
+    wanted.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
     chosen, plan, preferred = plans.chosen(outcome.candidates)
     wanted.found[plan.mesh] = chosen
-    if start is None:
-        for mesh, bound in outcome.bounds.items():
-            wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
     told_of = wanted.strategy == AUTO and not wanted.multiplier
     searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
-    notes = (
-        *searched,
-        *preferred,
-        *describe_gathered(pins, model, plan.graph),
-        *describe_refusals(model, plan.mesh, library),
-    )
+    notes = (*searched, *preferred, *describe_gathered(pins, model, plan.graph))
+    notes = (*notes, *describe_refusals(model, plan.mesh, library))
     return replace(plan, notes=notes, ended=outcome.ended)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import inf
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Graph, Model
@@ -34,7 +35,8 @@ class Wanted:
     """What plans are searched for: those of a strategy with pins, on a machine.
 
     The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
-    starts near these. The `referee`, if there is one, tells the seconds of a plan's simulated step.
+    starts near these; `coarse` are those of coarse meshes. The `referee`, if there is one, tells the seconds of a
+    plan's simulated step. Plans of a model as it is are searched for if they cost `below` so much.
     """
 
     machine: Machine
@@ -53,10 +55,15 @@ class Wanted:
     held: dict[tuple[int, frozenset[str]], tuple[Graph, HeldBytes]] = field(default_factory=dict)
     fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
     referee: Callable[[Plan], float] | None = None
+    below: float = inf
+    coarse: dict[Mesh, Found] = field(default_factory=dict)
 
-    def limited(self, multiplier: float, recomputed: frozenset[str]) -> Wanted:
-        """The same at a price of memory, in seconds a byte. What is found is kept apart."""
-        return replace(self, multiplier=multiplier, recomputed=recomputed, found={}, bounds={}, referee=None)
+    def limited(self, multiplier: float, recomputed: frozenset[str], below: float) -> Wanted:
+        """The same at a price of memory, in seconds a byte, of plans that cost less than so much with what they pay for
+        it. What is found is kept apart.
+        """
+        apart = replace(self, found={}, bounds={}, coarse={}, referee=None)
+        return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below)
 
     def memory(self, model: Model) -> MemoryPrice | None:
         """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""

@@ -10,6 +10,7 @@ import pytest
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
+from unity_dsl.graph.reused_operands import with_reused_operands
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
@@ -97,7 +98,8 @@ def test_bytes_of_what_is_recomputed_are_those_of_the_exact_count(name: str, lib
     again = outermost(model.graph)
     for strategy in ("single", "data_parallel", "auto"):
         plan = search(model, FOUR, MACHINE, library, strategy)
-        iteration = Activations(FOUR, library, recomputed=again).of(plan.graph, "", frozenset()).again
+        run = with_reused_operands(plan.graph, model, FOUR, library, again)
+        iteration = Activations(FOUR, library, recomputed=again).of(run, "", frozenset()).again
         exact = predict_memory(model, plan.graph, FOUR, library, recomputed=again).total - iteration
         assert counted(model, plan, library, again=again) == pytest.approx(exact, rel=0.02), strategy
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from math import inf
 from random import Random
 
 import pytest
 
+from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Cost, Memory, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.search.memory_limit.multiplier_search import Attempt, Tried, try_multipliers
+from unity_dsl.search.memory_limit.multiplier_search import (
+    COUNTED,
+    HOPELESS,
+    Attempt,
+    Bounds,
+    Tried,
+    scout_multipliers,
+    try_multipliers,
+)
 from unity_dsl.search.plan_search import search
 
 from ..conftest import TWO, Build
@@ -26,10 +36,13 @@ model m[b = 4]
 """
 
 
-@pytest.mark.parametrize("in_one_step", [False, True])
-def test_the_best_plan_is_within_its_gap(in_one_step: bool, library: Library, build: Build) -> None:
+@pytest.mark.parametrize("search_for", [try_multipliers, scout_multipliers])
+@pytest.mark.parametrize("exhausts", [False, True])
+def test_the_best_plan_is_within_its_gap(
+    search_for: Callable[..., None], exhausts: bool, library: Library, build: Build
+) -> None:
     """Of random points the cheapest that fits costs at most what is found, and at least the bound; every multiplier
-    gives a point of the lower hull.
+    gives a point of the lower hull, or, if it `exhausts`, bounds alone where no point costs as little as is asked for.
     """
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
     found_best = 0
@@ -47,14 +60,18 @@ def test_the_best_plan_is_within_its_gap(in_one_step: bool, library: Library, bu
         def planned(point: tuple[float, float]) -> Plan:
             return replace(some, cost=Cost(compute=point[0], memory=Memory(parameters=point[1])))
 
-        def attempt(multiplier: float, points: list[tuple[float, float]] = points, limit: float = limit) -> Attempt:
+        def attempt(
+            multiplier: float, below: float, points: list[tuple[float, float]] = points, limit: float = limit
+        ) -> Attempt | Bounds:
             best = min(points, key=lambda point: point[0] + multiplier * point[1])
             bound = best[0] + multiplier * (best[1] - limit)
+            if exhausts and best[0] + multiplier * best[1] >= below:
+                return Bounds(multiplier, {some.mesh: bound})
             return Attempt(multiplier, planned(best), best[1], {some.mesh: bound})
 
         first = Attempt(0.0, planned(cheapest), cheapest[1], {some.mesh: cheapest[0]})
         tried = Tried(limit, [first, Attempt(inf, planned(cheapest), cheapest[1])])
-        try_multipliers(tried, attempt, 40, in_one_step=in_one_step)
+        search_for(tried, attempt, [some.mesh], 40)
         optimum = min(seconds for seconds, count in points if count <= limit)
         assert tried.best is not None, f"seed {seed}"
         assert tried.best.seconds >= optimum, f"seed {seed}"
@@ -64,22 +81,55 @@ def test_the_best_plan_is_within_its_gap(in_one_step: bool, library: Library, bu
     assert found_best > 100
 
 
-def test_where_nothing_fits_two_multipliers_are_tried_in_one_step(library: Library, build: Build) -> None:
-    """The first, and the one at which the steps would end: none between is of use."""
+def test_where_nothing_fits_two_multipliers_are_tried(library: Library, build: Build) -> None:
+    """The first, and the one at which the steps would end: none between is of use. The first is left out where the
+    plan of the other is far too large.
+    """
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
     plan = replace(some, cost=Cost(compute=1.0, memory=Memory(parameters=10.0)))
 
-    def asked(in_one_step: bool) -> list[float]:
+    def asked(search_for: Callable[..., None], least: float, found: float = 10.0) -> list[float]:
         made: list[float] = []
 
-        def attempt(multiplier: float) -> Attempt:
+        def attempt(multiplier: float, below: float) -> Attempt:
             made.append(multiplier)
-            return Attempt(multiplier, plan, 10.0)
+            assert below == pytest.approx(HOPELESS * 1.0 + multiplier * COUNTED * 5.0)
+            return Attempt(multiplier, plan, found)
 
-        given = [Attempt(0.0, plan, 10.0), Attempt(inf, plan, 10.0)]
-        try_multipliers(Tried(5.0, given), attempt, 5, in_one_step=in_one_step)
+        given = [Attempt(0.0, plan, least), Attempt(inf, plan, least)]
+        search_for(Tried(5.0, given), attempt, [some.mesh], 5)
         return made
 
-    steps = asked(False)
+    steps = asked(try_multipliers, 10.0)
     assert len(steps) == 5 and steps == sorted(steps)
-    assert asked(True) == pytest.approx([steps[0], steps[-1]])
+    assert asked(scout_multipliers, 5.0) == pytest.approx([steps[0], steps[-1]])
+    assert asked(scout_multipliers, 5.1) == pytest.approx([steps[-1]])
+    assert asked(scout_multipliers, 5.1, found=5.1) == pytest.approx([steps[-1], steps[0]])
+
+
+def test_a_mesh_is_out_where_a_bound_is_above_the_best_plan(library: Library, build: Build) -> None:
+    some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
+
+    def attempt(multiplier: float, seconds: float, count: float, bound: float) -> Attempt:
+        plan = replace(some, cost=Cost(compute=seconds, memory=Memory(parameters=count)))
+        return Attempt(multiplier, plan, count, {TWO: bound})
+
+    large, fitting = attempt(0.0, 1.0, 10.0, 1.0), attempt(1e-3, 2.0, 5.0, 1.5)
+    tried = Tried(5.0, [large, Attempt(inf, large.plan, 10.0)])
+    assert not tried.is_out(TWO) and tried.of_use == HOPELESS
+    tried.attempts.append(fitting)
+    assert not tried.is_out(TWO) and tried.of_use == 2.0 and tried.gap_on([TWO]) == pytest.approx(0.25)
+    tried.exhausted.append(Bounds(1e-3, {TWO: 2.0001}))
+    assert not tried.is_out(TWO), "what a plan holds may count as a little more than the limit"
+    tried.exhausted.append(Bounds(1e-3, {TWO: 2.001}))
+    assert tried.is_out(TWO) and tried.gap_on([TWO]) == 0 and not tried.is_out(Mesh(()))
+
+
+def test_bounds_tell_what_plans_hold_at_least(library: Library, build: Build) -> None:
+    """A plan that takes less than what is of use costs at least the bound with its bytes."""
+    some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
+    plan = replace(some, cost=Cost(compute=1.0, memory=Memory(parameters=10.0)))
+    tried = Tried(5.0, [Attempt(0.0, plan, 9.0), Attempt(inf, plan, 9.0)])
+    assert tried.least == 9.0
+    tried.exhausted.append(Bounds(100.0, {TWO: 100.0 + HOPELESS, Mesh(()): 300.0}))
+    assert tried.least == pytest.approx(5.0 + 1.0)

@@ -48,7 +48,7 @@ def assign(tree: Tree, steps: Steps, coordinates: int) -> Assignment:
         return apart
     groups = balanced(tree.parts, steps, coordinates)
     filled = sum(bool(group) for group in groups)
-    saved = _saved(groups, steps) if filled > 1 else 0.0
+    saved = _saved(groups, steps, apart.saved) if filled > 1 else 0.0
     return Assignment((groups,), saved) if saved > apart.saved else apart
 
 
@@ -87,6 +87,8 @@ def _seconds(part: Sequence[int], steps: Steps) -> float:
     return sum(there for step in part if (there := steps.there[step]) is not None)
 
 
-def _saved(groups: Groups, steps: Steps) -> float:
+def _saved(groups: Groups, steps: Steps, least: float) -> float:
+    """What groups save; where that is not more than `least` even without what is moved, no less than they do."""
     planned = sum(steps.planned[step] for group in groups for step in group)
-    return planned - max(_seconds(group, steps) for group in groups) - steps.moved(groups)
+    at_most = planned - max(_seconds(group, steps) for group in groups)
+    return at_most - steps.moved(groups) if at_most > least else at_most

@@ -6,22 +6,23 @@ devices each launches those of its own branches alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf
 
 from ...graph.collective_steps import Step, StepKind
 from ...graph.graph import Graph, Node, Segment, Value
 from ...graph.layout import Invariant, Mesh, Placement
-from ...graph.layout_typing import Configuration, TypedOperator, Uniformly, type_operator
+from ...graph.layout_typing import Configuration, Uniformly, type_operator
 from ...graph.plan import Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ...index.library import Library
 from ...machine.collective_price import price_step
 from ...machine.machine import Machine
 from ...syntax.diagnostic import InputError
 from ..accounting.weighed_plan import counted
-from ..choices.operator_options import price_node
+from ..choices.operator_options import float_types, price_node
 from ..choices.restriction import Restriction
 from ..meshes.mesh_search import search_meshes
 from ..meshes.near_search import Task, held_by, near_plan
@@ -29,7 +30,7 @@ from ..search_end import SearchEnded
 from ..search_progress import tell_stage
 from ..wanted import Wanted, made
 from .branch_assignment import Assignment, Groups, Steps, assign
-from .series_parallel import decompose
+from .series_parallel import Tree, decompose
 
 WORTH = 0.03
 """Of a step: what branches must save by the prices of operators for a plan with them to be searched."""
@@ -51,21 +52,70 @@ def placings(plan: Plan, meshes: Sequence[Mesh], machine: Machine, library: Libr
     """Ways to place a plan's branches on its mesh or one that splits an axis of it: those that save the most first, by
     the prices of operators and of what enters and leaves branches; what else the plan would do is left out.
     """
-    whole = machine.exposing(Exposure())
-    tree = decompose(_reads(plan.graph.graph))
+    prices, flow = _Prices(machine.exposing(Exposure()), library), _Flow.of(plan)
+    tree = _tree(tuple(map(tuple, flow.before)))
+    planned = [prices.planned(step, plan.mesh) for step in plan.graph.steps]
     found = []
     for mesh, axis, moved in _axes(plan.mesh, meshes):
-        seconds = _Seconds(plan, mesh, axis, moved, whole, library)
-        chosen = assign(tree, seconds.steps(), mesh.axes[axis].degree)
+        there = _There(flow, mesh, axis, moved, prices)
+        seconds = [there.seconds(step) for step in plan.graph.steps]
+        chosen = assign(tree, Steps(planned, seconds, flow.weights, there.crossing), mesh.axes[axis].degree)
         if chosen.saved > 0:
             found.append(Placing(mesh, axis, dict(_placed(plan.graph.graph, chosen, axis)), chosen.saved))
     return sorted(found, key=lambda placing: -placing.saved)
 
 
-def _reads(graph: Graph) -> list[list[int]]:
-    """By step the steps that make what it reads."""
-    maker = {value.name: number for number, step in enumerate(graph.steps) for value in step.makes}
-    return [sorted({maker[value.name] for value in step.reads if value.name in maker}) for step in graph.steps]
+@lru_cache(maxsize=8)
+def _tree(before: tuple[tuple[int, ...], ...]) -> Tree:
+    return decompose(before)
+
+
+@dataclass(frozen=True)
+class _Flow:
+    """The steps of a graph: by value the one that makes it, those that read it, and whether it `left` the graph; by
+    step the weights that it reads.
+    """
+
+    steps: Sequence[Node | Segment]
+    maker: Mapping[str, int]
+    readers: Mapping[str, Sequence[int]]
+    left: frozenset[str]
+    weights: Sequence[frozenset[str]]
+
+    @staticmethod
+    def of(plan: Plan) -> _Flow:
+        graph = plan.graph.graph
+        maker = {value.name: number for number, step in enumerate(graph.steps) for value in step.makes}
+        readers: dict[str, list[int]] = {}
+        for number, step in enumerate(graph.steps):
+            for value in step.reads:
+                readers.setdefault(value.name, []).append(number)
+        left = (value.name for value in (*plan.model.whole, *(update.value for update in graph.updates)))
+        weights = {weight.value.name for weight in graph.weights}
+        read = [frozenset(value.name for value in step.reads if value.name in weights) for step in graph.steps]
+        return _Flow(graph.steps, maker, readers, frozenset(left), read)
+
+    @property
+    def before(self) -> list[list[int]]:
+        """By step the steps that make what it reads."""
+        return [sorted({self.maker[v.name] for v in step.reads if v.name in self.maker}) for step in self.steps]
+
+    def crossing(self, groups: Groups) -> list[Value]:
+        """What groups of steps are given by others, if it has a gradient, and what they leave to others or at the end:
+        that once more.
+        """
+        group_of = {step: number for number, group in enumerate(groups) for step in group}
+        entering: dict[str, Value] = {}
+        leaving = []
+        for number in sorted(group_of):
+            for value in self.steps[number].reads:
+                maker = self.maker.get(value.name)
+                if value.needs_gradient and maker is not None and maker not in group_of:
+                    entering[value.name] = value
+            for value in self.steps[number].makes:
+                read = any(group_of.get(reader) != group_of[number] for reader in self.readers.get(value.name, ()))
+                leaving += [value] * (read + (value.name in self.left))
+        return [*entering.values(), *leaving]
 
 
 Moved = Callable[[Configuration], Configuration]
@@ -89,71 +139,60 @@ def _axes(given: Mesh, meshes: Sequence[Mesh]) -> Iterator[tuple[Mesh, int, Move
 
 
 @dataclass(frozen=True)
-class _Seconds:
-    """What the steps of a plan take as they are planned and on one coordinate of a mesh axis."""
+class _Prices:
+    """Seconds of operators in a configuration, of equal ones found once."""
 
-    plan: Plan
+    machine: Machine
+    library: Library
+    known: dict[tuple[Hashable, ...], float] = field(default_factory=dict)
+
+    def of(self, node: Node, configuration: Configuration, mesh: Mesh) -> float:
+        """Of an operator that can be whole, where it cannot be divided so."""
+        key = node.instance.identity, node.gradients, float_types(node), configuration, mesh
+        if key not in self.known:
+            typed = type_operator(node.instance, configuration, mesh, self.library)
+            if isinstance(typed, str):
+                whole = (Uniformly(Invariant()),) * len(mesh.axes)
+                typed = type_operator(node.instance, whole, mesh, self.library)
+            assert not isinstance(typed, str), "an operator can be whole"
+            self.known[key] = float(price_node(node, [typed], mesh, self.machine, self.library)[0])
+        return self.known[key]
+
+    def planned(self, step: PlannedNode | PlannedSegment, mesh: Mesh) -> float:
+        if isinstance(step, PlannedNode):
+            return self.of(step.node, step.typed.configuration, mesh)
+        return sum(run.count * sum(self.planned(inner, mesh) for inner in run.body.steps) for run in step.runs)
+
+
+@dataclass(frozen=True)
+class _There:
+    """What the steps of a plan take on one coordinate of a mesh axis."""
+
+    flow: _Flow
     mesh: Mesh
     axis: int
     moved: Moved
-    machine: Machine
-    library: Library
+    prices: _Prices
 
-    def steps(self) -> Steps:
-        graph = self.plan.graph
-        weights = {weight.value.name for weight in graph.graph.weights}
-        planned = [self.planned(step) for step in graph.steps]
-        there = [self.there(step) for step in graph.steps]
-        read = [frozenset(value.name for value in step.reads if value.name in weights) for step in graph.graph.steps]
-        return Steps(planned, there, read, self.crossing)
-
-    def planned(self, step: PlannedNode | PlannedSegment) -> float:
-        if isinstance(step, PlannedNode):
-            return self.priced(step, step.typed, self.plan.mesh)
-        return sum(run.count * sum(map(self.planned, run.body.steps)) for run in step.runs)
-
-    def there(self, step: PlannedNode | PlannedSegment) -> float | None:
+    def seconds(self, step: PlannedNode | PlannedSegment) -> float | None:
         """None of a cond, which all devices decide together."""
         if isinstance(step, PlannedNode):
-            roles = self.moved(step.typed.configuration)
-            typed = type_operator(step.node.instance, roles, self.mesh, self.library)
-            if isinstance(typed, str):
-                whole = (Uniformly(Invariant()),) * len(self.mesh.axes)
-                typed = type_operator(step.node.instance, whole, self.mesh, self.library)
-            assert not isinstance(typed, str), "an operator can be whole"
-            return self.priced(step, typed, self.mesh)
+            return self.prices.of(step.node, self.moved(step.typed.configuration), self.mesh)
         if step.segment.predicate is not None:
             return None
         total = 0.0
         for run in step.runs:
             for inner in run.body.steps:
-                if (seconds := self.there(inner)) is None:
+                if (seconds := self.seconds(inner)) is None:
                     return None
                 total += run.count * seconds
         return total
 
-    def priced(self, step: PlannedNode, typed: TypedOperator, mesh: Mesh) -> float:
-        return float(price_node(step.node, [typed], mesh, self.machine, self.library)[0])
-
     def crossing(self, groups: Groups) -> float:
         """Of what groups of steps leave to others, and of the gradients of what they are given, all-reduces."""
-        graph = self.plan.graph.graph
-        group_of = {step: number for number, group in enumerate(groups) for step in group}
-        maker = {value.name: number for number, step in enumerate(graph.steps) for value in step.makes}
-        left = {value.name for value in (*self.plan.model.whole, *(update.value for update in graph.updates))}
-        values: dict[str, Value] = {}
-        for number, step in enumerate(graph.steps):
-            for value in step.reads:
-                there = group_of.get(maker.get(value.name, -1))
-                if value.name in maker and there != group_of.get(number):
-                    values[value.name] = value
-        entering = [v for v in values.values() if v.needs_gradient and maker[v.name] not in group_of]
-        leaving = [v for v in values.values() if maker[v.name] in group_of]
-        leaving += [v for n, step in enumerate(graph.steps) if n in group_of for v in step.makes if v.name in left]
-        read = {value.name for number in group_of for value in graph.steps[number].reads}
-        entering = [value for value in entering if value.name in read]
-        price, _ = price_step(Step(StepKind.ALL_REDUCE, (self.axis,)), self.mesh, self.machine, 1.0)
-        return sum(price.seconds(value.bytes) for value in (*entering, *leaving))
+        step = Step(StepKind.ALL_REDUCE, (self.axis,))
+        price, _ = price_step(step, self.mesh, self.prices.machine, 1.0)
+        return sum(price.seconds(value.bytes) for value in self.flow.crossing(groups))
 
 
 def _placed(graph: Graph, chosen: Assignment, axis: int) -> Iterator[tuple[str, Placement]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,11 @@ class _Decomposition:
                 mask |= earlier[other] | 1 << other
             earlier.append(mask)
             self.depth.append(1 + max((self.depth[other] for other in others), default=0))
-        self.related = list(earlier)
-        for step, mask in enumerate(earlier):
-            for other in _members(mask):
-                self.related[other] |= 1 << step
+        later = [0] * len(before)
+        for step in reversed(range(len(before))):
+            for other in before[step]:
+                later[other] |= later[step] | 1 << step
+        self.related = [one | other for one, other in zip(earlier, later, strict=True)]
 
     def tree(self, members: int) -> Tree:
         steps = list(_members(members))
@@ -89,14 +91,17 @@ class _Decomposition:
 
     def barrier(self, steps: Sequence[int]) -> list[int]:
         """The steps up to a depth and those that are deeper: of such cuts the first that the fewest reads cross."""
-        depths = sorted({self.depth[step] for step in steps})
-        cuts = []
-        for deepest in depths[:-1]:
-            upper = sum(1 << step for step in steps if self.depth[step] <= deepest)
-            lower = [step for step in steps if self.depth[step] > deepest]
-            crossing = sum((self.read[step] & upper).bit_count() for step in lower)
-            cuts.append((crossing, deepest, [upper, sum(1 << step for step in lower)]))
-        return min(cuts)[2]
+        inside = sum(1 << step for step in steps)
+        begun: dict[int, int] = {self.depth[step]: 0 for step in steps}
+        for step in steps:
+            for other in _members(self.read[step] & inside):
+                begun[self.depth[other]] += 1
+                begun[self.depth[step]] -= 1
+        depths = sorted(begun)
+        crossing = list(accumulate(begun[depth] for depth in depths))[:-1]
+        deepest = depths[crossing.index(min(crossing))]
+        upper = sum(1 << step for step in steps if self.depth[step] <= deepest)
+        return [upper, inside & ~upper]
 
 
 def _members(mask: int) -> Iterator[int]:

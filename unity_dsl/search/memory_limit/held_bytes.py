@@ -28,15 +28,12 @@ from ...index.lowering.division import InnerReduce
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape
 from ...machine.collective_price import local_fraction
-from ...machine.operator_price import MOMENTS
 from ..choices.layout_space import Space
 from ..choices.operator_options import Options
 from ..choices.restriction import node_path
 from ..cost_network.bucket_elimination import Table
 from .kept_values import KeptValues, kept_values
-
-HELD_TRAINED = 2 + MOMENTS
-"""Copies of a trained parameter: itself, its gradient and the optimizer's moments."""
+from .stored_bytes import HELD_TRAINED
 
 
 @dataclass(frozen=True)

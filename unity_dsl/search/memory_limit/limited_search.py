@@ -20,28 +20,30 @@ from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap, describe_limit
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
-from .held_bytes import HELD_TRAINED
-from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Tried, try_multipliers
+from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Bounds, Tried, scout_multipliers, try_multipliers
 
 
 @dataclass(frozen=True)
 class Searched:
-    """The best plan at a price of memory, counted; what was found on its mesh; and lower bounds by mesh."""
+    """The best plan at a price of memory, counted, and what was found on its mesh; None where none costs less than was
+    asked for. `bounds` are lower bounds by mesh.
+    """
 
-    plan: Plan
-    found: Found
+    plan: Plan | None
+    found: Found | None
     bounds: Mapping[Mesh, float]
 
 
-Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found]], Searched]
-"""At a multiplier, on meshes, with segments recomputed, from what is known."""
+Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found], float], Searched]
+"""At a multiplier, on meshes, with segments recomputed, from what is known, below a cost."""
 
 
 @dataclass(frozen=True)
 class LimitedSearch:
     """Searches on any mesh of `every` one. Of the `segments` that may be recomputed, `others` are plans that do so and
-    were searched as if they did not. `scouts` are the best plans on coarse meshes, by multiplier and what is
-    recomputed; `tried` are all plans that were found within the limit, or as near to it as they are.
+    were searched as if they did not. `coarse` are plans of coarse meshes, from which searches start; `scouts` are the
+    best ones of multipliers, by what is recomputed; `tried` are all plans that were found within the limit, or as near
+    to it as they are.
     """
 
     machine: Machine
@@ -49,76 +51,102 @@ class LimitedSearch:
     every: Sequence[Mesh]
     search: Search
     segments: Sequence[str]
+    coarse: dict[Mesh, Found] = field(default_factory=dict)
     others: list[Plan] = field(default_factory=list)
     scouts: dict[tuple[float, frozenset[str]], Found] = field(default_factory=dict)
     tried: list[Plan] = field(default_factory=list)
 
+    @property
+    def fitting(self) -> list[Plan]:
+        """Of the `others`, those that fit."""
+        return [plan for plan in self.others if not plan.warnings]
+
     def attempt(
-        self, multiplier: float, meshes: Sequence[Mesh], again: frozenset[str], known: Mapping[Mesh, Found] = {}
-    ) -> tuple[Attempt, Found]:
-        """The best plan for a multiplier, in which the segments `again` are recomputed."""
+        self,
+        multiplier: float,
+        meshes: Sequence[Mesh],
+        again: frozenset[str],
+        known: Mapping[Mesh, Found] = {},
+        below: float = inf,
+    ) -> tuple[Attempt, Found] | Bounds:
+        """The best plan for a multiplier, in which the segments `again` are recomputed, if it costs so little."""
         fitting = [plan.cost.seconds for plan in self.tried if not plan.warnings]
         if fitting:
             tell_stage("cheaper plans within the memory", min(fitting))
-        searched = self.search(multiplier, meshes, again, known)
+        searched = self.search(multiplier, meshes, again, known, below)
+        bounds = {mesh: bound - multiplier * self.machine.memory_bytes for mesh, bound in searched.bounds.items()}
+        if searched.plan is None or searched.found is None:
+            return Bounds(multiplier, bounds)
         if self.segments:
             self.others.append(within_memory(searched.plan, self.machine, self.library, self.segments))
-        bounds = {mesh: bound - multiplier * self.machine.memory_bytes for mesh, bound in searched.bounds.items()}
         plan = within_memory(searched.plan, self.machine, self.library)
         self.tried.append(plan)
         return Attempt(multiplier, plan, least_held(plan, self.library), bounds), searched.found
 
-    def scout(self, start: Plan, bounds: Mapping[Mesh, float] = {}) -> Tried:
-        """Multipliers on coarse meshes, whose problems are small, from the cheapest plan, which does not fit."""
-        least, lessened = least_held(start, self.library), within_memory(start, self.machine, self.library)
-        given = [Attempt(0.0, start, least, bounds), Attempt(inf, lessened, least)]
-        tried = Tried(self.machine.memory_bytes, given)
-        coarse, again = [mesh for mesh in self.every if len(mesh.axes) <= COARSE], start.recomputed
+    def scout(self, start: Attempt, other: Plan) -> Tried:
+        """Multipliers on coarse meshes, with small problems, from a plan that does not fit, and another that may."""
+        tried = Tried(self.machine.memory_bytes, [start, Attempt(inf, other, least_held(other, self.library))])
+        coarse, again = [mesh for mesh in self.every if len(mesh.axes) <= COARSE], start.plan.recomputed
 
-        def attempt(multiplier: float) -> Attempt:
-            made, self.scouts[multiplier, again] = self.attempt(multiplier, coarse, again)
-            return made
+        def search(multiplier: float, below: float) -> Attempt | Bounds:
+            left = [mesh for mesh in coarse if not tried.is_out(mesh)]
+            found = self.attempt(multiplier, left or coarse, again, self.coarse, below)
+            if isinstance(found, Bounds):
+                return found
+            attempt, self.scouts[multiplier, again] = found
+            self.coarse[found[1].mesh] = found[1]
+            return attempt
 
         if coarse:
-            try_multipliers(tried, attempt, MOST_SCOUTS, in_one_step=True)
+            scout_multipliers(tried, search, coarse, MOST_SCOUTS)
         return tried
 
     def search_meshes(self, scouted: Tried) -> Tried:
         """Fine meshes at the best multiplier, near the plan of a coarse one where that is known; and the mesh of the
         best plan at others.
         """
-        again = scouted.attempts[0].plan.recomputed
-        fine = [mesh for mesh in self.every if len(mesh.axes) > COARSE]
-        start = self.scouts.get((scouted.multiplier, again)) if fine else None
-        meshes, near = (self.every, {}) if start is None else (fine, {start.mesh: start})
-        first, found = self.attempt(scouted.multiplier, meshes, again, near)
+        again, multiplier = scouted.attempts[0].plan.recomputed, scouted.multiplier
+        start = self.scouts.get((multiplier, again))
+        looked_at = start is not None or any(one.multiplier == multiplier for one in scouted.exhausted)
+        meshes = [mesh for mesh in self.every if not (looked_at and len(mesh.axes) <= COARSE)]
+        meshes = [mesh for mesh in meshes if not scouted.is_out(mesh)]
+        if not meshes:
+            return scouted
+        near = self.coarse if start is None else {start.mesh: start}
+        found = self.attempt(multiplier, meshes, again, near, scouted.below(multiplier))
+        if isinstance(found, Bounds):
+            return replace(scouted, exhausted=[*scouted.exhausted, found])
+        first, known = found[0], {found[1].mesh: found[1]}
         tried = Tried(scouted.limit, [*scouted.attempts[:2], first])
-        mesh = first.plan.mesh
-        known = {mesh: found}
-        try_multipliers(tried, lambda multiplier: self.attempt(multiplier, (mesh,), again, known)[0], MOST_TRIES)
+
+        def search(multiplier: float, below: float) -> Attempt | Bounds:
+            found = self.attempt(multiplier, (first.plan.mesh,), again, known, below)
+            return found if isinstance(found, Bounds) else found[0]
+
+        try_multipliers(tried, search, (first.plan.mesh,), MOST_TRIES)
         tried.attempts += scouted.attempts[2:]
+        tried.exhausted += scouted.exhausted
         return tried
 
-    def scout_recomputed(self, cheapest: Plan, scouted: Tried) -> Tried | None:
+    def scout_recomputed(self, cheapest: Attempt, scouted: Tried) -> Tried | None:
         """Scouts with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
-        needs no multiplier, or what is trained does not fit by itself.
+        or needs no multiplier.
         """
-        fitting = [plan for plan in self.others if plan.recomputed and not plan.warnings]
-        best = min(fitting, key=lambda plan: plan.cost.seconds, default=None)
+        best = min((p for p in self.fitting if p.recomputed), key=lambda plan: plan.cost.seconds, default=None)
         again = frozenset(self.segments) if best is None else best.recomputed
-        start = counted(recomputing(cheapest, again, self.machine, self.library), self.library)
-        if HELD_TRAINED * _trained_bytes(cheapest) / cheapest.mesh.size > self.machine.memory_bytes:
-            return None
+        start = counted(recomputing(cheapest.plan, again, self.machine, self.library), self.library)
         if not again or (scouted.best is not None and start.cost.seconds >= scouted.best.seconds):
             return None
-        if start.cost.memory.total <= self.machine.memory_bytes:
-            self.others.append(self.attempt(0.0, (cheapest.mesh,), again)[0].plan)
-            return None
-        return self.scout(start)
-
-
-def _trained_bytes(plan: Plan) -> int:
-    return sum(weight.value.stored_bytes for _, weight in plan.model.weights() if weight.value.needs_gradient)
+        if start.cost.memory.total > self.machine.memory_bytes:
+            lessened = within_memory(start, self.machine, self.library)
+            return self.scout(Attempt(0.0, start, least_held(start, self.library)), lessened)
+        coarse = [m for m in self.every if len(m.axes) <= COARSE and cheapest.bounds.get(m, 0.0) < start.cost.seconds]
+        found = self.attempt(0.0, tuple(dict.fromkeys((cheapest.plan.mesh, *coarse))), again, self.coarse)
+        assert not isinstance(found, Bounds), "any cost is of use"
+        if found[0].plan.warnings:
+            return self.scout(found[0], start)
+        self.others.append(found[0].plan)
+        return None
 
 
 def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
@@ -145,21 +173,21 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
     others.
     """
     limited.others.append(lessened)
-    tried = limited.scout(cheapest, bounds)
-    other = limited.scout_recomputed(cheapest, tried)
-    fitting = [plan for plan in limited.others if not plan.warnings]
-    scouted = [*tried.attempts, *(() if other is None else other.attempts)]
+    first = Attempt(0.0, cheapest, least_held(cheapest, limited.library), bounds)
+    tried = limited.scout(first, within_memory(cheapest, limited.machine, limited.library))
+    other = limited.scout_recomputed(first, tried)
+    every = [tried] if other is None else [tried, other]
     if other is not None and (tried.best is None or (other.best and other.best.seconds < tried.best.seconds)):
         tried = other
-    if tried.best is not None or not fitting:
+    if limited.every and (tried.best is not None or not limited.fitting):
         tried = limited.search_meshes(tried)
-    fitting = [plan for plan in limited.others if not plan.warnings]
+    fitting = limited.fitting
     if tried.best is not None:
         fitting.insert(0, tried.best.plan)
     if not fitting:
         told = tuple(describe_excess(tried))
         warnings = tuple(replace(found, help="; ".join((found.help, *told))) for found in lessened.warnings)
-        least = min(one.least for one in (*scouted, *tried.attempts))
+        least = min(one.least for one in (*every, tried))
         return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings, least_bytes=least)
     best = min(fitting, key=lambda plan: plan.cost.seconds)
     notes = [*best.notes, describe_limit(best, cheapest, tried.limit)]

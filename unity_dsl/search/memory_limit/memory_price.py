@@ -19,7 +19,8 @@ from ..choices.layout_space import Space
 from ..choices.operator_options import Options, float_types, price_configurations
 from ..choices.restriction import node_path, stored_values
 from ..cost_network.bucket_elimination import Table
-from .held_bytes import HELD_TRAINED, HeldBytes
+from .held_bytes import HeldBytes
+from .stored_bytes import HELD_TRAINED
 
 
 @dataclass(frozen=True)
@@ -61,9 +62,10 @@ class MemoryPrice:
     def _with(self, seconds: Table, value: Value, prefix: str, space: Space, *, alone: bool) -> Table:
         kept, path = self.held.kept, prefix + value.name
         if path in kept.converted:
-            key = value.shape, value.bytes, id(seconds)
+            exposed = self.machine.exposure.gathers if value.is_weight else 1.0
+            key = value.shape, value.bytes, exposed, id(seconds)
             if key not in self.held.forward:
-                self.held.forward[key] = seconds, seconds + space.forward_seconds(value.bytes)
+                self.held.forward[key] = seconds, seconds + exposed * space.forward_seconds(value.bytes)
             return self.held.forward[key][1]
         return self._table(seconds, value, space, alone=alone) if path in kept.read else seconds
 

@@ -3,12 +3,13 @@
 For any multiplier m >= 0 the least of seconds + m * (bytes - limit) over all plans is a lower bound on the seconds of
 those that fit (Everett, Operations Research 11, 1963; Geoffrion, Mathematical Programming Study 2, 1974). The bound is
 concave in m; between a plan that is too large and one that fits, the next multiplier is the one at which both cost the
-same. What is left between the best plan and the best bound is the duality gap.
+same. What is left between the best plan and the best bound is the duality gap. Where the bound of a mesh
+is above the best plan that fits, the mesh is left out at all other multipliers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -21,10 +22,26 @@ STEP = 8.0
 """How many times dearer memory gets where no plan is known that fits."""
 MOST_SCOUTS, MOST_TRIES = 5, 2
 """Multipliers that are tried on coarse meshes, and then on the best one of all meshes."""
+NEARLY = 1.15
+"""Times the limit: what the plan of the dearest memory holds at most where one of cheaper memory may fit all the same.
+Bytes are counted choice by choice in the search, and exactly of plans.
+"""
+COUNTED = 1.05
+"""Times the limit: what a plan that fits holds at most, counted choice by choice."""
+HOPELESS = 16.0
+"""Times the seconds of the cheapest plan of all: what no plan is expected to take that is worth running."""
 NEAR = 0.15
 """Multipliers that differ by less, of the larger one, are taken for the same."""
 ENOUGH = 0.005
 """Of a plan's seconds: a gap for which no other multiplier is tried."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds, by mesh, on the seconds of plans that hold at most the limit, found at one multiplier."""
+
+    multiplier: float
+    by_mesh: Mapping[Mesh, float]
 
 
 @dataclass(frozen=True)
@@ -47,14 +64,22 @@ class Attempt:
         return self.plan.cost.memory.total
 
 
+Try = Callable[[float, float], Attempt | Bounds]
+"""The best plan for a multiplier, of those that cost less than so much with what they pay for memory; bounds alone
+where none is found.
+"""
+
+
 @dataclass
 class Tried:
     """Attempts so far, of which the first is the cheapest plan of all, which does not fit; the second, of an infinite
-    multiplier, that plan with weights gathered again, which may.
+    multiplier, one that may: that plan with weights gathered again, or another. `exhausted` are the bounds of
+    multipliers at which no plan was of use.
     """
 
     limit: float
     attempts: list[Attempt]
+    exhausted: list[Bounds] = field(default_factory=list)
 
     @property
     def best(self) -> Attempt | None:
@@ -70,9 +95,19 @@ class Tried:
         return self.next_multiplier() or self._raised
 
     @property
+    def first(self) -> float:
+        """The multiplier that is tried where nothing is known."""
+        return FIRST * self.attempts[0].seconds / self.limit
+
+    @property
+    def dearest(self) -> float:
+        """The multiplier beyond which none is tried: hardly anything but bytes counts there."""
+        return self.first * STEP ** (MOST_SCOUTS - 1)
+
+    @property
     def _raised(self) -> float:
         """One at which memory is dearer than where nothing fits so far."""
-        return max(FIRST * self.attempts[0].seconds / self.limit, self._last.multiplier * STEP)
+        return min(max(self.first, self._last.multiplier * STEP), self.dearest)
 
     @property
     def _last(self) -> Attempt:
@@ -83,16 +118,39 @@ class Tried:
     def fits(self, one: Attempt) -> bool:
         return one.bytes <= self.limit
 
+    @property
+    def of_use(self) -> float:
+        """The seconds below which a plan that fits is of use."""
+        return HOPELESS * self.attempts[0].seconds if self.best is None else self.best.seconds
+
+    @property
+    def least(self) -> float:
+        """What the plan holds that holds the least, or less: what bounds say of plans that no search has found."""
+        found = min(one.least for one in self.attempts)
+        for one in self.exhausted:
+            if one.multiplier and one.by_mesh:
+                found = min(found, self.limit + (min(one.by_mesh.values()) - self.of_use) / one.multiplier)
+        return found
+
+    def below(self, multiplier: float) -> float:
+        """What a plan costs, with what it pays for memory, if it is of use: if it fits, and is cheaper."""
+        return self.of_use + multiplier * COUNTED * self.limit
+
+    def is_out(self, mesh: Mesh) -> bool:
+        """Whether no plan of a mesh that fits is of use. Its bytes may count as a little more than the limit."""
+        more = (COUNTED - 1) * self.limit
+        return any(one.by_mesh.get(mesh, 0.0) - more * one.multiplier >= self.of_use for one in self._bounds)
+
+    @property
+    def _bounds(self) -> list[Bounds]:
+        return [*(Bounds(one.multiplier, one.bounds) for one in self.attempts if one.bounds), *self.exhausted]
+
     def bounds(self) -> dict[Mesh, float]:
         """The best bound of each mesh: of those that were searched at some price of memory, of that of the best plan,
         and of those that have none better.
         """
-        found: dict[Mesh, float] = {}
-        for one in self.attempts:
-            for mesh, bound in one.bounds.items():
-                found[mesh] = max(bound, found.get(mesh, bound))
-        best = self.best
-        searched = {mesh for one in self.attempts if one.multiplier for mesh in one.bounds}
+        best, found = self.best, self._known
+        searched = {mesh for one in self._bounds if one.multiplier for mesh in one.by_mesh}
         if best is not None:
             searched.add(best.plan.mesh)
             searched |= {mesh for mesh, bound in found.items() if bound >= best.seconds}
@@ -101,36 +159,70 @@ class Tried:
     @property
     def gap(self) -> float:
         """By how much, of its seconds, the best plan may be above the cheapest that fits; 1 where nothing is known."""
-        best = self.best
-        least = min(self.bounds().values(), default=0.0)
+        return self.gap_on(self.bounds())
+
+    def gap_on(self, meshes: Iterable[Mesh]) -> float:
+        """The same, of plans on these meshes."""
+        best, known = self.best, self._known
+        least = min((known.get(mesh, 0.0) for mesh in meshes), default=0.0)
         return 1.0 if best is None else max(0.0, 1 - least / best.seconds)
+
+    @property
+    def _known(self) -> dict[Mesh, float]:
+        """The best bound of each mesh."""
+        found: dict[Mesh, float] = {}
+        for one in self._bounds:
+            for mesh, bound in one.by_mesh.items():
+                found[mesh] = max(bound, found.get(mesh, 0.0))
+        return found
 
     def next_multiplier(self) -> float | None:
         """Between the last plan that is too large and the first that fits; None where there is none to try."""
         last = self._last
         above = [one for one in self.attempts if self.fits(one) and one.multiplier > last.multiplier]
         if not above:
-            return self._raised
+            return self._raised if last.multiplier < self.dearest else None
         following = min(above, key=lambda one: one.multiplier)
         freed = last.bytes - following.bytes
         crossing = (following.seconds - last.seconds) / freed
         return crossing if last.multiplier * (1 + NEAR) < crossing < following.multiplier * (1 - NEAR) else None
 
+    def add(self, search: Try, multiplier: float) -> bool:
+        """Tries a multiplier. Whether there is a plan that is of use if it fits."""
+        found = search(multiplier, self.below(multiplier))
+        if isinstance(found, Attempt):
+            self.attempts.append(found)
+            return True
+        self.exhausted.append(found)
+        return False
 
-def try_multipliers(tried: Tried, attempt: Callable[[float], Attempt], most: int, *, in_one_step: bool = False) -> None:
-    """Adds attempts, at most so many, while another multiplier may lead to a cheaper plan that fits. Where none is
-    known that does, memory gets dearer step by step; or, `in_one_step`, as dear as it would get in the end after the
-    first attempt, and no other multiplier is tried where nothing fits then.
+
+def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int) -> None:
+    """As `try_multipliers`, but that at most two multipliers are tried where nothing fits: the first and the dearest,
+    in this order unless the cheapest plan of all holds too much even with all weights gathered again. Then the dearest
+    comes before, and the first is of use only where that nearly fits.
     """
-    if in_one_step and tried.best is None:
-        first = tried.multiplier
-        for price in (first, first * STEP ** (most - 1)):
-            if tried.best is None:
-                tried.attempts.append(attempt(price))
+    if tried.best is None:
+        likely = tried.attempts[0].least <= tried.limit
+        prices = (tried.first, tried.dearest) if likely else (tried.dearest, tried.first)
+        for price in prices:
+            nearly = likely or price == prices[0] or tried.attempts[-1].least <= NEARLY * tried.limit
+            if tried.best is None and nearly:
+                if not tried.add(search, price):
+                    return
                 most -= 1
-        if tried.best is None:
-            return
+    if tried.best is not None:
+        try_multipliers(tried, search, meshes, most)
+
+
+def try_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int) -> None:
+    """Adds attempts, at most so many, while another multiplier may lead to a cheaper plan on these meshes that fits.
+    Where none is known that does, memory gets dearer step by step.
+    """
     for _ in range(most):
-        if tried.gap <= ENOUGH or (multiplier := tried.next_multiplier()) is None:
+        if (
+            tried.gap_on(meshes) <= ENOUGH
+            or (multiplier := tried.next_multiplier()) is None
+            or not tried.add(search, multiplier)
+        ):
             return
-        tried.attempts.append(attempt(multiplier))

@@ -8,8 +8,8 @@ from dataclasses import replace
 from ...graph.plan import Plan
 from ...machine.byte_count import describe_bytes
 from ...machine.machine import Machine
-from ...machine.operator_price import MOMENTS
 from ...syntax.diagnostic import InputError
+from ..memory_limit.stored_bytes import StoredBytes
 from ..search_end import SearchEnded, check_end, why_ended
 
 NEAR = 0.01
@@ -20,9 +20,9 @@ _USELESS = "micro-batches would not help"
 _TOLD = (_ASKED, _NONE, _UNTRIED, _USELESS)
 
 
-def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine) -> Plan:
+def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine, weights: StoredBytes) -> Plan:
     """The plan that takes the least of those that fit the machine's memory, for a batch run whole or as 2, 4, 8, …
-    micro-batches; `plan_of` searches for a number of them.
+    micro-batches; `plan_of` searches for a number of them. All keep the `weights`.
 
     More than one are tried where the cheapest plan of the whole batch does not fit, and as long as the batch can be
     divided and a plan may become cheaper by it: not once a plan fits that is the cheapest for its number, or takes next
@@ -32,7 +32,7 @@ def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine) -> Plan:
     whole = plan_of(1)
     if whole.unlimited_seconds is None or whole.model.loss is None:
         return whole
-    stored = _least_stored(whole)
+    stored = weights.least_on_any(whole.mesh.size)
     if stored > machine.memory_bytes:
         share = describe_bytes(stored)
         return _noted(whole, f"{_USELESS}: weights and the optimizer take {share} a device by themselves")
@@ -76,13 +76,6 @@ def _next_number(plan: Plan, stored: float, machine: Machine) -> int:
         while stored + besides / count > machine.memory_bytes:
             count *= 2
     return count
-
-
-def _least_stored(plan: Plan) -> float:
-    """Bytes on each device where every weight is divided over all of them."""
-    trained = (weight.value for _, weight in plan.model.weights())
-    stored = sum(value.stored_bytes * (2 + MOMENTS if value.needs_gradient else 1) for value in trained)
-    return stored / plan.mesh.size
 
 
 def _describe(tried: Sequence[Plan], why: str) -> str:

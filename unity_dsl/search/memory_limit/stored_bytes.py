@@ -1,0 +1,69 @@
+"""The least that a device holds of the weights, with their gradients and moments, however they are divided.
+
+A dimension is cut by whole mesh axes whose sizes, multiplied, divide it. So 8192 rows are cut into 16 parts at most on
+10,000 devices, on any mesh, and a mesh on which this much alone is more than a device has need not be searched.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import gcd, prod
+
+from ...graph.graph import Model
+from ...graph.layout import At, Kind, Mesh
+from ...machine.mesh import prime_factors
+from ...machine.operator_price import MOMENTS
+
+HELD_TRAINED = 2 + MOMENTS
+"""Copies of a trained parameter: itself, its gradient and the optimizer's moments."""
+
+
+@dataclass(frozen=True)
+class StoredBytes:
+    """What training keeps of a model's weights: bytes by shape. `evenly` says that every one is taken to be divided
+    over all devices.
+    """
+
+    by_shape: Mapping[tuple[int, ...], int]
+    evenly: bool = False
+
+    @staticmethod
+    def of(model: Model, pins: Iterable[Sequence[Kind]] = ()) -> StoredBytes:
+        """Where a pin puts something on one coordinate of a mesh axis, other devices may be without its weights."""
+        found: Counter[tuple[int, ...]] = Counter()
+        for value in (weight.value for _, weight in model.weights()):
+            found[value.shape] += value.stored_bytes * (HELD_TRAINED if value.needs_gradient else 1)
+        return StoredBytes(found, any(isinstance(kind, At) for pin in pins for kind in pin))
+
+    def least(self, mesh: Mesh) -> float:
+        """Bytes on a device of a mesh, at least, of all plans of the model."""
+        return self._least(mesh.degrees)
+
+    def least_on_any(self, devices: int) -> float:
+        """The same of all meshes of so many devices: the axes of each can be split into prime factors."""
+        return self._least(tuple(prime_factors(devices)))
+
+    def _least(self, degrees: tuple[int, ...]) -> float:
+        size = prod(degrees)
+        return sum(
+            count / (size if self.evenly else most_parts(tuple(gcd(extent, size) for extent in shape), degrees))
+            for shape, count in self.by_shape.items()
+        )
+
+
+@lru_cache(maxsize=1 << 14)
+def most_parts(extents: tuple[int, ...], degrees: tuple[int, ...]) -> int:
+    """Into how many parts axes of these sizes cut a tensor at most, each of them along one dimension or none."""
+    if not degrees:
+        return 1
+    first, others = degrees[0], degrees[1:]
+    found = most_parts(extents, others)
+    for extent in set(extents):
+        if extent % first == 0:
+            left = [*extents, extent // first]
+            left.remove(extent)
+            found = max(found, first * most_parts(tuple(sorted(left)), others))
+    return found
