@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
+from ..index.equations.instance import Key
 from ..index.evaluation.native_calls import changed_in_place
 from ..index.library import Library
 from ..index.lowering.execution import Execution
@@ -19,6 +21,7 @@ from ..index.lowering.torch_term import Term, Variable
 from ..syntax.ast import NativeCall
 from .graph import Model, Value
 from .layout import Mesh
+from .layout_typing import Configuration, TypedOperator
 from .local_executions import execution_of
 from .local_lowering import differs_in_evaluation, training_lowering
 from .plan import PlannedGraph, PlannedNode, PlannedSegment
@@ -81,6 +84,9 @@ class _Reading:
         self.reads = Counter(value.name for step in graph.graph.steps for value in step.reads)
         self.reads.update(update.value.name for update in graph.graph.updates)
         self.reads.update(left)
+        self.becoming: dict[str, list[str]] = {}  # by value, the buffers that it is the new value of
+        for update in graph.graph.updates:
+            self.becoming.setdefault(update.value.name, []).append(update.buffer.name)
         self.makers: Mapping[str, tuple[PlannedNode, int]] = {
             value.name: (step, number)
             for step in graph.steps
@@ -94,7 +100,7 @@ class _Reading:
         if not changed or not step.native:
             return
         for number, (value, output) in enumerate(zip(node.results, node.instance.outputs, strict=True)):
-            buffers = [update.buffer.name for update in self.graph.graph.updates if update.value.name == value.name]
+            buffers = self.becoming.get(value.name, [])
             if output.name in changed and len(buffers) == 1 and self.reads[value.name] == 1:
                 lowering = self.lowering(step)
                 operand = copied_operand(lowering, number) if lowering.native else None
@@ -150,7 +156,25 @@ class _Reading:
 
     def lowering(self, step: PlannedNode) -> Lowering:
         typed = replace(step.typed, native=step.native)
-        return training_lowering(step.node.instance, typed, self.mesh, self.library)
+        identity = step.node.instance.identity
+        return _lowering(_Case(identity, step.native, typed.configuration, self.mesh, self.library, typed))
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What the lowering of an operator depends on; `typed` follows from the rest."""
+
+    identity: Key
+    native: bool
+    configuration: Configuration
+    mesh: Mesh
+    library: Library
+    typed: TypedOperator = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _lowering(case: _Case) -> Lowering:
+    return training_lowering(case.identity.instance, case.typed, case.mesh, case.library)
 
 
 def is_its_own(lowering: Lowering, run: Execution, number: int) -> bool:
