@@ -138,7 +138,7 @@ class BruteForce:
                 ends = number == len(found.backward)
                 if summed and ends and step.kind in (StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER):
                     at_once = max(value.bytes, min(25 * 2**20 / held, self.gradients))
-                    moved = 2 * (held + left) * value.bytes  # into the bucket, and out of it
+                    moved = 2 * held * value.bytes  # into the bucket
                     copies += self.machine.launch_seconds + self.machine.traffic_seconds(moved)
                     taken = min(taken, price.seconds(at_once) * value.bytes / at_once + copies)
                 seconds += taken

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
-from ..index.axes.axis_classes import classify
+from ..index.axes.axis_classes import classify, local_native
 from ..index.axes.axis_windows import Windowed, windowed
 from ..index.equations.instance import Equation, Instance, Kind
 from ..index.equations.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
@@ -58,7 +58,7 @@ def local_call(instance: Instance, typed: LocalOperator, library: Library) -> Lo
             classes[axis] = found.entry
     if any(classes[axis].positional or classes[axis].sized or classes[axis].inner for axis in typed.divided):
         return None
-    counted = counts(instance.operator.conditions, instance.attributes)
+    counted = list(counts(instance.operator.conditions, instance.attributes))
     attributes = dict(instance.attributes) | {
         n: typed.local_sizes[axis] for n, axis in counted if axis in typed.divided
     }
@@ -66,8 +66,12 @@ def local_call(instance: Instance, typed: LocalOperator, library: Library) -> Lo
         if window.start and not (changed := _changed(instance, window, attributes)):
             return None
         attributes |= changed if window.start else {}
-    outside = _outside(instance, typed.windows)
-    return LocalCall(attributes, outside) if outside is not None and _agrees(instance, typed, attributes) else None
+    if (outside := _outside(instance, typed.windows)) is None:
+        return None
+    fixed = {axis for _, axis in counted} | {window.axis for window in typed.windows}
+    alike = {axis for axis in typed.divided if axis not in fixed and local_native(instance, library, (axis,))}
+    sizes = {axis: instance.sizes[axis] if axis in alike else size for axis, size in typed.local_sizes.items()}
+    return LocalCall(attributes, outside) if _agrees(instance, sizes, typed.windows, attributes) else None
 
 
 # ---------------------------------------------------------------------------------------------- attributes
@@ -130,18 +134,24 @@ def _outside(instance: Instance, windows: Sequence[HaloWindow]) -> tuple[tuple[H
 # ---------------------------------------------------------------------------------------------- comparison
 
 
-def _agrees(instance: Instance, typed: LocalOperator, attributes: Mapping[str, Value]) -> bool:
-    """Whether the declared operator at the device's shapes has the device's sizes and equations."""
-    windows = {(window.operand, window.dim): window for window in typed.windows}
+def _agrees(
+    instance: Instance, sizes: Mapping[str, int], held: Sequence[HaloWindow], attributes: Mapping[str, Value]
+) -> bool:
+    """Whether the declared operator at a device's shapes has the device's sizes and equations.
+
+    The `sizes` of axes on which no torch call depends may be those of the whole operator: equations are the same at
+    all of them.
+    """
+    windows = {(window.operand, window.dim): window for window in held}
     shapes = []
     for operand in instance.inputs:
         own = [
-            window.length if (window := windows.get((operand.name, place))) else prod(typed.local_sizes[a] for a in dim)
+            window.length if (window := windows.get((operand.name, place))) else prod(sizes[axis] for axis in dim)
             for place, dim in enumerate(operand.dims)
         ]
         shapes.append(Shape(tuple(own), operand.integer_range))
     local = _at(instance.kind, tuple(shapes), tuple((name, type(value), value) for name, value in attributes.items()))
-    if local is None or any(typed.local_sizes[axis] != size for axis, size in local.sizes.items()):
+    if local is None or any(sizes[axis] != size for axis, size in local.sizes.items()):
         return False
     comparison = _Comparison(instance, local.sizes, windows)
     return len(local.equations) == len(instance.equations) and all(

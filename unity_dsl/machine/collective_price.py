@@ -82,11 +82,9 @@ def price_copies(step: Step, machine: Machine, before: float, after: float) -> P
     return packed + local_price(machine, 2 * after) if joins(step) else packed
 
 
-def price_bucket(machine: Machine, before: float, after: float) -> Price:
-    """The copies of a gradient into a bucket, of which a device has the fraction `before`, and of what is kept out of
-    it.
-    """
-    return local_price(machine, 2 * (before + after))
+def price_bucket(machine: Machine, before: float) -> Price:
+    """The copy of a gradient, of which a device has the fraction `before`, into a bucket, which keeps the sum."""
+    return local_price(machine, 2 * before)
 
 
 def packs(step: Step) -> bool:

@@ -74,9 +74,9 @@ class ConversionModel:
     Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
 
     Gradients of weights, `gradient_bytes` in all, are summed in buckets: a sum of `n` bytes on a device costs n / B of
-    that of a bucket of B, if it is the last step, and the copies into it and out of it, or what it costs by itself if
-    that is less, so that no way by a copy is cheaper. This leaves out that the last bucket of each group is smaller. Of
-    the machine's `exposure` the sums count here, the gathers of weights where these are told from other tensors.
+    that of a bucket of B, if it is the last step, and the copy into it, or what it costs by itself if that is less, so
+    that no way by a copy is cheaper. This leaves out that the last bucket of each group is smaller. Of the machine's
+    `exposure` the sums count here, the gathers of weights where these are told from other tensors.
     """
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
@@ -232,7 +232,7 @@ class ConversionModel:
             alone = (price + around).seconds(count)
             if in_buckets and number == len(steps) and step.kind in SUMS:
                 bucket = bucket_of(count, held, self.gradient_bytes)
-                around += price_bucket(self.machine, held, left)
+                around += price_bucket(self.machine, held)
                 exposed = self.machine.exposure.sums * count / bucket
                 alone = min(alone, exposed * price.seconds(bucket) + around.seconds(count))
             seconds += alone

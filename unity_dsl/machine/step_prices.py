@@ -40,8 +40,8 @@ class StepPrices:
 
     `latency` and `per_byte` are those of the first algorithm, shape [layouts, layouts]; `further` both of the others,
     shape [2, algorithms, pairs], of the pairs that have `several`, as places in a flat table. Of the steps that are
-    `sums`, places there too, `copies` are latency and price per byte of the copies around them, and of those into a
-    bucket and out of it, shape [2, 2, sums]. The first `ordered` layouts cut every dimension by mesh axes in their
+    `sums`, places there too, `copies` are latency and price per byte of the copies around them, and of that into a
+    bucket, shape [2, 2, sums]. The first `ordered` layouts cut every dimension by mesh axes in their
     order.
     """
 
@@ -132,7 +132,7 @@ class Tariff:
         latency.ravel()[places], per_byte.ravel()[places] = found
         (copy,) = local_price(self.machine, 2).algorithms
         summed = np.flatnonzero(_SUMMED.take(kind))
-        bucket = np.stack([np.full(len(summed), copy.latency), copy.per_byte * (before + after)[summed]])
+        bucket = np.stack([np.full(len(summed), copy.latency), copy.per_byte * before[summed]])
         copies = np.stack([around[:, summed], bucket])
         ordered = int(np.count_nonzero(steps.layouts.in_mesh_order))
         return StepPrices(steps, latency, per_byte, places[several], further, places[summed], copies, ordered)

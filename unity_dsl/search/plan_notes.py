@@ -89,7 +89,7 @@ def describe_gap(tried: Tried, many: bool) -> str:
     bounds = tried.bounds()
     over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
     alike = " and recomputes the same" if tried.attempts[0].plan.recomputed else ""
-    gap = f"{100 * tried.gap:.2g} %"
+    gap = f"{100 * tried.gap:.2g} %" if tried.gap < 0.995 else "100 %"
     return (
         f"duality gap: no plan that fits{alike}{over} is more than {gap} cheaper, bytes being counted choice by choice"
     )

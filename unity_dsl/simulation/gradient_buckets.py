@@ -75,20 +75,17 @@ class GradientBuckets:
             self._send(key)
 
     def finish(self) -> list[Storage]:
-        """Sends what is left, waits for everything. Returns the gradients, which are held."""
+        """Sends what is left, waits for everything. Returns what holds the gradients, and is held for each of them."""
         for key in list(self._waiting):
             self._send(key)
         found = []
         while self._flying and not self._landed:
             flying = self._flying.pop(0)
             self.tasks.wait(flying.task)
-            found += [self._copy("keep", part.name, part.kept) for part in flying.parameters]
-            self.tasks.drop(flying.results)
+            found += flying.results
         while self._flying:
             self._land()
-        for name, landed in self._landed.items():
-            found.append(self._copy("keep", name, landed.bytes))
-            self.tasks.drop([landed.storage])
+        found += [landed.storage for landed in self._landed.values()]
         self._landed.clear()
         return found
 
@@ -96,11 +93,11 @@ class GradientBuckets:
         """Waits for the bucket that was sent first, and adds what it brings to what earlier backward passes brought."""
         flying = self._flying.pop(0)
         self.tasks.wait(flying.task)
-        whole = len(flying.results) < len(flying.parameters)
         for number, part in enumerate(flying.parameters):
-            brought = self._copy("keep", part.name, part.kept) if whole else flying.results[number]
+            brought = flying.results[number if len(flying.results) > 1 else 0]
+            self.tasks.hold([brought])
             self._landed[part.name] = self._added(self._landed.get(part.name), Local(part.kept, brought, False))
-        self.tasks.drop(flying.results if whole else [])
+        self.tasks.drop(flying.results)
 
     def _added(self, before: Local | None, gradient: Local) -> Local:
         """The sum of two gradients, in place of the first. Takes over the hold of both."""

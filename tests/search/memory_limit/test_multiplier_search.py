@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.plan import Cost, Memory, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
@@ -26,6 +26,7 @@ from unity_dsl.search.plan_search import search
 
 from ..conftest import TWO, Build
 
+ONE_MORE = Mesh((MeshAxis("x", 3),))
 MODEL = """
 model m[b = 4]
   input x: f32[b, 4]
@@ -130,6 +131,8 @@ def test_bounds_tell_what_plans_hold_at_least(library: Library, build: Build) ->
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
     plan = replace(some, cost=Cost(compute=1.0, memory=Memory(parameters=10.0)))
     tried = Tried(5.0, [Attempt(0.0, plan, 9.0), Attempt(inf, plan, 9.0)])
-    assert tried.least == 9.0
+    assert tried.least == 9.0 and tried.bounds() == {}
     tried.exhausted.append(Bounds(100.0, {TWO: 100.0 + HOPELESS, Mesh(()): 300.0}))
     assert tried.least == pytest.approx(5.0 + 1.0)
+    tried.exhausted.append(Bounds(200.0, {TWO: -1.0, Mesh(()): 400.0, ONE_MORE: -1.0}))
+    assert tried.bounds() == {TWO: 100.0 + HOPELESS, Mesh(()): 400.0}, "a bound below 0 tells nothing of a mesh"

@@ -146,15 +146,15 @@ class Tried:
         return [*(Bounds(one.multiplier, one.bounds) for one in self.attempts if one.bounds), *self.exhausted]
 
     def bounds(self) -> dict[Mesh, float]:
-        """The best bound of each mesh: of those that were searched at some price of memory, of that of the best plan,
-        and of those that have none better.
+        """The best bound of each mesh of which one is known: of those that were searched at some price of memory, of
+        that of the best plan, and of those that have none better.
         """
         best, found = self.best, self._known
         searched = {mesh for one in self._bounds if one.multiplier for mesh in one.by_mesh}
         if best is not None:
             searched.add(best.plan.mesh)
             searched |= {mesh for mesh, bound in found.items() if bound >= best.seconds}
-        return {mesh: bound for mesh, bound in found.items() if mesh in searched}
+        return {mesh: bound for mesh, bound in found.items() if mesh in searched and bound > 0}
 
     @property
     def gap(self) -> float:
