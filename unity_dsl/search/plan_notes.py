@@ -86,7 +86,8 @@ def describe_limit(best: Plan, cheapest: Plan, limit: float) -> str:
 
 def describe_gap(tried: Tried, many: bool) -> str:
     """How much cheaper the plan could be at most."""
-    bounds = tried.bounds()
+    if not (bounds := tried.bounds()):
+        return "duality gap: no bound is known on the plans that fit"
     over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
     alike = " and recomputes the same" if tried.attempts[0].plan.recomputed else ""
     gap = f"{100 * tried.gap:.2g} %" if tried.gap < 0.995 else "100 %"

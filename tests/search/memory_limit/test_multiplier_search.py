@@ -22,6 +22,7 @@ from unity_dsl.search.memory_limit.multiplier_search import (
     scout_multipliers,
     try_multipliers,
 )
+from unity_dsl.search.plan_notes import describe_gap
 from unity_dsl.search.plan_search import search
 
 from ..conftest import TWO, Build
@@ -132,6 +133,7 @@ def test_bounds_tell_what_plans_hold_at_least(library: Library, build: Build) ->
     plan = replace(some, cost=Cost(compute=1.0, memory=Memory(parameters=10.0)))
     tried = Tried(5.0, [Attempt(0.0, plan, 9.0), Attempt(inf, plan, 9.0)])
     assert tried.least == 9.0 and tried.bounds() == {}
+    assert describe_gap(tried, True) == "duality gap: no bound is known on the plans that fit"
     tried.exhausted.append(Bounds(100.0, {TWO: 100.0 + HOPELESS, Mesh(()): 300.0}))
     assert tried.least == pytest.approx(5.0 + 1.0)
     tried.exhausted.append(Bounds(200.0, {TWO: -1.0, Mesh(()): 400.0, ONE_MORE: -1.0}))
