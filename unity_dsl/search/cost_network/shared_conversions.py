@@ -26,6 +26,8 @@ _AT_ONCE = 1 << 20
 """Entries of an intermediate result."""
 _IN_CACHE = 1 << 16
 """The same, where it is small enough to be made once for many."""
+_FEW_SUMS = 1 << 13
+"""The same, where to look for what is left out of it takes longer."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,13 @@ class _Pairs:
 
 @dataclass(frozen=True)
 class _Sets:
-    """Sets of readers as bit sets: pairs of disjoint ones by their union, and by the first."""
+    """Sets of readers as bit sets: pairs of disjoint ones by their union, and by the first; by reader the sets with it,
+    and those without.
+    """
 
     by_union: _Pairs
     by_first: _Pairs
+    having: tuple[tuple[Numbers, Numbers], ...]
 
 
 @cache
@@ -57,7 +62,9 @@ def _sets(readers: int) -> _Sets:
         starts = np.flatnonzero(np.diff(key[order], prepend=-1))
         return _Pairs(first[order], second[order], starts, key[order][starts])
 
-    return _Sets(grouped(first | second), grouped(first))
+    inside = [(np.arange(2**readers) >> reader & 1).astype(bool) for reader in range(readers)]
+    having = tuple((np.flatnonzero(found), np.flatnonzero(~found)) for found in inside)
+    return _Sets(grouped(first | second), grouped(first), having)
 
 
 @dataclass(frozen=True)
@@ -377,10 +384,9 @@ class _Choices:
         behind = _converted(_least_of_groups(further, both, self.taken, pairs), self.cost.onward)
         further[pairs.keys] = np.minimum.reduce([further[pairs.keys], beside, ahead, behind])
         further += self.taken
-        found = [np.asarray(total.min(axis=0))]
-        for reader in range(self.count):
-            inside = (np.arange(1 << self.count) >> reader & 1).astype(bool)
-            found.append(np.minimum(further[inside].min(axis=0), total[~inside].min(axis=0)))
+        found = [np.minimum.reduce(total)]
+        for having, others in self.sets.having:
+            found.append(np.minimum(np.minimum.reduce(further[having]), np.minimum.reduce(total[others])))
         return found
 
 
@@ -427,6 +433,8 @@ def _converted(costs: Table, prices: Table) -> Table:
 
 def min_plus(costs: Table, prices: Table) -> Table:
     """The product in the (min, +) semiring, `result[s, j]` the least of costs[s, i] + prices[i, j]."""
+    if 0 < costs.size * prices.shape[1] <= _FEW_SUMS:
+        return np.asarray(np.minimum.reduce(costs[:, :, None] + prices, axis=1))
     possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
     if len(possible) < costs.shape[1]:
         prices, costs = prices[possible], costs[:, possible]
@@ -447,6 +455,8 @@ def min_plus(costs: Table, prices: Table) -> Table:
 def _least_of_groups(first: Table, left: Numbers, second: Table, pairs: _Pairs) -> Table:
     """The least of first[left] + second[pairs' second] in each group; some layouts at a time."""
     width = first.shape[1]
+    if 0 < len(left) * width <= _IN_CACHE:
+        return np.asarray(np.minimum.reduceat(first[left] + second[pairs.second], pairs.starts, axis=0))
     step = max(1, _AT_ONCE // max(1, len(left)))
     result = np.empty((len(pairs.starts), width))
     for low in range(0, width, step) if len(left) else ():
