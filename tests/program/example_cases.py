@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from time import perf_counter
+from typing import Any
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import render_program, write_files
@@ -150,7 +151,7 @@ class Checker:
         self.machine = read_machine(self.machine_source)
         self._models: dict[str, Model] = {}
         self._references: dict[str, Path] = {}
-        self._mixed: dict[tuple[str, int], float] = {}
+        self._alone: dict[tuple[str, int], Mapping[str, Any]] = {}
         self._written = 0
 
     def check(self, case: Case, steps: int = 3) -> Finding:
@@ -175,8 +176,11 @@ class Checker:
         errors = dict(compare(program, self.reference(case.example), case.ranks, steps, pool=self.pool))
         mixed, err = None, errors.pop("mixed_err", None)
         if err is not None:
-            mixed = MixedErrors(str(plan.model.precision), err, self.mixed_alone(case.example, steps))
-        return CheckReport(**errors, mixed=mixed, ranks=case.ranks, recompiled=False, edited=())
+            mixed = MixedErrors(str(plan.model.precision), err, self.alone(case.example, steps)["mixed_err"])
+        report = CheckReport(**errors, mixed=mixed, ranks=case.ranks, recompiled=False, edited=())
+        if report.ok:
+            return report
+        return replace(report, float32_single_device_err=self.alone(case.example, steps)["float32_err"])
 
     def reference(self, example: str) -> Path:
         """The program for one device."""
@@ -184,13 +188,12 @@ class Checker:
             self._references[example], _ = self.write(Case(example, (), 1, "single"))
         return self._references[example]
 
-    def mixed_alone(self, example: str, steps: int) -> float:
-        """The largest error of the program for one device in its own precision."""
-        if (example, steps) not in self._mixed:
+    def alone(self, example: str, steps: int) -> Mapping[str, Any]:
+        """The largest errors of the program for one device, in float32 and in its own precision."""
+        if (example, steps) not in self._alone:
             reference = self.reference(example)
-            alone = compare(reference, reference, 1, steps, pool=self.pool, starts=STARTS)
-            self._mixed[example, steps] = alone["mixed_err"]
-        return self._mixed[example, steps]
+            self._alone[example, steps] = compare(reference, reference, 1, steps, pool=self.pool, starts=STARTS)
+        return self._alone[example, steps]
 
     def write(self, case: Case) -> tuple[Path, Plan]:
         """The program of a case, as `unityc compile` writes it."""

@@ -46,7 +46,7 @@ TOLERANCE_FLOAT32 = 1e-5
 TOLERANCE_MIXED = {"bf16": 2.0**-6, "f16": 2.0**-9}
 """Four roundings of a number that is nearly the next power of 2."""
 STARTS = 4
-"""Of the program on one device in mixed precision: weights that differ by a rounding."""
+"""Of the program on one device in float32 and mixed precision: weights that differ by a rounding."""
 FACTOR = 4.0
 """How much more than the program on one device a program may lose by rounding."""
 
@@ -150,7 +150,7 @@ def compare(
     pool: RankPool | None = None,
     starts: int = 1,
 ) -> Mapping[str, Any]:
-    """Errors of a program on its ranks against a single-device one, in mixed precision from so many starts. Raises E406
+    """Errors of a program on its ranks against a single-device one, but for float64 from so many starts. Raises E406
     where either cannot be run.
     """
     for path in (program / "model.py", program / "parallel.py"):

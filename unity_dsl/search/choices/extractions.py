@@ -212,7 +212,7 @@ class _Grouping:
         roots = tuple(name for name in names if name in self.necessary)
         every = list(islice(self._extended({}, 0.0, roots), _ENUMERATED + 1))
         (_, own), *others = every
-        ranked = sorted((one for one in others if self._reads_kept(one[1])), key=itemgetter(0))
+        ranked = sorted((one for one in others if self._reads_kept(one[1], names)), key=itemgetter(0))
         kept = [own, *(chosen for _, chosen in ranked[: self.most])]
         complete = len(kept) <= self.most and len(every) <= _ENUMERATED
         kept = kept[: self.most]
@@ -221,15 +221,11 @@ class _Grouping:
         computed = (choice for choice in choices if any(enode is not None for enode in choice.enodes))
         return Group(tuple(computed), len(kept), complete)
 
-    def _reads_kept(self, chosen: Mapping[str, Enode]) -> bool:
-        """Whether every value that must be kept is still read, as far as these values are what reads it."""
+    def _reads_kept(self, chosen: Mapping[str, Enode], names: Sequence[str]) -> bool:
+        """Whether every value that must be kept is still read, as far as only values of this group may read it."""
         for name in self.egraph.kept:
             readers = {reader for reader, enodes in self.makers.items() for enode in enodes if name in _read(enode)}
-            if (
-                readers
-                and readers <= chosen.keys() | self.optional
-                and not any(name in _read(e) for e in chosen.values())
-            ):
+            if readers and readers <= set(names) and not any(name in _read(e) for e in chosen.values()):
                 return False
         return True
 
