@@ -35,6 +35,16 @@ from ..conftest import EQUAL, FOUR, TWO, Build
 from ..random_models import random_machine
 
 SEEDS = of_the_day(range(300), 24)
+BIASED = """model m[n = 1]
+  input x: f32[4, 4]
+  input target: f32[4, 4]
+  weight w: f32[4, 4] ~ normal(0.1)
+  weight b: f32[4] ~ normal(0.1)
+  loss mse(linear(x, w) + b, target)
+"""
+PEAK = dict.fromkeys(("f64", "f32", "bf16", "f16"), 1e9)
+SLOW_HOST = Machine("slow host", "cpu", PEAK, 1e9, 1e9, 1.0, 1.0, 1.0, ())
+"""A launch takes a second."""
 MOST = 400
 """Extractions of a model that are tried one by one."""
 
@@ -159,18 +169,9 @@ def test_joint_equals_all_plans_of_every_extraction(
 
 def test_the_plan_is_of_the_model_that_rules_made(build: Build, library: Library, algebras: Algebras) -> None:
     """One launch costs a second: a bias added within `linear` saves one forward and none is dearer."""
-    text = """model m[n = 1]
-  input x: f32[4, 4]
-  input target: f32[4, 4]
-  weight w: f32[4, 4] ~ normal(0.1)
-  weight b: f32[4] ~ normal(0.1)
-  loss mse(linear(x, w) + b, target)
-"""
-    peak = dict.fromkeys(("f64", "f32", "bf16", "f16"), 1e9)
-    machine = Machine("slow host", "cpu", peak, 1e9, 1e9, 1.0, 1.0, 1.0, ())
-    model = build(text)
-    plain = search(model, Mesh(()), machine, library)
-    plan = search(model, Mesh(()), machine, library, algebras=algebras)
+    model = build(BIASED)
+    plain = search(model, Mesh(()), SLOW_HOST, library)
+    plan = search(model, Mesh(()), SLOW_HOST, library, algebras=algebras)
     assert [used.rule for used in plan.rules] == ["linear_with_bias"]
     assert plan.cost.seconds < plain.cost.seconds
     assert any(note.startswith("rules applied: `linear_with_bias`") for note in plan.notes)
@@ -178,20 +179,11 @@ def test_the_plan_is_of_the_model_that_rules_made(build: Build, library: Library
 
 def test_the_referee_may_prefer_the_model_as_it_is_written(build: Build, library: Library, algebras: Algebras) -> None:
     """What rules make costs less, and whose step is longer is not taken."""
-    text = """model m[n = 1]
-  input x: f32[4, 4]
-  input target: f32[4, 4]
-  weight w: f32[4, 4] ~ normal(0.1)
-  weight b: f32[4] ~ normal(0.1)
-  loss mse(linear(x, w) + b, target)
-"""
-    peak = dict.fromkeys(("f64", "f32", "bf16", "f16"), 1e9)
-    machine = Machine("slow host", "cpu", peak, 1e9, 1e9, 1.0, 1.0, 1.0, ())
     for changed, rules in ((3.0, []), (1.0, ["linear_with_bias"])):
         plan = search(
-            build(text),
+            build(BIASED),
             Mesh(()),
-            machine,
+            SLOW_HOST,
             library,
             algebras=replace(algebras, found={}, chosen={}),
             referee=lambda plan, changed=changed: changed if plan.rules else 2.0,
@@ -210,11 +202,9 @@ def test_another_search_keeps_the_operators_of_a_plan(build: Build, library: Lib
   weight b: f32[4] ~ normal(0.1)
   loss mse(linear(x, w) + b, target)
 """
-    peak = dict.fromkeys(("f64", "f32", "bf16", "f16"), 1e9)
-    slow = Machine("slow host", "cpu", peak, 1e9, 1e9, 1.0, 1.0, 1.0, ())
-    quick = replace(slow, launch_seconds=0.0)
+    quick = replace(SLOW_HOST, launch_seconds=0.0)
     model = build(text)
-    chosen = search(model, Mesh(()), slow, library, algebras=algebras)
+    chosen = search(model, Mesh(()), SLOW_HOST, library, algebras=algebras)
     again = search(model, Mesh(()), quick, library, algebras=algebras, chosen=chosen)
     alone = search(chosen.model, Mesh(()), quick, library)
     assert again.rules == chosen.rules and again.model is chosen.model
