@@ -198,6 +198,11 @@ class Segment:
         return (*self.results, *(series.whole for series in self.stacked))
 
     @property
+    def leaves(self) -> tuple[Value, ...]:
+        """The values of the body that are read after an iteration."""
+        return (*self.exit, *(series.part for series in self.stacked))
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """What stands before the names of what the body stores, per iteration; the body of a cond is there once."""
         if self.predicate is not None:

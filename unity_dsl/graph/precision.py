@@ -131,7 +131,7 @@ class _Typing:
                     read[value.name].append(self.carried_type(entry))
                 for series in step.sliced:
                     read[series.whole.name].append(self.narrow)
-                inside = self.types(step.body, _leaving(step)).read
+                inside = self.types(step.body, step.leaves).read
                 for value in step.captured:
                     read[value.name] += inside[value.name]
                 continue
@@ -198,7 +198,7 @@ class _Typing:
         entry = carried(segment.entry)
         sliced = tuple(_series(series, around[series.whole.name].dtype, around) for series in segment.sliced)
         inside = {**around, **{value.name: value for value in (*entry, *(series.part for series in sliced))}}
-        body, inside = self.graph(segment.body, inside, _leaving(segment))
+        body, inside = self.graph(segment.body, inside, segment.leaves)
         stacked = tuple(_series(series, inside[series.part.name].dtype, {}) for series in segment.stacked)
         return replace(
             segment,
@@ -212,11 +212,6 @@ class _Typing:
             stacked=stacked,
             predicate=None if segment.predicate is None else around[segment.predicate.name],
         )
-
-
-def _leaving(segment: Segment) -> list[Value]:
-    """The values of a body that are read after it."""
-    return [*segment.exit, *(series.part for series in segment.stacked)]
 
 
 def _series(series: Series, dtype: str, around: Mapping[str, Value]) -> Series:

@@ -70,7 +70,7 @@ class _Marking:
 
     def segment(self, planned: PlannedSegment, prefix: str, again: bool) -> PlannedSegment:
         segment, path = planned.segment, prefix + planned.segment.name
-        left = {value.name for value in (*segment.exit, *(series.part for series in segment.stacked))}
+        left = {value.name for value in segment.leaves}
         again = again or path in self.recomputed
         runs = [replace(run, body=self.marked(run.body, left, f"{path}.", again=again)) for run in planned.runs]
         return replace(planned, runs=tuple(runs))

@@ -114,7 +114,7 @@ class _Rewriting:
     def _can_stand_in(self, root: Value, found: Value) -> bool:
         own = {value.name for step in self.graph.steps for value in step.makes}
         segment = self._segment()
-        leaves = {value.name for value in _leaving(segment)} if segment is not None else set()
+        leaves = {value.name for value in segment.leaves} if segment is not None else set()
         if not self.match.path:
             leaves |= {value.name for value in self.model.returned}
         if root.name in leaves and (found.name not in own or found.name in leaves):
@@ -197,11 +197,6 @@ def _own_names(segment: Segment) -> set[str]:
     made = (value.name for step in segment.body.steps for value in step.makes)
     given = (*segment.entry, *(series.part for series in segment.sliced))
     return {*_stored_names(segment.body), *made, *(value.name for value in given)}
-
-
-def _leaving(segment: Segment) -> tuple[Value, ...]:
-    """The values of a body that are read outside it or in the next iteration."""
-    return (*segment.exit, *(series.part for series in segment.stacked))
 
 
 def _inner_names(graph: Graph) -> set[str]:

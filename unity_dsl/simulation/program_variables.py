@@ -93,7 +93,7 @@ class Held:
 
 class Variables:
     """The variables of a forward function, with the conversions and casts that make them. `path` stands before their
-    names, and `stored` is what the function stores, if that is there already.
+    names, and `stored` is what the function stores, if that is there already. The values `left` are read behind it.
     """
 
     def __init__(
@@ -103,12 +103,15 @@ class Variables:
         path: str,
         given: Mapping[str, Held],
         stored: Mapping[str, Local] = {},
+        *,
+        left: Iterable[Value],
     ) -> None:
         self.program, self.graph, self.path = program, graph, path
         self.held = dict(given)
         self.stored = dict(stored)
         self.named: list[Storage] = []
         self.once = gathered_once(graph)
+        self.joined = program.joined(graph, (*left, *(update.value for update in graph.graph.updates)))
         for source in graph.graph.inputs:
             self.add(source.value, program.keep(path + source.value.name, self._input(source.value)))
         for weight in graph.graph.weights:

@@ -14,7 +14,7 @@ from itertools import groupby
 from ..graph.graph import Series, Value
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
-from ..graph.plan import Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment, without_iterations
+from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
 from ..graph.precision import arithmetic, operand_types, result_types
 from ..graph.reused_operands import updated_in_place, with_reused_operands
 from ..index.library import Library
@@ -100,21 +100,7 @@ _Carried = tuple[Value, Layout, Local]
 
 
 class _Forward(Variables):
-    """One run of a forward function: of the model, or of an iteration of a body, which leaves values."""
-
-    def __init__(
-        self,
-        program: Program,
-        graph: PlannedGraph,
-        path: str,
-        given: Mapping[str, Held],
-        stored: Mapping[str, Local] = {},
-        *,
-        left: Iterable[Value],
-    ) -> None:
-        super().__init__(program, graph, path, given, stored)
-        updated = (update.value for update in graph.graph.updates)
-        self.joined = program.joined(graph, (*left, *updated))
+    """One run of a forward function: of the model, or of an iteration of a body."""
 
     def steps(self) -> None:
         """Operators one after the other; what those between two bodies gather comes before them."""
@@ -296,8 +282,7 @@ class _Forward(Variables):
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
             given[value.name] = Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
-        left = (*segment.exit, *(series.part for series in segment.stacked))
-        return _Forward(self.program, run.body, path, given, stored, left=left)
+        return _Forward(self.program, run.body, path, given, stored, left=segment.leaves)
 
     def _entering(self, step: PlannedSegment, number: int, carried: Sequence[_Carried]) -> list[_Carried]:
         """What an iteration of a run is given of what the one before left, if there is one."""

@@ -82,8 +82,7 @@ def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:
             if isinstance(step, Segment):
                 inside = (*path, step.name)
                 given = (*step.entry, *step.captured, *(series.part for series in step.sliced))
-                left = (*step.exit, *(series.part for series in step.stacked))
-                yield of(inside, step.body, given, left)
+                yield of(inside, step.body, given, step.leaves)
                 yield from bodies(step.body, inside)
 
     yield of((), model.graph, (), model.returned)
