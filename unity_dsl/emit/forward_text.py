@@ -268,11 +268,13 @@ class ForwardText:
                 made[number] = self.names.fresh(f"{value.name}_{own}")
                 casts.append(f"{results[number]} = {made[number]}.to({self.float_type(value.dtype)})")
         shared = self.names, program.mesh, program.library, program.collectives, self.state
-        place = Place(*shared, self.site(node.site), self.float_type(dtype), program.micro_batches)
+        words = origin(node, self.roles(step))
+        numbers = self.site(node.site), self.float_type(dtype), program.micro_batches, program.constants, words
+        place = Place(*shared, *numbers)
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True
-        self.module.lines += block(lines, origin(node, self.roles(step)))
+        self.module.lines += block(lines, words)
         for value, layout, name in zip(node.results, typed.results, results, strict=True):
             self.add(value, name, layout)
 
