@@ -179,14 +179,14 @@ def on_one_device(examples: Sequence[str], repetitions: int, compiled: bool) -> 
     return results
 
 
-def on_two_ranks(examples: Sequence[str], repetitions: int) -> dict[str, dict[str, float | int]]:
-    """By example, and dropout where it has any."""
+def on_two_ranks(examples: Sequence[str], repetitions: int, machine: str) -> dict[str, dict[str, float | int]]:
+    """By example, and dropout where it has any; planned for a machine."""
     results: dict[str, dict[str, float | int]] = {}
     with tempfile.TemporaryDirectory() as folder, RankPool(RANKS) as pool:
         for number, (name, example, sizes) in enumerate(cases(examples)):
             path = Path(folder) / f"{example}_{number}"
             path.mkdir()
-            results[name] = compare_ranks(example, sizes, repetitions, path, pool)
+            results[name] = compare_ranks(example, sizes, machine, repetitions, path, pool)
             print(f"{name:<24} {results[name]}", flush=True)
     return results
 
@@ -196,6 +196,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="the results of others are kept")
     parser.add_argument("--examples", nargs="+", choices=tuple(SIZES), help="these alone; no results are written")
+    parser.add_argument("--machine", default="local", metavar="FILE", help="of `unityc profile`: what plans are for")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -205,7 +206,7 @@ def main() -> None:
         examples = options.examples or (ON_RANKS if part == "two_ranks" else tuple(SIZES))
         print(part)
         if part == "two_ranks":
-            results[part] = on_two_ranks(examples, options.repetitions)
+            results[part] = on_two_ranks(examples, options.repetitions, options.machine)
         elif part == "compiled" and shutil.which("g++") is None and shutil.which("clang++") is None:
             results[part] = {}
             print("torch.compile needs a C++ compiler on the CPU, and there is none: nothing is measured")

@@ -29,13 +29,20 @@ DIVISIONS: Mapping[str, str] = {"ddp": "data_parallel", "fsdp2": "zero", "dtenso
 
 
 def compare_ranks(
-    example: str, sizes: Mapping[str, float], repetitions: int, folder: Path, pool: RankPool
+    example: str, sizes: Mapping[str, float], machine: str, repetitions: int, folder: Path, pool: RankPool
 ) -> dict[str, float | int]:
-    """Seconds of a step of each, their ratios to those by hand of the same division, and of `auto` to the best."""
+    """Seconds of a step of each, their ratios to those by hand of the same division, and of `auto` to the best. Plans
+    are for `machine`, a name or the file of a profile.
+    """
     programs: dict[str, str] = {}
     for strategy in ("auto", *DIVISIONS.values()):
         request = Request(
-            EXAMPLES / f"{example}.udl", settings=dict(sizes), precision="f32", devices=RANKS, strategy=strategy
+            EXAMPLES / f"{example}.udl",
+            machine=machine,
+            devices=RANKS,
+            strategy=strategy,
+            precision="f32",
+            settings=dict(sizes),
         )
         compiled = compile_model(request)
         write_program(compiled.plan, compiled.library, compiled.sources, request, folder / strategy)

@@ -9,9 +9,9 @@ from unity_dsl.simulation.task import COMPUTE, Phase, Task, TaskGraph, Traffic
 
 
 @st.composite
-def task_graphs(draw: st.DrawFn, devices: int = 2, most_levels: int = 2) -> TaskGraph:
+def task_graphs(draw: st.DrawFn, devices: int = 2, most_levels: int = 2, most_tasks: int = 12) -> TaskGraph:
     tasks: list[Task] = []
-    for i in range(draw(st.integers(0, 12))):
+    for i in range(draw(st.integers(0, most_tasks))):
         channel = draw(st.sampled_from((COMPUTE, COMPUTE, "a", "b", "c")))
         levels = st.builds(Traffic, st.integers(0, 1), st.integers(0, 4).map(float))
         traffic = (

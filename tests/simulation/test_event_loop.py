@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 import pytest
@@ -168,15 +168,39 @@ def test_no_step_is_shorter_than_its_bound(graph: TaskGraph, on: Hardware) -> No
 
 
 def test_the_bound_is_reached() -> None:
-    """By kernels in a row, by a chain over channels, by a link that is never idle."""
+    """By kernels in a row, by a chain over channels, by a link that is never idle, by kernels that nothing can be done
+    beside before the first and behind the last of them.
+    """
     row = TaskGraph([kernel(2.0), kernel(3.0), collective("a", 1.0, 1.0)])
     assert lower_bound(row, IDEAL) == LowerBound(5.0, 3.0, 1.0)
     chain = TaskGraph([kernel(2.0), collective("a", 1.0, 1.0, 0), kernel(3.0, 1)])
-    assert lower_bound(chain, IDEAL) == LowerBound(5.0, 7.0, 1.0)
+    assert lower_bound(chain, IDEAL) == LowerBound(7.0, 7.0, 1.0)
     link = TaskGraph([collective("a", 0.0, 2.0), collective("b", 0.0, 3.0)])
     assert lower_bound(link, IDEAL) == LowerBound(3.0, 3.0, 5.0)
-    for graph in (row, chain, link):
+    between = TaskGraph([collective("a", 2.0, 0.0), kernel(3.0, 0), kernel(4.0, 0), collective("a", 1.0, 0.0, 1, 2)])
+    assert lower_bound(between, IDEAL) == LowerBound(10.0, 7.0, 0.0)
+    for graph in (row, chain, link, between):
         assert simulate(graph, IDEAL).seconds == lower_bound(graph, IDEAL).seconds
+
+
+def test_what_a_task_reads_is_launched_and_done_before_it() -> None:
+    """The host comes to the last kernel after 5 s, which takes 4; if that came first, it would be done after 5."""
+    tasks = [kernel(1.0, launches=2), kernel(1.0, launches=2), replace(kernel(4.0, launches=1), reads=(0, 1))]
+    assert lower_bound(TaskGraph(tasks), Hardware(1.0)).seconds == 9.0
+    assert lower_bound(TaskGraph(tasks), Hardware(1.0, host_computes=True)).seconds == 11.0
+    assert lower_bound(TaskGraph([replace(task, reads=()) for task in tasks]), Hardware(1.0)).seconds == 7.0
+
+
+@settings(max_examples=60, deadline=None, print_blob=True)
+@given(task_graphs(most_tasks=5), hardware)
+def test_no_order_of_tasks_is_shorter_than_their_bound(graph: TaskGraph, on: Hardware) -> None:
+    """By all orders in which each task is listed behind those that it waits for."""
+    bound, tasks = lower_bound(graph, on).seconds, graph.tasks
+    for order in permutations(range(len(tasks))):
+        place = {number: position for position, number in enumerate(order)}
+        if all(place[other] < place[number] for number, task in enumerate(tasks) for other in task.after):
+            listed = [replace(tasks[i], after=tuple(place[other] for other in tasks[i].after)) for i in order]
+            assert simulate(TaskGraph(listed), on).seconds >= bound - 1e-9
 
 
 @settings(max_examples=150, print_blob=True)

@@ -13,6 +13,9 @@ from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.layout_conversion import BUCKET_MIB
 from unity_dsl.machine.machine import load_machine
+from unity_dsl.simulation.event_loop import simulate
+from unity_dsl.simulation.hardware import Hardware
+from unity_dsl.simulation.lower_bound import lower_bound
 from unity_dsl.simulation.step_tasks import step_tasks
 from unity_dsl.simulation.task import COMPUTE, Phase, TaskGraph
 
@@ -128,9 +131,13 @@ def compare(wanted: Request, out: Path, pool: RankPool) -> None:
 
 @pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
-    """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones."""
-    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16"))))
-    gives_back(tasks_of(compile_model(request(example, "random:7", precision="bf16", recompute="all"))))
+    """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones, and run behind
+    what they read.
+    """
+    for recompute in ("none", "all"):
+        graph = tasks_of(compile_model(request(example, "random:7", precision="bf16", recompute=recompute)))
+        gives_back(graph)
+        read_when_made(graph)
 
 
 def gives_back(graph: TaskGraph) -> None:
@@ -141,6 +148,16 @@ def gives_back(graph: TaskGraph) -> None:
         now += task.allocated - task.freed
         assert now >= graph.held - 1e-3
     assert now == pytest.approx(graph.held)
+
+
+def read_when_made(graph: TaskGraph) -> None:
+    """On a GPU, where kernels and collectives run beside each other. Operators' backward passes read what was made."""
+    timeline = simulate(graph, Hardware(1e-6))
+    for number, task in enumerate(graph.tasks):
+        assert all(0 <= other < number for other in task.reads)
+        assert all(timeline.end[other] <= timeline.start[number] for other in task.reads)
+        assert task.reads or not task.name.endswith(" backward")
+    assert timeline.seconds >= lower_bound(graph, timeline.hardware).seconds * (1 - 1e-9)
 
 
 def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:

@@ -121,7 +121,8 @@ class BackwardPass:
         alone = self.tasks.holders(before) == 1
         target = before if alone else Storage(tensor.bytes)
         seconds = self.machine.traffic_seconds(ACCUMULATION_PASSES * tensor.bytes)
-        self.tasks.kernel("add gradients", "", seconds, 1, [] if alone else [target])
+        added = [before, gradient]
+        self.tasks.kernel("add gradients", "", seconds, 1, [] if alone else [target], reads=added, into=[target])
         if not alone:
             self.tasks.hold([target])
             self.tasks.drop([before])

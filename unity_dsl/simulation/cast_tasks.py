@@ -13,7 +13,7 @@ def add_cast(tasks: TaskList, x: Local, source: str, target: str, place: str, ma
     """A tensor in another float type, contiguous. Nobody holds it yet."""
     count = x.bytes * DTYPE_BYTES[target] // DTYPE_BYTES[source]
     made = Storage(count)
-    tasks.kernel("cast", place, machine.traffic_seconds(x.bytes + count), 1, [made])
+    tasks.kernel("cast", place, machine.traffic_seconds(x.bytes + count), 1, [made], reads=[x.storage])
     return Local(count, made, x.moves)
 
 

@@ -31,16 +31,20 @@ def add_collective(
     machine: Machine,
     builds: Sequence[Storage] = (),
     purpose: Purpose = Purpose.VALUES,
+    *,
+    reads: Sequence[Storage],
 ) -> int:
-    """A collective of tensors of which each device holds `count` bytes. Returns its task."""
+    """A collective of tensors of which each device holds `count` bytes; what it `builds` nothing for is made in place
+    of what it `reads`. Returns its task.
+    """
     price, _ = price_step(step, mesh, machine, 1.0)
-    return _collective(tasks, step, place, price.transfer(count), builds, mesh, purpose)
+    return _collective(tasks, step, place, price.transfer(count), builds, mesh, purpose, reads)
 
 
-def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine) -> Storage:
+def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine, reads: Iterable[Storage]) -> Storage:
     """A kernel that copies so many bytes to a new storage, which nobody holds yet."""
     made = Storage(count)
-    tasks.kernel(name, place, machine.traffic_seconds(2 * count), 1, [made])
+    tasks.kernel(name, place, machine.traffic_seconds(2 * count), 1, [made], reads=reads)
     return made
 
 
@@ -51,13 +55,15 @@ def _collective(
     transfer: Transfer,
     builds: Sequence[Storage],
     mesh: Mesh,
-    purpose: Purpose = Purpose.VALUES,
+    purpose: Purpose,
+    reads: Sequence[Storage],
 ) -> int:
     traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
     channel = channel_of(step.axes, mesh)
     limit = "link" if 2 * transfer.latency <= transfer.seconds else "latency"
     kind, seconds, sent = step.kind.value, transfer.seconds, transfer.sent
-    return tasks.collective(kind, place, seconds, channel, traffic, sent, builds, limit, purpose)
+    into = () if builds else reads
+    return tasks.collective(kind, place, seconds, channel, traffic, sent, builds, limit, purpose, reads, into)
 
 
 class Conversions:
@@ -88,7 +94,8 @@ class Conversions:
         mesh, machine = self.prices.mesh, self.prices.machine
         held = sum(tensor.bytes for tensor in arriving) / mesh.degree(first.axes)
         purpose = Purpose.WEIGHTS if ahead else Purpose.VALUES
-        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made, purpose)
+        reads = [x.storage for _, x, _, _ in gathers]
+        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made, purpose, reads=reads)
 
     def run_begun(
         self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str
@@ -98,7 +105,7 @@ class Conversions:
         (first, _, after), *rest = self._priced(steps, value, start)
         x = arriving
         if joins(first):
-            x = Local(after, self._copy("join", after, place), arriving.moves)
+            x = Local(after, self._copy("join", after, place, arriving.storage), arriving.moves)
         x = self._through(rest, x, arriving, value, place)
         if x.storage is not arriving.storage:
             self.tasks.drop([arriving.storage])
@@ -131,17 +138,17 @@ class Conversions:
         if self.prices.stays(step, shape):
             made = Storage(after)
             seconds = price.seconds(count) - self.prices.machine.launch_seconds
-            tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made])
+            tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made], reads=[x.storage])
             return Local(after, made, x.moves)
-        packed = [self._copy("pack", x.bytes, place)] if packs(step) else []
-        arrived = Storage(after)
-        tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh))
+        packed = [self._copy("pack", x.bytes, place, x.storage)] if packs(step) else []
+        arrived, reads = Storage(after), packed or [x.storage]
+        tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh, Purpose.VALUES, reads))
         tasks.settle(packed)
         if not joins(step):
             return Local(after, arrived, x.moves)
-        made = self._copy("join", after, place)
+        made = self._copy("join", after, place, arrived)
         tasks.settle([arrived])
         return Local(after, made, x.moves)
 
-    def _copy(self, name: str, count: int, place: str) -> Storage:
-        return add_copy(self.tasks, name, place, count, self.prices.machine)
+    def _copy(self, name: str, count: int, place: str, read: Storage) -> Storage:
+        return add_copy(self.tasks, name, place, count, self.prices.machine, [read])

@@ -76,9 +76,10 @@ class _Joining:
         """The next task of each, behind what any of them waits for."""
         tasks = [(device, task) for device in devices if (task := self._next(device)) is not None]
         after = tuple(sorted({self.numbers[device][number] for device, task in tasks for number in task.after}))
+        reads = tuple(sorted({self.numbers[device][number] for device, task in tasks for number in task.reads}))
         for device, task in tasks:
             self.numbers[device].append(len(self.tasks))
-            self.tasks.append(replace(task, device=device, after=after))
+            self.tasks.append(replace(task, device=device, after=after, reads=reads))
 
 
 def _collective(task: Task) -> tuple[str, str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..graph.collective_steps import Step, StepKind
@@ -66,7 +67,7 @@ class GradientBuckets:
         if step.kind is StepKind.REDUCE_SCATTER:
             kept = gradient.bytes // self.mesh.degree(step.axes)
         if packs(step):
-            rows = self._copy("pack", name, gradient.bytes)
+            rows = self._copy("pack", name, gradient.bytes, [gradient.storage])
             tasks.drop([gradient.storage])
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
@@ -103,7 +104,8 @@ class GradientBuckets:
         """The sum of two gradients, in place of the first. Takes over the hold of both."""
         if before is None:
             return gradient
-        self.tasks.kernel("add gradients", "", self.machine.traffic_seconds(ACCUMULATION_PASSES * gradient.bytes))
+        seconds, added = self.machine.traffic_seconds(ACCUMULATION_PASSES * gradient.bytes), before.storage
+        self.tasks.kernel("add gradients", "", seconds, reads=[added, gradient.storage], into=[added])
         self.tasks.drop([gradient.storage])
         return before
 
@@ -111,21 +113,23 @@ class GradientBuckets:
         axes, kind, _ = key
         parts = self._waiting.pop(key)
         name = parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more"
-        flat = self._copy("bucket", name, sum(part.bytes for part in parts))
+        flat = self._copy("bucket", name, sum(part.bytes for part in parts), [part.rows for part in parts])
         self.tasks.drop(part.rows for part in parts)
         in_place = kind is StepKind.ALL_REDUCE
         results = [flat] if in_place else [Storage(part.kept) for part in parts]
         builds = [] if in_place else results
         step, purpose = Step(kind, axes), Purpose.GRADIENTS
-        task = add_collective(self.tasks, step, name, flat.bytes, self.mesh, self.machine, builds, purpose)
+        task = add_collective(
+            self.tasks, step, name, flat.bytes, self.mesh, self.machine, builds, purpose, reads=[flat]
+        )
         self.tasks.hold(results)
         self.tasks.drop([flat])
         self._flying.append(_Flying(task, results, parts))
         while (self.accumulating or self._landed) and len(self._flying) > 1:
             self._land()
 
-    def _copy(self, what: str, name: str, count: int) -> Storage:
+    def _copy(self, what: str, name: str, count: int, reads: Sequence[Storage]) -> Storage:
         """A copy that is held."""
-        made = add_copy(self.tasks, what, name, count, self.machine)
+        made = add_copy(self.tasks, what, name, count, self.machine, reads)
         self.tasks.hold([made])
         return made

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush, heapreplace
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
 
 from .hardware import Hardware
-from .task import COMPUTE, TaskGraph
+from .task import COMPUTE, Task, TaskGraph
 from .timeline import HOST
+
+LARGEST_CLOSURE = 20_000
+"""Of more tasks it is not found out which come before which: this takes their square in bits."""
+CHUNK = 256
 
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Seconds of the busiest channel or host of a device (`work`), of the longest chain of tasks that wait for each
-    other, each alone (`path`), and of the busiest link of a device (`link`).
+    """Seconds of a channel or host of a device whose tasks run one at a time, each behind what it needs and before what
+    needs it (`work`), of the longest chain of tasks that need each other (`path`), and of the busiest link of a device
+    (`link`).
     """
 
     work: float
@@ -25,29 +36,143 @@ class LowerBound:
         return max(self.work, self.path, self.link)
 
 
+@dataclass(frozen=True)
+class _Job:
+    """So many `seconds` of a channel, at the earliest after `head`, and `tail` before the step ends."""
+
+    head: float
+    seconds: float
+    tail: float
+
+
 def lower_bound(graph: TaskGraph, hardware: Hardware) -> LowerBound:
-    """What holds for the tasks in any order: resources must do their work, and tasks wait for those in `after`."""
-    work: defaultdict[tuple[int, str], float] = defaultdict(float)
+    """What holds for tasks in any order in which each comes behind those that it waits for or reads: of each channel
+    and host the shortest schedule in which jobs may be interrupted (Jackson's preemptive schedule, the bound of
+    Carlier, The one-machine sequencing problem, 1982), between the heads and tails that the others leave it.
+    """
+    tasks = graph.tasks
+    needs = [(*task.after, *task.reads) for task in tasks]
+    needed: list[list[int]] = [[] for _ in tasks]
+    for number, others in enumerate(needs):
+        for other in others:
+            needed[other].append(number)
+    launches = [0.0 if _is_launched_with(task, hardware) else _launch(task, hardware) for task in tasks]
+    seconds = [_seconds(task, hardware) for task in tasks]
+    head, tail = _before_and_behind(tasks, needs, needed, launches, seconds, hardware)
+    for number, others in enumerate(needs):
+        head[number] = max(head[number], *(head[other] + seconds[other] for other in others), 0.0)
+    for number in range(len(tasks) - 1, -1, -1):
+        tail[number] = max(tail[number], *(seconds[other] + tail[other] for other in needed[number]), 0.0)
+    jobs: defaultdict[tuple[int, str], list[_Job]] = defaultdict(list)
     link: defaultdict[tuple[int, int], float] = defaultdict(float)
-    ends: list[float] = []
-    for task in graph.tasks:
-        launch = task.launches * hardware.launch_seconds
-        traffic = 0.0
+    for number, task in enumerate(tasks):
+        first, last = float(head[number]), float(tail[number])
+        jobs[task.device, task.channel].append(_Job(first, seconds[number], last))
+        if launches[number]:
+            host = COMPUTE if hardware.host_computes else HOST
+            jobs[task.device, host].append(_Job(0.0, launches[number], seconds[number] + last))
         for part in task.traffic:
             link[task.device, part.level] += part.seconds
-            traffic = max(traffic, part.seconds)
-        seconds, begin = max(task.seconds, traffic), 0.0
-        if not hardware.host_computes:
-            work[task.device, HOST] += launch
-            begin = launch
-        elif task.channel == COMPUTE:
-            seconds += launch
+    path = max(_ends(needs, launches, seconds), default=0.0)
+    return LowerBound(max(map(_preemptive_schedule, jobs.values()), default=0.0), path, max(link.values(), default=0.0))
+
+
+def _ends(needs: Sequence[Sequence[int]], launches: Sequence[float], seconds: Sequence[float]) -> list[float]:
+    """When each task would end if it had all to itself but for those that it needs."""
+    ends: list[float] = []
+    for others, launch, own in zip(needs, launches, seconds, strict=True):
+        ends.append(max(launch, *(ends[other] for other in others), 0.0) + own)
+    return ends
+
+
+def _launch(task: Task, hardware: Hardware) -> float:
+    return task.launches * hardware.launch_seconds
+
+
+def _is_launched_with(task: Task, hardware: Hardware) -> bool:
+    """Whether launching a task is a part of its own time: of kernels on a CPU."""
+    return hardware.host_computes and task.channel == COMPUTE
+
+
+def _seconds(task: Task, hardware: Hardware) -> float:
+    """A task's time when it has everything for itself."""
+    alone = max(task.seconds, max((part.seconds for part in task.traffic), default=0.0))
+    return alone + (_launch(task, hardware) if _is_launched_with(task, hardware) else 0.0)
+
+
+def _before_and_behind(
+    tasks: Sequence[Task],
+    needs: Sequence[Sequence[int]],
+    needed: Sequence[Sequence[int]],
+    launches: Sequence[float],
+    seconds: Sequence[float],
+    hardware: Hardware,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """For each task what a host or the kernels of a device take at least for those that must come before it, its own
+    launch included, and the kernels of a device for those that must come behind it. Of too many tasks its launch alone.
+    """
+    count, place = len(tasks), np.array([task.device for task in tasks], dtype=np.int64)
+    if not 0 < count <= LARGEST_CLOSURE:
+        return np.array(launches), np.zeros(count)
+    everyone, devices = np.arange(count), 1 + int(place.max())
+    kernels, hosts = np.zeros((count, devices)), np.zeros((count, devices))
+    kernels[everyone, place] = np.where([task.channel == COMPUTE for task in tasks], seconds, 0.0)
+    hosts[everyone, place] = launches
+    if hardware.host_computes:
+        hosts += kernels
+    before = _sums_of_closure(range(count), needs, np.hstack([hosts, kernels]))
+    before[everyone, place] += launches
+    behind = _sums_of_closure(range(count - 1, -1, -1), needed, kernels)
+    return before.max(axis=1), behind.max(axis=1)
+
+
+def _sums_of_closure(
+    order: Iterable[int], edges: Sequence[Sequence[int]], weights: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Of each vertex the sums of the weights [vertices, kinds] of all that edges lead to, with others between. Vertices
+    come in an order in which edges lead back.
+    """
+    count, reached = len(weights), [0] * len(weights)
+    width, found = (count + 7) // 8, np.zeros_like(weights)
+    chunk: list[int] = []
+
+    def add() -> None:
+        rows = np.frombuffer(b"".join(reached[i].to_bytes(width, "little") for i in chunk), dtype=np.uint8)
+        bits = np.unpackbits(rows.reshape(len(chunk), width), axis=1, count=count, bitorder="little")
+        found[chunk] = bits.astype(np.float64) @ weights
+        chunk.clear()
+
+    for vertex in order:
+        closure = 0
+        for other in edges[vertex]:
+            closure |= reached[other] | 1 << other
+        reached[vertex] = closure
+        chunk.append(vertex)
+        if len(chunk) == CHUNK:
+            add()
+    if chunk:
+        add()
+    return found
+
+
+def _preemptive_schedule(jobs: Iterable[_Job]) -> float:
+    """The end of the last tail where of the jobs whose heads are over the one with the longest tail runs always."""
+    coming = sorted(jobs, key=lambda job: -job.head)
+    ready: list[tuple[float, float]] = []
+    now, end = 0.0, 0.0
+    while coming or ready:
+        if not ready:
+            now = max(now, coming[-1].head)
+        while coming and coming[-1].head <= now:
+            job = coming.pop()
+            heappush(ready, (-job.tail, job.seconds))
+        tail, left = ready[0]
+        following = coming[-1].head if coming else inf
+        if now + left <= following:
+            heappop(ready)
+            now += left
+            end = max(end, now - tail)
         else:
-            work[task.device, COMPUTE] += launch
-            begin = launch
-        work[task.device, task.channel] += seconds
-        for other in task.after:
-            if ends[other] > begin:
-                begin = ends[other]
-        ends.append(begin + seconds)
-    return LowerBound(max(work.values(), default=0.0), max(ends, default=0.0), max(link.values(), default=0.0))
+            heapreplace(ready, (tail, left - (following - now)))
+            now = following
+    return end

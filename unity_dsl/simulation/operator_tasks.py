@@ -83,8 +83,18 @@ class Operators:
         built = [Storage(storage.bytes if runs else 0) for storage in run.built]
         own |= zip(run.built, built, strict=True)
         if runs:
-            self.tasks.kernel(node.instance.name, place, time.forward, time.launches[0], built, time.limits[0])
-            self._inner(call, place, backward=False)
+            made = [own[tensor.storage] for tensor in run.outputs]
+            self.tasks.kernel(
+                node.instance.name,
+                place,
+                time.forward,
+                time.launches[0],
+                built,
+                time.limits[0],
+                reads=[given.storage for given in arguments],
+                into=made,
+            )
+            self._inner(call, place, made, backward=False)
         results = tuple(
             Local(count, own[tensor.storage], value.needs_gradient, strides)
             for value, tensor, (count, strides) in zip(node.results, run.outputs, call.results, strict=True)
@@ -96,7 +106,7 @@ class Operators:
         if moving:
 
             def backward(outgoing: Cotangents) -> Cotangents:
-                return self._backward(call, place, moving, outgoing)
+                return self._backward(call, place, moving, outgoing, saved)
 
             record = Recorded(moving, results, saved, backward)
         self.tasks.hold(result.storage for result in results)
@@ -105,17 +115,20 @@ class Operators:
         self.tasks.settle(built)
         return results, named, record
 
-    def _backward(self, call: _Call, place: str, moving: Sequence[Local], outgoing: Cotangents) -> Cotangents:
-        time = call.time
-        arrived = next(storage for storage in outgoing if storage is not None)
+    def _backward(
+        self, call: _Call, place: str, moving: Sequence[Local], outgoing: Cotangents, saved: Sequence[Storage]
+    ) -> Cotangents:
+        time, given = call.time, [storage for storage in outgoing if storage is not None]
+        arrived = given[0]
         found = [arrived if same else Storage(local.bytes) for local, same in zip(moving, call.shared, strict=True)]
         built = [storage for storage in found if storage is not arrived]
         if built:
             temporary = Storage(call.inside)
             name, builds = f"{call.planned.node.instance.name} backward", [*built, temporary]
-            self.tasks.kernel(name, place, time.backward, time.launches[1], builds, time.limits[1])
+            reads = [*given, *saved]
+            self.tasks.kernel(name, place, time.backward, time.launches[1], builds, time.limits[1], reads=reads)
             self.tasks.settle([temporary])
-        self._inner(call, place, backward=True)
+        self._inner(call, place, found, backward=True)
         return found
 
     def _call(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> _Call:
@@ -144,10 +157,10 @@ class Operators:
                 viewed = result.storage is tensor.storage and prod(result.shape) == prod(tensor.shape) and not over
                 yield len(run.outputs) == 1 and (same or viewed)
 
-    def _inner(self, call: _Call, place: str, *, backward: bool) -> None:
+    def _inner(self, call: _Call, place: str, made: Sequence[Storage], *, backward: bool) -> None:
         """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made."""
         for step, count in call.inner[backward]:
-            self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine))
+            self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine, reads=made))
 
     def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
         dtype = arithmetic(node, typed.native, self.library)

@@ -64,7 +64,7 @@ def _device_tasks(plan: Plan, prices: ConversionModel, library: Library, place: 
         tasks.phase = Phase.UPDATE
         if updated := program.trained_bytes:
             temporary = Storage(updated)
-            tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary])
+            tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary], reads=gradients)
             tasks.settle([temporary])
         tasks.drop(gradients)
     held = sum(tensor.storage.bytes for tensor in program.stored.values())
@@ -359,7 +359,9 @@ class _Forward(Variables):
             if update.buffer.name in in_place:
                 continue
             tensor = self.variable(update.value, self.graph.values[update.buffer.name].produced)
-            self.program.tasks.settle([self._copied("update", self.path + update.buffer.name, tensor.bytes)])
+            self.program.tasks.settle(
+                [self._copied("update", self.path + update.buffer.name, tensor.bytes, [tensor.storage])]
+            )
 
     # ------------------------------------------------------------------------------------------ series of slices
 
@@ -369,8 +371,9 @@ class _Forward(Variables):
         if whole.moves:
             place = self.path + series.whole.name
 
-            def stack(_: Cotangents) -> Cotangents:
-                return [self._copied("stack", place, whole.bytes)]
+            def stack(outgoing: Cotangents) -> Cotangents:
+                given = [storage for storage in outgoing if storage is not None]
+                return [self._copied("stack", place, whole.bytes, given)]
 
             self.program.backward.record(Recorded((whole,), tuple(parts), (), stack))
         return parts
@@ -378,7 +381,7 @@ class _Forward(Variables):
     def _stacked(self, series: Series, parts: Sequence[Local]) -> Local:
         """A new tensor of slices."""
         count, place = sum(part.bytes for part in parts), self.path + series.whole.name
-        storage = self._copied("stack", place, count)
+        storage = self._copied("stack", place, count, [part.storage for part in parts])
         whole = Local(count, storage, any(part.moves for part in parts))
         self.program.tasks.hold([storage])
         self.name([storage])
@@ -393,5 +396,5 @@ class _Forward(Variables):
             self.program.backward.record(Recorded(moving, (whole,), (), unbind))
         return whole
 
-    def _copied(self, name: str, place: str, count: int) -> Storage:
-        return add_copy(self.program.tasks, name, place, count, self.program.prices.machine)
+    def _copied(self, name: str, place: str, count: int, reads: Iterable[Storage]) -> Storage:
+        return add_copy(self.program.tasks, name, place, count, self.program.prices.machine, reads)

@@ -25,6 +25,7 @@ class _Draft:
     sent: float
     limit: str
     purpose: Purpose
+    reads: tuple[int, ...]
     allocated: float = 0.0
     freed: float = 0.0
 
@@ -32,7 +33,7 @@ class _Draft:
 class TaskList:
     """Tasks so far. A storage is there from the task that builds it until the last holder drops it; what nobody holds
     when its task is `settled` lives while that runs. Kernels run in order: each waits for what kernels before it wait
-    for.
+    for. A task reads what the last task before it `builds` or writes `into`, of each storage that it `reads`.
     """
 
     def __init__(self) -> None:
@@ -41,6 +42,7 @@ class TaskList:
         self._holders: Counter[Storage] = Counter()
         self._waited: list[int] = []
         self._latest = -1
+        self._written: dict[Storage, int] = {}
 
     # ------------------------------------------------------------------------------------------ tasks
 
@@ -52,10 +54,13 @@ class TaskList:
         launches: int = 1,
         builds: Iterable[Storage] = (),
         limit: str = "memory",
+        reads: Iterable[Storage] = (),
+        into: Iterable[Storage] = (),
     ) -> int:
         """Work on the device's own stream, behind all that was waited for."""
         after, self._waited = tuple(self._waited), []
-        self._latest = self._add(name, place, seconds, after, COMPUTE, launches, (), 0.0, builds, limit, Purpose.VALUES)
+        draft = _Draft(name, place, self.phase, seconds, after, COMPUTE, launches, (), 0.0, limit, Purpose.VALUES, ())
+        self._latest = self._add(draft, builds, reads, into)
         return self._latest
 
     def collective(
@@ -69,33 +74,25 @@ class TaskList:
         builds: Iterable[Storage] = (),
         limit: str = "",
         purpose: Purpose = Purpose.VALUES,
+        reads: Iterable[Storage] = (),
+        into: Iterable[Storage] = (),
     ) -> int:
         """Communication in a group, behind the kernels so far, and beside later ones until one waits for it."""
         after = (*([self._latest] if self._latest >= 0 else []), *self._waited)
-        return self._add(name, place, seconds, after, channel, 1, traffic, sent, builds, limit, purpose)
+        draft = _Draft(name, place, self.phase, seconds, after, channel, 1, traffic, sent, limit, purpose, ())
+        return self._add(draft, builds, reads, into)
 
     def wait(self, task: int) -> None:
         """Kernels from here on run behind that task."""
         self._waited.append(task)
 
-    def _add(
-        self,
-        name: str,
-        place: str,
-        seconds: float,
-        after: tuple[int, ...],
-        channel: str,
-        launches: int,
-        traffic: tuple[Traffic, ...],
-        sent: float,
-        builds: Iterable[Storage],
-        limit: str,
-        purpose: Purpose,
-    ) -> int:
-        draft = _Draft(name, place, self.phase, seconds, after, channel, launches, traffic, sent, limit, purpose)
-        draft.allocated = float(sum(storage.bytes for storage in builds))
+    def _add(self, draft: _Draft, builds: Iterable[Storage], reads: Iterable[Storage], into: Iterable[Storage]) -> int:
+        number, built, written = len(self._drafts), list(builds), self._written
+        draft.reads = tuple({written[storage]: None for storage in reads if storage in written})
+        draft.allocated = float(sum(storage.bytes for storage in built))
+        written |= dict.fromkeys((*built, *into), number)
         self._drafts.append(draft)
-        return len(self._drafts) - 1
+        return number
 
     # ------------------------------------------------------------------------------------------ memory
 
@@ -150,4 +147,5 @@ def _task(draft: _Draft) -> Task:
         freed=draft.freed,
         limit=draft.limit,
         purpose=draft.purpose,
+        reads=draft.reads,
     )
