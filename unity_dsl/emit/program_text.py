@@ -197,7 +197,18 @@ def write_down(
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several = is_mixed(plan.model), plan.division is not None
     calls = KernelCalls(mesh, library, collectives, mixed, several, contractions) if kernels == TRITON else None
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed, calls)
+    program = Program(
+        mesh,
+        library,
+        collectives,
+        Names(("Block",)),
+        sites,
+        mixed,
+        several,
+        plan.recomputed,
+        plan.kept_iterations,
+        calls,
+    )
     module = ModuleText("Model", "")
     names = Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
