@@ -106,7 +106,7 @@ def accumulate(rank: int, ranks: int, program: str, reference: str, bucket_bytes
 
 
 def launches(rank: int, ranks: int, program: str, bucket_bytes: int) -> list[str]:
-    """In which order a backward pass did things: a name per collective, `use` per gradient of a use of a parameter."""
+    """In which order a backward pass did things: a name per collective, `use` per gradient of a parameter."""
     import torch
 
     events: list[str] = []

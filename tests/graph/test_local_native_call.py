@@ -35,6 +35,16 @@ op placed_pool(x: [n, c, h]; size, pad = 0) -> y: [n, c, p]
 op two_fills(x: [n, c, h]; pad = 1) -> y: [n, c, h]
   y[n, c, i] = x[n, c, i - pad else 0] + x[n, c, i + 1 else 1]
   torch: F.conv1d(x, x, padding=pad)
+
+## As many times as large as there are positions.
+op times_count(x: [n, c]) -> y: [n, c]
+  y[n, c] = x[n, c] * |n|
+  torch: torch.mul(x, |n|)
+
+## The number of positions is added.
+op plus_count(x: [n, c]) -> y: [n, c]
+  y[n, c] = x[n, c] + |n|
+  torch: torch.add(x, |n|)
 """
 with as_they_stand():  # the calls are never run
     LIBRARY = library_with(OWN)
@@ -140,3 +150,52 @@ def test_a_maximum_has_its_own_number_outside() -> None:
 def test_where_no_call_computes_the_same_there_is_none(instance: Instance, axis: str) -> None:
     _, call = call_of(instance, Along(axis, "halo"), mesh=Mesh((MeshAxis("a", 2),)))
     assert call is None
+
+
+@pytest.mark.parametrize("name", ["mse", "l1", "huber", "smooth_l1", "binary_cross_entropy_with_logits"])
+@pytest.mark.parametrize("axes", [("n0", "n1"), ("n0", "n0"), ("n1", "n1")])
+def test_a_mean_over_a_part_is_multiplied_by_its_part_of_the_positions(name: str, axes: tuple[str, str]) -> None:
+    check_scaled(make(name, (8, 4), (8, 4)), *map(Along, axes))
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "nll"])
+def test_a_likelihood_over_a_part_of_the_rows(name: str) -> None:
+    shapes = [Shape((4, 6, 5)), Shape((4, 6), 5)]
+    check_scaled(instantiate(LIBRARY.operators[name], shapes, {}), Along("n0"), Along("n1"))
+    divided = instantiate(LIBRARY.operators[name], [Shape((4, 6)), Shape((4,), 6)], {})
+    assert call_of(divided, Along("c"), mesh=Mesh((MeshAxis("a", 2),)))[1] is None, "classes are summed on the way"
+
+
+def test_a_number_of_positions_must_be_a_factor() -> None:
+    check_scaled(make("times_count", (8, 3)), Along("n"), Along("n"))
+    assert call_of(make("plus_count", (8, 3)), Along("n"), mesh=Mesh((MeshAxis("a", 2),)))[1] is None
+
+
+def check_scaled(instance: Instance, *roles: Along) -> None:
+    """The parts of all devices are added up, or the slices of the whole, each the operator there times the factor."""
+    typed, call = call_of(instance, *roles)
+    assert call is not None and call.factor != 1
+    random, inputs = np.random.default_rng(3), []
+    for operand in instance.inputs:
+        shape = instance.shape(operand)
+        whole = operand.integer_range is None
+        inputs.append(random.standard_normal(shape) if whole else random.integers(0, operand.integer_range, shape))
+    (expected,) = evaluate(instance, inputs, LIBRARY)
+    found = np.zeros_like(expected)
+    for rank in range(GRID.size):
+        held = [value[part(typed, place, value, rank)] for place, value in enumerate(inputs)]
+        given = [
+            Shape(value.shape, operand.integer_range) for operand, value in zip(instance.inputs, held, strict=True)
+        ]
+        local = instantiate(instance.operator, given, call.attributes)
+        (own,) = evaluate(local, held, LIBRARY)
+        found[part(typed, -1, expected, rank)] += float(call.factor) * own
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def part(typed: TypedOperator, place: int, value: np.ndarray, rank: int) -> tuple[np.ndarray, ...]:
+    """Where in an operand, or in the result (-1), lies what a device has of it."""
+    layout = typed.arguments[place] if place >= 0 else typed.results[0]
+    coordinates = GRID.coordinates(rank)
+    found = [positions_of(layout, dim, size, GRID, coordinates, LIBRARY) for dim, size in enumerate(value.shape)]
+    return np.ix_(*found)

@@ -82,6 +82,11 @@ class ConversionText:
         return *self.forward, *self.backward, *([self.deferred] if self.deferred else [])
 
     @property
+    def direct(self) -> bool:
+        """Whether the parameter is read as it is, and its gradient summed as it comes."""
+        return not (self.forward or self.backward)
+
+    @property
     def lines(self) -> list[str]:
         """The statement that makes the function."""
         steps = {"forward": self.forward, "backward": self.backward}
@@ -181,6 +186,11 @@ class Collectives:
     @property
     def functions(self) -> list[ConversionText]:
         return list(self.conversions.values())
+
+    @property
+    def parameters(self) -> list[ConversionText]:
+        """Those of parameters, whose gradients GradientSync sums."""
+        return [made for made in self.functions if made.deferred]
 
     @property
     def steps(self) -> frozenset[str]:

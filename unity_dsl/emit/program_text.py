@@ -130,7 +130,7 @@ def render_collectives(
     """
     mesh, steps = collectives.mesh, collectives.steps
     gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
-    deferred = {conversion.deferred.function for conversion in collectives.functions if conversion.deferred}
+    deferred = {made.deferred.function for made in collectives.parameters if made.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
     functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
@@ -168,7 +168,7 @@ def render_collectives(
         reductions=list(collectives.reductions),
         elsewhere=collectives.elsewhere,
         owned=collectives.owned,
-        parameters=bool(deferred),
+        parameters=collectives.parameters,
         gathered=gathered,
         mixed=mixed,
         recomputed=recomputed,
@@ -242,7 +242,7 @@ def write_down(
         then = f"{returned} if self.training else self.gather({returned})" if gathering else returned
         module.lines += statement(f"return {minimised}, {then}")
     if _has_sync(program):
-        module.lines[:0] = ["self.sync.accumulating, self.sync.bucket_bytes = self.accumulating, self.bucket_bytes"]
+        module.lines[:0] = ["self.sync.begin(self.accumulating, self.bucket_bytes)"]
     signature = _signature(variables, optional, plan.model, module)
     return ProgramText(plan, program, module, signature, optional, smaller, gathering, parts)
 
@@ -304,7 +304,7 @@ def _signature(variables: Mapping[str, str], optional: Sequence[str], model: Mod
 
 
 def _has_sync(program: Program) -> bool:
-    return any(conversion.deferred for conversion in program.collectives.functions)
+    return bool(program.collectives.parameters)
 
 
 # ---------------------------------------------------------------------------------------------- constants

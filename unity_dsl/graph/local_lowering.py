@@ -28,7 +28,8 @@ def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, libr
     division = division_of(instance, typed, mesh, library)
     found = local_call(instance, typed, library)
     if found is not None:
-        return reusing(lower_native(instance, division, library, found.attributes, found.outside), typed.reuse)
+        lowering = lower_native(instance, division, library, found.attributes, found.outside, found.factor)
+        return reusing(lowering, typed.reuse)
     if instance.extern:
         raise ValueError(f"{instance.name} is its native call, which does not stand for it here")
     return lower_equations(instance, division, library)

@@ -3,6 +3,7 @@
 A device runs the declared operator again, at the shapes that it has and with other attributes: a padding is less by
 what a window holds of it, a number of groups is that of its own groups. The attributes are found from the declared
 indices and conditions; the operator at these is then compared, equation by equation, with the one that it stands for.
+Where its results are the same but for a number, as a mean over a part of the positions is, they are multiplied by that.
 Nothing is known of any operator but that.
 """
 
@@ -10,11 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from math import prod
 
 from ..index.axes.axis_classes import classify, local_native
 from ..index.axes.axis_windows import Windowed, windowed
+from ..index.axes.term_scales import ONE, NoScale, result_scales
 from ..index.equations.instance import Equation, Instance, Kind
 from ..index.equations.term import Affine, affine, children, dim_index, free_axes, interval, reads, substitute
 from ..index.equations.where_conditions import Value, counts
@@ -31,10 +34,13 @@ from .local_operator import LocalOperator
 
 @dataclass(frozen=True)
 class LocalCall:
-    """A native call on one device. `outside`: windows that hold 0 outside of the dimension, with what is read there."""
+    """A native call on one device. `outside`: windows that hold 0 outside of the dimension, with what is read there.
+    `factor`: what its result is to be multiplied by.
+    """
 
     attributes: Mapping[str, Value]
     outside: tuple[tuple[HaloWindow, Value], ...] = ()
+    factor: Fraction = ONE
 
 
 def local_call(instance: Instance, typed: LocalOperator, library: Library) -> LocalCall | None:
@@ -56,7 +62,10 @@ def local_call(instance: Instance, typed: LocalOperator, library: Library) -> Lo
         if axis in around:
             assert isinstance(found, Windowed)
             classes[axis] = found.entry
-    if any(classes[axis].positional or classes[axis].sized or classes[axis].inner for axis in typed.divided):
+    if any(classes[axis].positional or classes[axis].inner for axis in typed.divided):
+        return None
+    sized = any(classes[axis].sized for axis in typed.divided)
+    if sized and (typed.windows or instance.whole or len(instance.outputs) > 1):
         return None
     counted = list(counts(instance.operator.conditions, instance.attributes))
     attributes = dict(instance.attributes) | {
@@ -71,7 +80,14 @@ def local_call(instance: Instance, typed: LocalOperator, library: Library) -> Lo
     fixed = {axis for _, axis in counted} | {window.axis for window in typed.windows}
     alike = {axis for axis in typed.divided if axis not in fixed and local_native(instance, library, (axis,))}
     sizes = {axis: instance.sizes[axis] if axis in alike else size for axis, size in typed.local_sizes.items()}
-    return LocalCall(attributes, outside) if _agrees(instance, sizes, typed.windows, attributes) else None
+    windows = {(window.operand, window.dim): window for window in typed.windows}
+    local = _local(instance, sizes, windows, attributes)
+    if local is None:
+        return None
+    if sized:
+        factor = _factor(instance, local)
+        return None if factor is None else LocalCall(attributes, outside, factor)
+    return LocalCall(attributes, outside) if _agrees(instance, local, windows) else None
 
 
 # ---------------------------------------------------------------------------------------------- attributes
@@ -134,15 +150,17 @@ def _outside(instance: Instance, windows: Sequence[HaloWindow]) -> tuple[tuple[H
 # ---------------------------------------------------------------------------------------------- comparison
 
 
-def _agrees(
-    instance: Instance, sizes: Mapping[str, int], held: Sequence[HaloWindow], attributes: Mapping[str, Value]
-) -> bool:
-    """Whether the declared operator at a device's shapes has the device's sizes and equations.
+def _local(
+    instance: Instance,
+    sizes: Mapping[str, int],
+    windows: Mapping[tuple[str, int], HaloWindow],
+    attributes: Mapping[str, Value],
+) -> Instance | None:
+    """The declared operator at the shapes of a device; None where it does not have the `sizes` there.
 
-    The `sizes` of axes on which no torch call depends may be those of the whole operator: equations are the same at
-    all of them.
+    Those of axes on which no torch call depends may be those of the whole operator: equations are the same at all of
+    them.
     """
-    windows = {(window.operand, window.dim): window for window in held}
     shapes = []
     for operand in instance.inputs:
         own = [
@@ -151,12 +169,31 @@ def _agrees(
         ]
         shapes.append(Shape(tuple(own), operand.integer_range))
     local = _at(instance.kind, tuple(shapes), tuple((name, type(value), value) for name, value in attributes.items()))
-    if local is None or any(sizes[axis] != size for axis, size in local.sizes.items()):
-        return False
+    return None if local is None or any(sizes[axis] != size for axis, size in local.sizes.items()) else local
+
+
+def _agrees(instance: Instance, local: Instance, windows: Mapping[tuple[str, int], HaloWindow]) -> bool:
+    """Whether an operator at the shapes of a device has the equations that the device computes of it."""
     comparison = _Comparison(instance, local.sizes, windows)
     return len(local.equations) == len(instance.equations) and all(
         comparison.same_equation(whole, part) for whole, part in zip(instance.equations, local.equations, strict=True)
     )
+
+
+def _factor(instance: Instance, local: Instance) -> Fraction | None:
+    """What the result of an operator at the shapes of a device is to be multiplied by; None where it is no one number.
+
+    A mean over a part of the positions divides by fewer.
+    """
+    if len(local.equations) != len(instance.equations):
+        return None
+    shorter = [axis for axis, size in instance.sizes.items() if local.sizes[axis] != size]
+    try:
+        scales = result_scales(instance, local, shorter, {operand.name: ONE for operand in instance.inputs})
+    except NoScale:
+        return None
+    (output,) = instance.outputs
+    return 1 / (scales[output.name] or ONE)
 
 
 @lru_cache(maxsize=16384)

@@ -91,14 +91,22 @@ def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, 
 
 
 def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, library: Library) -> None:
-    """Of DEEP, four tensors of each layer that is kept at the end of the forward pass, where exp's result and the target
-    are there; or the whole of another layer when that is run again, without those. What enters the first layer that is
-    kept counts with both.
+    """Of DEEP, four tensors of each layer that is kept at the end of the forward pass, with exp's result and target;
+    or the whole of another layer when that is run again, without those. What enters the first layer that is kept counts
+    with both.
     """
     for mesh, part in ((ONE, 1), (TWO, 2)):
         for text, inside in ((DEEP, 4), (DEEP.replace("relu(", "relu(2 * "), 8)):
             for kept in range(5):
-                plan = search(build(text), mesh, MACHINE, library, recompute=["layer"], kept_iterations={"layer": kept})
+                plan = search(
+                    build(text),
+                    mesh,
+                    MACHINE,
+                    library,
+                    "data_parallel",
+                    recompute=["layer"],
+                    kept_iterations={"layer": kept},
+                )
                 end = TENSOR + (4 + 4 * kept + 1) * TENSOR // part + TENSOR
                 again = TENSOR + (4 - kept + bool(kept) + inside) * TENSOR // part
                 assert plan.cost.memory.activations == max(end, again), (mesh, kept)

@@ -118,7 +118,9 @@ class _Run:
                 return self.places(term)
             case "torch.pow" | "/" if isinstance(first := term.arguments[0], Term) and first.sort is Sort.NUMBER:
                 return self.of_number(term)
-        operands = [found for argument in _terms(term) if (found := self.tensor(argument)) is not None]
+        # A call that is multiplied by a number is as large as the result.
+        scaled = output if term.operation in ("*", "/") and _is_number(term.arguments[1]) else None
+        operands = [found for part in _terms(term) if (found := self.tensor(part, scaled)) is not None]
         if term.operation == "[]":
             # One position counts as a number.
             operands[1:] = [place for place in operands[1:] if place.shape]
@@ -316,6 +318,10 @@ class _Run:
     def statistics(self, count: int) -> Storage:
         """Sums over what a kernel normalises, in float32 or what is wider."""
         return self.memory.new((count,), Sort.POSITION).storage
+
+
+def _is_number(argument: Argument) -> bool:
+    return isinstance(argument, Term) and argument.sort is Sort.NUMBER
 
 
 _PARTS = frozenset({

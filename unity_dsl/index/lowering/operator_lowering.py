@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from math import prod
 
 from ...syntax.ast import Name, NativeArgument, NativeCall, NativeList, NativeString, Number, ReductionKind, Size, Ties
 from ...syntax.rational import Rational
+from ..axes.term_scales import ONE
 from ..equations.instance import Equation, Instance, Operand
 from ..evaluation.native_calls import LITERALS, TRAINING
 from ..evaluation.torch_calls import native_size
@@ -66,9 +68,14 @@ def lower_equations(instance: Instance, division: Division, library: Library) ->
 
 
 def lower_native(
-    instance: Instance, division: Division, library: Library, attributes: Mapping[str, Rational], outside: Outside = ()
+    instance: Instance,
+    division: Division,
+    library: Library,
+    attributes: Mapping[str, Rational],
+    outside: Outside = (),
+    factor: Fraction = ONE,
 ) -> Lowering:
-    """The operator by the calls of its declaration, with these attributes."""
+    """The operator by the calls of its declaration, with these attributes, its result multiplied by `factor`."""
     native = instance.operator.torch
     assert native is not None
     space = _space(instance, division, library)
@@ -82,12 +89,13 @@ def lower_native(
 
     if isinstance(native, NativeCall):
         results = tuple(space.variable() for _ in instance.outputs)
-        space.statements.append(Statement(results, _typed(call(native), instance.outputs[0]), instance.outputs[0].name))
+        value = _times(_typed(call(native), instance.outputs[0]), factor)
+        space.statements.append(Statement(results, value, instance.outputs[0].name))
         return Lowering(tuple(space.statements), results, native=True)
     outputs = {operand.name: operand for operand in instance.outputs}
     made: dict[str, Variable] = {}
     for name, step in native.steps:
-        value = _typed(call(step), outputs[name]) if name in outputs else call(step)
+        value = _times(_typed(call(step), outputs[name]), factor) if name in outputs else call(step)
         made[name] = space.variable()
         space.statements.append(Statement((made[name],), value, name, own=True))
         named[name] = Term("name", (made[name],), value.axes, value.sort)
@@ -97,6 +105,14 @@ def lower_native(
 def _typed(value: Term, output: Operand) -> Term:
     """What a native call gives for an output."""
     return replace(value, axes=output.axes, sort=Sort.FLOAT if output.integer_range is None else Sort.INT)
+
+
+def _times(value: Term, factor: Fraction) -> Term:
+    """The value multiplied by a number."""
+    for symbol, part in (("*", factor.numerator), ("/", factor.denominator)):
+        if part != 1:
+            value = Term(symbol, (value, number(part)), value.axes, value.sort)
+    return value
 
 
 def _native(call: NativeCall, named: Mapping[str, Argument], sizes: Callable[[Size], int]) -> Term:

@@ -5,7 +5,8 @@ which the inputs are slices of the batch along that axis, and weights copies, no
 collective, and the loss is a term of a sum. Each operator's role along the axis is proved as it is for devices
 (`rules/sharding_theorems.py`); its operands must arrive in the kinds that it takes. The model that is planned is the
 one at the size of a micro-batch: its operators are those that one device would have, save for numbers that depend on
-the size of the batch, as the divisor of a mean does. By what its loss is larger for that, `term_scales.py` tells.
+the size of the batch, as the divisor of a mean does. By what its loss is larger for that, `index/axes/term_scales.py`
+tells.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from ...graph.model_graph import build_model
 from ...graph.model_parameters import Setting
 from ...graph.plan import BatchDivision, OutputPart
 from ...graph.typed_configurations import Theorems
+from ...index.axes.term_scales import ONE, NoScale, Scale, result_scales
 from ...index.library import Library
 from ...rules.sharding_theorems import ShardingTheorems
 from ...syntax.ast import ModelFile, Name, Storage, StorageDecl
 from ...syntax.diagnostic import InputError, fail
 from ...syntax.span import Span
 from ..choices.restriction import stored_values
-from .term_scales import ONE, NoScale, Scale, result_scales
 
 WHOLE, SUM = "whole", "sum"
 """Of a value that every micro-batch has alike, and of one of which each has a term of a sum."""
@@ -188,7 +189,7 @@ class _Walk:
         parts = self.parts(node, arguments, axis, smaller.sizes)
         operands = {o.name: found.scale for o, found in zip(given.inputs, arguments, strict=True)}
         try:
-            scales = result_scales(given, smaller, axis, operands)
+            scales = result_scales(given, smaller, shorter, operands)
         except NoScale as reason:
             raise self.refused(node, str(reason)) from None
         return {

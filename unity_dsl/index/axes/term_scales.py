@@ -6,14 +6,14 @@ together; sizes and numbers may differ, and the factor must be the same wherever
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
 from math import inf
 
-from ...index.equations.instance import Equation, Instance
-from ...index.equations.term import COMPARISONS, walk
 from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size, Uniform
 from ...syntax.rational import Rational, exact_number
+from ..equations.instance import Equation, Instance
+from ..equations.term import COMPARISONS, walk
 
 Scale = Fraction | None
 """Positive; None for what is 0 or infinite, and so scaled by anything."""
@@ -26,20 +26,20 @@ class NoScale(Exception):
 
 
 def result_scales(
-    given: Instance, other: Instance, axis: str | None, operands: Mapping[str, Scale]
+    given: Instance, other: Instance, axes: Collection[str], operands: Mapping[str, Scale]
 ) -> dict[str, Scale]:
     """The factor of every result of `other` to that of `given`, at those of its `operands`.
 
-    Both are one operator, at sizes that differ along `axis` alone: over its positions `other` has a part of the terms
+    Both are one operator, at sizes that differ along `axes` alone: over their positions `other` has a part of the terms
     and of the results of `given`. Raises NoScale.
     """
     scales = dict(operands)
     if given.extern:
         _all_one(scales.values())
         return {output.name: ONE for output in given.outputs}
-    found = _equation_scales(given, other, given.equations, other.equations, axis, scales)
+    found = _equation_scales(given, other, given.equations, other.equations, axes, scales)
     if given.evaluation or other.evaluation:
-        evaluated = _equation_scales(given, other, given.evaluation, other.evaluation, axis, scales)
+        evaluated = _equation_scales(given, other, given.evaluation, other.evaluation, axes, scales)
         if any(evaluated[output.name] != found[output.name] for output in given.outputs):
             raise NoScale("the batch counts otherwise in evaluation mode")
     return found
@@ -50,10 +50,10 @@ def _equation_scales(
     other: Instance,
     equations: Iterable[Equation],
     others: Iterable[Equation],
-    axis: str | None,
+    axes: Collection[str],
     operands: Mapping[str, Scale],
 ) -> dict[str, Scale]:
-    terms = _Terms(given, other, axis, dict(operands))
+    terms = _Terms(given, other, axes, dict(operands))
     for one, two in zip(tuple(equations), tuple(others), strict=True):
         if (one.target.name, one.kind, one.over) != (two.target.name, two.kind, two.over):
             raise NoScale("its statements depend on the size of the batch")
@@ -67,8 +67,8 @@ def _equation_scales(
 class _Terms:
     """Walks the terms of two instances together. `scales` are those of operands and of earlier equations."""
 
-    def __init__(self, given: Instance, other: Instance, axis: str | None, scales: dict[str, Scale]) -> None:
-        self.given, self.other, self.axis, self.scales = given, other, axis, scales
+    def __init__(self, given: Instance, other: Instance, axes: Collection[str], scales: dict[str, Scale]) -> None:
+        self.given, self.other, self.axes, self.scales = given, other, axes, scales
 
     def scale(self, one: Expr, two: Expr) -> Scale:
         match one, two:
@@ -77,7 +77,7 @@ class _Terms:
             case Size(name=name), Size(name=same) if name == same:
                 return Fraction(self.other.sizes[name], self.given.sizes[name])
             case Name(name=name), Name(name=same) if name == same:
-                if name == self.axis:
+                if name in self.axes:
                     raise NoScale("it computes with the position of an example in the batch")
                 return ONE
             case Read(tensor=name, index=index, fill=fill), Read(tensor=same, index=others, fill=filled) if (
@@ -101,7 +101,7 @@ class _Terms:
 
     def position(self, one: Expr, two: Expr) -> None:
         """An index, which is the same in both and does not depend on how many positions the axis has."""
-        if any(isinstance(node, Size) and node.name == self.axis for node in walk(one)):
+        if any(isinstance(node, Size) and node.name in self.axes for node in walk(one)):
             raise NoScale("it reads examples at positions that depend on the size of the batch")
         for left, right in zip(walk(one), walk(two), strict=False):
             if isinstance(left, Read) and isinstance(right, Read):
@@ -112,7 +112,7 @@ class _Terms:
     def draw(self, index: tuple[Expr, ...]) -> Scale:
         """Numbers are drawn by position: those of a part of the batch lie together only if the batch comes first."""
         first = index[0] if index else None
-        if self.axis is None or not isinstance(first, Name) or first.name != self.axis:
+        if not isinstance(first, Name) or first.name not in self.axes:
             raise NoScale("it draws random numbers in an order in which the examples do not come first")
         return ONE
 
