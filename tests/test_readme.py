@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.document_commands import run, run_by_shell
 from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.layout import At, Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
 from unity_dsl.index.declarations.loading import library_of, load_library
@@ -55,6 +54,10 @@ NOT_RUN = {
     ".venv/bin/python -m pytest": "pytest inside pytest",
 }
 """Commands that are only looked at, by how they begin. The make targets among them are run dry."""
+PROVED_ONCE = "unityc rules verify"
+"""It takes a minute, and tests/commands/test_rules.py runs it."""
+AS_WRITTEN = ("README.md",)
+"""The documents whose commands a shell runs as they are written."""
 EXTRAS = {"--picture": "matplotlib"}
 """Options that need an extra of the package: commands with them are run where it is installed."""
 
@@ -129,35 +132,23 @@ def run_block(block: Block, workplace: Path) -> None:
     for command in commands(block):
         if any(command.startswith(start) for start in NOT_RUN):
             if command.startswith("make "):
-                run(f"{command} --dry-run PYTHON={sys.executable}", ROOT)
+                run_by_shell(f"{command} --dry-run PYTHON={sys.executable}", ROOT)
+            continue
+        if command == PROVED_ONCE:
             continue
         if command.startswith("make "):
             # In the checkout, but with this environment and with results that go away.
             command += f" --assume-old .venv/.ready BIN={Path(sys.executable).parent} DEMO={workplace}/demo"
-            run(command, ROOT)
+            run_by_shell(command, ROOT)
             continue
         if all(find_spec(needed) for option, needed in EXTRAS.items() if option in command):
-            run(command, workplace)
-
-
-def run(command: str, folder: Path) -> None:
-    """By a shell, with the commands of this environment first."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", command],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+            (run_by_shell if block.document in AS_WRITTEN else run)(command, workplace)
 
 
 def test_what_is_not_run_is_still_there() -> None:
     lines = [command for block in of_kind("sh") for command in commands(block)]
     assert not {start for start in NOT_RUN if not any(line.startswith(start) for line in lines)}
+    assert PROVED_ONCE in lines
 
 
 # ---------------------------------------------------------------------------------------------- texts

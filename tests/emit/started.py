@@ -1,4 +1,4 @@
-"""train.py on ranks, each a process forked from one that has imported torch: that takes longer than the training."""
+"""Scripts, train.py above all, in processes forked from one that has imported torch: it takes longer than training."""
 
 from __future__ import annotations
 
@@ -49,20 +49,30 @@ class Started:
 
 def start(out: Path, ranks: int, *arguments: object) -> list[Started]:
     """train.py on so many ranks, from another folder, in the environment that torchrun gives it."""
+    return start_ranks([str(out / "train.py"), "--device", "cpu", *map(str, arguments)], ranks, out.parent, out.parent)
+
+
+def start_ranks(script: Sequence[str], ranks: int, cwd: Path, told: Path) -> list[Started]:
+    """A script with its arguments on so many ranks, in the environment that torchrun gives it. What they print goes to
+    new folders in `told`.
+    """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environment = {"OMP_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     environment |= {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
-    script = [str(out / "train.py"), "--device", "cpu", *map(str, arguments)]
-    started = []
-    for rank in range(ranks):
-        folder = Path(mkdtemp(dir=out.parent))
-        own = {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        process = start_context().Process(target=run_script, args=(script, own, out.parent, folder), daemon=True)
-        process.start()
-        started.append(Started(process, folder))
-    return started
+    return [
+        start_script(script, {**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}, cwd, told)
+        for rank in range(ranks)
+    ]
+
+
+def start_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path, told: Path) -> Started:
+    """A script with its arguments in a process of its own, with these variables beside those of this process."""
+    folder = Path(mkdtemp(dir=told))
+    process = start_context().Process(target=run_script, args=(script, environment, cwd, folder), daemon=True)
+    process.start()
+    return Started(process, folder)
 
 
 def run_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path, folder: Path) -> None:
@@ -83,5 +93,5 @@ def run_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path,
     torch.set_num_threads(1)
     sys.argv = list(script)
     site = [path for path in sys.path if "site-packages" in path or "lib/python" in path or path.endswith(".zip")]
-    sys.path[:] = [str(Path(script[0]).parent), *site]
+    sys.path[:] = [str(Path(script[0]).absolute().parent), *site]
     runpy.run_path(script[0], run_name="__main__")

@@ -26,6 +26,7 @@ from unity_dsl.rules.certificate import (
     render_certificates,
     stale_reason,
 )
+from unity_dsl.rules.wellformed import read_rules
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_rules import RuleDecl
 from unity_dsl.syntax.span import Source
@@ -89,6 +90,19 @@ def test_a_certificate_is_of_its_own_rule(proved: Pair) -> None:
     other = replace(rule, name="other")
     assert not certified(other, library_with(), found)
     assert not certified(other, library_with(), {"other": found[rule.name]})
+
+
+def test_only_rules_without_a_certificate_are_looked_at_for_shapes(
+    proved: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    monkeypatch.setattr("unity_dsl.rules.wellformed.check_shapes", lambda rule, library: looked.append(rule.name))
+    known, source = library_with(), Source("mine.rules", RULE)
+    assert read_rules(source, known, proved[1]) == ((proved[0],), ()) and not looked
+    other = library_with(OPERATORS.replace("squash(x[b..]) * y[b..]", "squash(y[b..]) * x[b..]"))
+    for given, declared in (({}, known), (None, known), (proved[1], other)):
+        read_rules(source, declared, given)
+        assert looked.pop() == proved[0].name
 
 
 @pytest.mark.parametrize(

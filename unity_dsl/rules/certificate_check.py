@@ -28,7 +28,7 @@ def certificate_faults(
     except InputError as fault:
         return {}, (fault,)
     faults = []
-    rules, _ = read_rules(source, library)
+    rules, _ = read_rules(source, library, found)
     for rule in rules:
         reason = stale_reason(rule, library, found[rule.name]) if rule.name in found else None
         if reason is not None:

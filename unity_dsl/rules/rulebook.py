@@ -120,7 +120,7 @@ def accept_rules(
     Raises E542 for one that is not, and InputError as `prove_rules` does.
     """
     known = certificates or {}
-    return tuple(accept(rule, source, library, known) for rule in load_rules(source, library))
+    return tuple(accept(rule, source, library, known) for rule in load_rules(source, library, known))
 
 
 def accept(rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]) -> AcceptedRule:

@@ -15,6 +15,7 @@ from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ..syntax.rule_names import check_names
 from ..syntax.span import Source
+from .certificate import Certificate, certified
 from .rule_shapes import check_shapes
 
 MAX_OPERATORS = 512
@@ -25,27 +26,32 @@ MAX_GROUPS = 4
 """Limit of rest groups: the prover enumerates all combinations of their ranks."""
 
 
-def load_rules(source: Source, library: Library) -> tuple[RuleDecl, ...]:
+def load_rules(
+    source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
+) -> tuple[RuleDecl, ...]:
     """The rules of a `.rules` text, all well formed. Raises as `parse_rules` and `check_rule` do."""
-    rules, faults = read_rules(source, library)
+    rules, faults = read_rules(source, library, certificates)
     if faults:
         raise faults[0]
     return rules
 
 
-def read_rules(source: Source, library: Library) -> tuple[tuple[RuleDecl, ...], tuple[InputError, ...]]:
+def read_rules(
+    source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
+) -> tuple[tuple[RuleDecl, ...], tuple[InputError, ...]]:
     """The well-formed rules of a text, and the faults of the others. Raises as `parse_rules` does."""
     rules, faults = [], []
     for rule in parse_rules(source).rules:
         try:
-            rules.append(check_rule(rule, library))
+            rules.append(check_rule(rule, library, certificates))
         except InputError as fault:
             faults.append(fault)
     return tuple(rules), tuple(faults)
 
 
-def check_rule(rule: RuleDecl, library: Library) -> RuleDecl:
-    """The rule with one tensor an entry on both sides. Raises InputError where it has no meaning, at whatever sizes.
+def check_rule(rule: RuleDecl, library: Library, certificates: Mapping[str, Certificate] | None = None) -> RuleDecl:
+    """The rule with one tensor an entry on both sides. Raises InputError where it has no meaning, at whatever sizes. Of
+    one with a certificate that holds the shapes are not looked at: it was proved.
 
     E010, E102, E112 and E501 to E504: names. E505: too large. E210, E212 and E120 to E126: operators, their operands,
     results and attributes. E121 to E123, E130, E506 and E507: shapes and device axes that no sizes make fit.
@@ -58,7 +64,8 @@ def check_rule(rule: RuleDecl, library: Library) -> RuleDecl:
     rule = by_results(rule, library)
     for call in calls(rule):
         check_results(call, _known(call, library)[call.name])
-    check_shapes(rule, library)
+    if not certified(rule, library, certificates or {}):
+        check_shapes(rule, library)
     return rule
 
 

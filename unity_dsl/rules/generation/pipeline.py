@@ -76,7 +76,7 @@ def known_rules(library: Library, themes: Collection[str] | None) -> tuple[RuleD
     for path in sorted(folder("rules").glob("*.rules")):
         if themes is None or path.stem not in themes or not is_generated(path):
             certificates = known_certificates(certificates_path(path))
-            rules, _ = read_rules(read_source(path), library)
+            rules, _ = read_rules(read_source(path), library, certificates)
             found += [rule for rule in rules if certified(rule, library, certificates)]
     return tuple(found)
 

@@ -1,0 +1,81 @@
+"""Runs commands that a document shows: by a shell, or without the interpreters that a shell starts for them.
+
+A new interpreter imports torch for longer than most commands take, each of the ranks of `torchrun` as well.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from pathlib import Path
+from unittest import mock
+
+from unity_dsl import cli
+
+from .emit.started import Started, start_ranks, start_script
+
+SECONDS = 300.0
+"""Limit of a command."""
+VARIABLE = re.compile(r"(\w+)=(.*)")
+
+
+def run_by_shell(command: str, folder: Path) -> None:
+    """By a shell, with the commands of this environment first."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def run(command: str, folder: Path) -> None:
+    """What the shell makes of it: `unityc` as its entry point in this process, `torchrun` and scripts that import torch
+    in forked ones. Anything else by the shell.
+    """
+    variables, words = _words(command, folder)
+    match words:
+        case ["unityc", *arguments]:
+            _run_unityc(command, arguments, variables, folder)
+        case ["torchrun", "--standalone", "--nproc-per-node", ranks, *script] if not variables:
+            _wait(command, start_ranks(script, int(ranks), folder, folder))
+        case ["python", name, *_] if not variables and "import torch" in (folder / name).read_text():
+            _wait(command, [start_script(words[1:], {"OMP_NUM_THREADS": "1"}, folder, folder)])
+        case _:
+            run_by_shell(command, folder)
+
+
+def _words(command: str, folder: Path) -> tuple[Mapping[str, str], Sequence[str]]:
+    """The variables before a command, and its words as the shell makes them; none where it is more than one command."""
+    if any(token[0] in "|&;<>()" for token in shlex.shlex(command, punctuation_chars=True)):
+        return {}, []
+    listed = subprocess.run(["bash", "-c", f"printf '%s\\0' {command}"], cwd=folder, capture_output=True, text=True)
+    words = listed.stdout.split("\0")[:-1]
+    variables = {}
+    while words and (found := VARIABLE.fullmatch(words[0])):
+        variables[found[1]] = found[2]
+        words = words[1:]
+    return variables, words
+
+
+def _run_unityc(command: str, arguments: Sequence[str], variables: Mapping[str, str], folder: Path) -> None:
+    told = io.StringIO()
+    with chdir(folder), mock.patch.dict(os.environ, variables), redirect_stdout(told), redirect_stderr(told):
+        code = cli.run(arguments)
+    assert code == 0, f"{command}\n{told.getvalue()}"
+
+
+def _wait(command: str, processes: Sequence[Started]) -> None:
+    told = [process.communicate(timeout=SECONDS) for process in processes]
+    assert [process.returncode for process in processes] == [0] * len(processes), f"{command}\n{told}"
