@@ -199,10 +199,10 @@ def write_down(
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several = is_mixed(plan.model), plan.division is not None
     calls = KernelCalls(mesh, library, collectives, mixed, several, contractions) if kernels == TRITON else None
-    held = ConstantsText(bool(smaller)) if any(plan.model.weights()) else None  # which say the device and type
-    program = Program(
-        mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed, calls, held
-    )
+    again = plan.recomputed, plan.kept_iterations
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, *again, calls)
+    if any(plan.model.weights()):  # which say of what type and on which device constants are
+        program.constants = ConstantsText(bool(smaller))
     module, names = ModuleText("Model", ""), Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}

@@ -24,10 +24,11 @@ from ..rules.sharding_theorems import ShardingTheorems
 from ..rules.shipped_rules import ShippedRules
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
+from .accounting.kept_iterations import describe_recomputed, keeping_iterations, with_room_used
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
-from .accounting.weighed_plan import counted, describe_recomputed, recomputing, within_memory
+from .accounting.weighed_plan import counted, recomputing, within_memory
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching
@@ -91,6 +92,7 @@ def search(
     fusions: Sequence[RuleDecl] = (),
     excluded: Mapping[str, frozenset[Layout]] = {},
     recompute: Collection[str] | None = (),
+    kept_iterations: Mapping[str, int] = {},
     known: dict[Mesh, Found] | None = None,
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
@@ -108,8 +110,9 @@ def search(
     what programs are compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from those that
     rules and fusions make.
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
-    The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
-    memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
+    The backward pass runs the segments `recompute` again, by their paths, but for so many last iterations as are kept;
+    if None, those for which the plan fits the memory, or fits it in fewer seconds, and as few of their iterations as
+    there is room for. The search starts near the plans `known` of an earlier one, by their meshes,
     and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
     operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
     plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds;
@@ -130,13 +133,14 @@ def search(
         machine, library, proving, strategy, pins, gradients, excluded, again, found=earlier, referee=referee
     )
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
+    lasting = None if recompute is None else kept_iterations
     if seed is not None or (imported or STRATEGIES[strategy]).algorithm is not None:
         if seed is not None:
             drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         else:
             drawn = _by_algorithm(model, every, wanted, rules, fusions, imported or STRATEGIES[strategy])
         drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
-        drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
+        drawn = _finished(within_memory(drawn, machine, library, segments), lasting, machine, library)
         mesh = named_axes(drawn.graph, drawn.mesh)
         return replace(drawn, mesh=mesh, exposed=machine.exposure, ended=why_ended())
     algebras = algebras or algebras_for(model, strategy, ShippedRules((), library), rules)
@@ -179,7 +183,7 @@ def search(
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
         found = shortest_beside(found, every, wanted, later)
-    found = _told(found, machine, library)
+    found = _finished(found, lasting, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 
 
@@ -208,7 +212,10 @@ def _by_algorithm(
     return plan if better is None else replace(_made(better, fused, wanted), rules=applied, notes=chosen.notes)
 
 
-def _told(plan: Plan, machine: Machine, library: Library) -> Plan:
+def _finished(plan: Plan, lasting: Mapping[str, int] | None, machine: Machine, library: Library) -> Plan:
+    """A plan with so many iterations kept of what is run again, or as many as there is room for."""
+    on = machine, library
+    plan = with_room_used(plan, *on) if lasting is None else keeping_iterations(plan, lasting, *on)
     return replace(plan, notes=(*plan.notes, *describe_recomputed(plan, machine, library)))
 
 

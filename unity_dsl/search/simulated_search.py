@@ -35,10 +35,11 @@ class Simulations:
 
     def __init__(self, machine: Machine, library: Library) -> None:
         self.machine, self.library = machine, library
-        self._known: dict[tuple[int, int, frozenset[str], frozenset[str]], tuple[Plan, Timeline]] = {}
+        self._known: dict[object, tuple[Plan, Timeline]] = {}
 
     def timeline(self, plan: Plan) -> Timeline:
-        key = id(plan.graph), plan.micro_batches, plan.recomputed, plan.gathered_again
+        again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
+        key = id(plan.graph), plan.micro_batches, again
         if key not in self._known:
             self._known[key] = plan, simulate_step(plan, self.machine, self.library)
         return self._known[key][1]
