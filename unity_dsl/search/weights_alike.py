@@ -50,11 +50,12 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
         fits = plan is not None and plan.cost.memory.total <= wanted.machine.memory_bytes
         return referee(plan) if plan is not None and fits else inf
 
+    ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     best: Keeping | None = None
     with suppress(SearchEnded):
         least = referee(given)
-        with closing(process_map(seconds, list(Keeping), processes_for(known.problem), check_end)) as every:
-            for keeping, simulated in zip(Keeping, every, strict=True):
+        with closing(process_map(seconds, ways, processes_for(known.problem), check_end)) as every:
+            for keeping, simulated in zip(ways, every, strict=True):
                 if simulated < least:
                     best, least = keeping, simulated
         if best is not None and best not in made_here:  # by another process
