@@ -71,11 +71,15 @@ def main() -> None:
     parser.add_argument("--again", nargs="*", default=(), choices=list(STRATEGIES), metavar="NAME")
     parser.add_argument("--limit", type=float, default=120, help="seconds for a strategy")
     parser.add_argument("--output", type=Path, default=FILE)
-    parser.add_argument("--table", action="store_true", help="print what is known as a table in Markdown, and end")
+    parser.add_argument("--table", action="store_true", help="print what is known as tables in Markdown, and end")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw what is known as .svg or .png, and end")
     options = parser.parse_args()
     cells: dict[str, Cell] = rows_of(options.output)
     if options.table:
-        print(*table(cells), sep="\n")
+        print(*means(cells), "", *table(cells), sep="\n")
+        return
+    if options.plot is not None:
+        draw(cells, options.plot)
         return
     again = set(options.again)
     for machine in options.machines:
@@ -160,6 +164,56 @@ def table(cells: Mapping[str, Cell]) -> Iterator[str]:
             beside = (f"{seconds[name] / seconds['auto']:.2f} x" if name in seconds else "" for name in BESIDE)
             fastest = f"`{rival[0]}`, {rival[1]:.4f}"
             yield f"| {' | '.join([key, format(1e3 * seconds['auto'], '.4g'), *beside, fastest])} |"
+
+
+def means(cells: Mapping[str, Cell]) -> Iterator[str]:
+    """Markdown: by machine and devices the geometric means of how many times longer some strategies take, over the
+    cells in which both have a plan that fits, and how much longer the fastest other strategy takes at least.
+    """
+    yield f"| machine | cells | {' | '.join(f'`{name}`' for name in BESIDE)} | fastest other, at least |"
+    yield "|---" * (len(BESIDE) + 3) + "|"
+    for machine, devices in sorted({place(key) for key in cells}):
+        own = {key: cell for key, cell in cells.items() if place(key) == (machine, devices) and "auto" in timed(cell)}
+        factors = dict(_faster(own))
+        beside = (f"{factors[name]:.2f} x" if name in factors else "" for name in BESIDE)
+        least = min((rival[1] for cell in own.values() if (rival := best_rival(cell))), default=1.0)
+        yield f"| {' | '.join([f'{devices} of {machine}', str(len(own)), *beside, f'{least:.4f} x'])} |"
+
+
+def place(key: str) -> tuple[str, int]:
+    """The machine and devices of a cell."""
+    _, machine, devices = key.split()
+    return machine, int(devices)
+
+
+def draw(cells: Mapping[str, Cell], file: Path) -> None:
+    """How many times faster than data parallelism each of some strategies is, by cell, one picture a machine."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "unity-dsl"  # else the same picture would be other bytes each time
+    from matplotlib import pyplot
+
+    names = ("auto", *BESIDE[1:])
+    drawn = {key: seconds for key, cell in cells.items() if {"auto", BESIDE[0]} <= (seconds := timed(cell)).keys()}
+    machines = sorted({machine for machine, _ in map(place, drawn)})
+    figure, rows = pyplot.subplots(
+        len(machines), 1, figsize=(12.0, 3.6 * len(machines)), layout="constrained", squeeze=False
+    )
+    for machine, axes in zip(machines, rows[:, 0], strict=True):
+        own = sorted((place(key)[1], key) for key in drawn if place(key)[0] == machine)
+        for number, name in enumerate(names):
+            at = [(x, drawn[key]) for x, (_, key) in enumerate(own) if name in drawn[key]]
+            left = [x + (number - 1) * 0.27 for x, _ in at]
+            axes.bar(left, [seconds[BESIDE[0]] / seconds[name] for _, seconds in at], 0.27, label=name)
+        axes.set_yscale("log")
+        axes.axhline(1.0, color="grey", linewidth=0.8)
+        axes.set_xticks(
+            range(len(own)), [f"{key.split()[0]} {devices}" for devices, key in own], rotation=90, fontsize=7
+        )
+        axes.set_ylabel(f"{machine}: times {BESIDE[0]}")
+    rows[0, 0].legend()
+    figure.savefig(file, metadata={"Date": None} if file.suffix == ".svg" else None)
 
 
 def summary(cells: Mapping[str, Cell]) -> dict[str, Any]:

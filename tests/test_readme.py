@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -273,19 +274,50 @@ def test_the_table_of_cells_is_what_was_planned() -> None:
     """Of every cell in the results the step of `auto`, how many times longer three strategies take, and the fastest
     other strategy with its part.
     """
-    cells = json.loads((ROOT / "bench" / "results" / "search.json").read_text())["cases"]
-    beside = ("data_parallel", "unity", "taso_then_flexflow")
-    names = " | ".join(f"`{name}`" for name in beside)
+    cells = planned_cells()
+    names = " | ".join(f"`{name}`" for name in BESIDE)
     told = rows("docs/search.md", f"| cell | `auto`, ms | {names} | fastest other |")
-    assert [cell for cell, *_ in told] == sorted(cells)
+    assert [cell for cell, *_ in told] == sorted(cell for cell, every in cells.items() if len(every) > 1)
     for cell, auto, *times, other in told:
-        every = {name: row["iteration_s"] for name, row in cells[cell]["strategies"].items() if row.get("fits")}
+        every = cells[cell]
         own = every.pop("auto")
         assert auto == f"{own * 1e3:.4g}", cell
-        assert times == [f"{every[name] / own:.2f} x" if name in every else "" for name in beside], cell
+        assert times == [f"{every[name] / own:.2f} x" if name in every else "" for name in BESIDE], cell
         fastest, part = other.split(", ")
         assert every[fastest.strip("`")] == min(every.values()), cell
         assert part == f"{min(every.values()) / own:.4f}", cell
+
+
+def test_the_table_of_machines_is_of_all_cells() -> None:
+    """By machine and devices how many cells have a plan of `auto` that fits, and geometric means over them."""
+    cells, counted = planned_cells(), 0
+    names = " | ".join(f"`{name}`" for name in BESIDE)
+    for devices_of_machine, count, *times, least in rows(
+        "README.md", f"| machine | cells | {names} | fastest other, at least |"
+    ):
+        devices, machine = devices_of_machine.split(" of ")
+        own = [every for cell, every in cells.items() if cell.endswith(f" {machine} {devices}")]
+        assert count == str(len(own))
+        counted += len(own)
+        for name, word in zip(BESIDE, times, strict=True):
+            both = [every[name] / every["auto"] for every in own if name in every]
+            assert word == (f"{math.prod(both) ** (1 / len(both)):.2f} x" if both else "")
+        others = [seconds / every["auto"] for every in own for name, seconds in every.items() if name != "auto"]
+        assert least == f"{min(others):.4f} x"
+    assert counted == len(cells)
+
+
+BESIDE = ("data_parallel", "unity", "taso_then_flexflow")
+
+
+def planned_cells() -> dict[str, dict[str, float]]:
+    """By cell in which `auto` has a plan that fits, the seconds of a step of every strategy that has one."""
+    cells = json.loads((ROOT / "bench" / "results" / "search.json").read_text())["cases"]
+    found = {
+        cell: {name: row["iteration_s"] for name, row in every["strategies"].items() if row.get("fits")}
+        for cell, every in cells.items()
+    }
+    return {cell: every for cell, every in found.items() if "auto" in every}
 
 
 def test_results_name_their_hardware_and_no_machine() -> None:
