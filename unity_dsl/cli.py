@@ -182,8 +182,9 @@ def unityc() -> None:
 @click.option(
     "--recompute",
     default="auto",
-    metavar="NAME,…|all|none",
-    help="Repeats that the backward pass runs again, to save memory; by default where it is short.",
+    metavar="NAME[:N],…|all|none",
+    help="Repeats that the backward pass runs again, or their first N iterations, to save memory; by default where it "
+    "is short.",
 )
 @click.option(
     "--kernels",

@@ -135,14 +135,15 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     def plan_of(count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None) -> Plan:
         part, division = part_of(count)
-        recompute = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
+        asked = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
         strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
         found = search(
             *given,
             fusions=fusing,
-            recompute=recompute,
+            recompute=None if asked is None else asked.paths,
+            kept_iterations={} if asked is None else asked.kept,
             known=near,
             algebras=algebras,
             chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),

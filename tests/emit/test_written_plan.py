@@ -48,6 +48,7 @@ PARTS = (
     "strategy",
     "machine",
     "recomputed",
+    "kept_iterations",
     "gathered_again",
     "division",
     "simulated",
@@ -98,9 +99,9 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, example: str, strategy
 
 
 def test_a_plan_in_micro_batches_that_runs_segments_again(tmp_path: Path) -> None:
-    given = compiled(tmp_path, "gpt2", "auto", 2, micro_batches=2, recompute="all")
+    given = compiled(tmp_path, "gpt2", "auto", 2, micro_batches=2, recompute="layer:1")
     found = read(tmp_path)
-    assert given.division is not None and given.recomputed
+    assert given.division is not None and given.recomputed and given.kept_iterations == {"layer": 1}
     assert list(rows(found.graph)) == list(rows(given.graph))
     assert [getattr(found, part) for part in PARTS] == [getattr(given, part) for part in PARTS]
 

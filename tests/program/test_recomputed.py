@@ -147,6 +147,9 @@ def test_weights_are_gathered_again_while_the_iteration_behind_computes(
         ("skipnet", "data_parallel", "layer.skip"),
         ("skipnet", "random:1", "layer,layer.skip"),
         ("resnext50", "data_parallel", "stage_1,stage_3"),
+        ("resnext50", "random:1", "stage_1:1,stage_3:2"),
+        ("llama3_8b", "zero", "layer:1"),
+        ("lstm_lm", "random:3", "layer:1,layer.cell.step:2"),
     ],
 )
 def test_programs_equal_their_models(
@@ -167,7 +170,13 @@ def test_programs_equal_their_models(
 
 
 @pytest.mark.parametrize(
-    ("recompute", "hint"), [("layr", "did you mean `layer`?"), ("al", "did you mean `all`?"), ("layer,", "there are")]
+    ("recompute", "hint"),
+    [
+        ("layr", "did you mean `layer`?"),
+        ("al", "did you mean `all`?"),
+        ("layer,", "there are"),
+        *((f"layer:{word}", "`layer:3` or `layer` runs all of them again") for word in ("0", "4", "-1", "two", "")),
+    ],
 )
 def test_unknown_segments_are_refused(recompute: str, hint: str, tmp_path: Path) -> None:
     path = tmp_path / "m.udl"

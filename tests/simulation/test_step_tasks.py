@@ -104,6 +104,16 @@ def test_tasks_of_what_is_run_again_are_what_the_program_does(
     compare(request(example, strategy, precision=precision, recompute=recompute), tmp_path / "out", pool)
 
 
+@pytest.mark.parametrize(
+    ("example", "strategy", "recompute"),
+    [("llama3_8b", "zero", "layer:1"), ("gpt2", "random:4", "layer:1"), ("lstm_lm", "random:3", "layer.cell.step:2")],
+)
+def test_tasks_of_iterations_that_are_kept_are_what_the_program_does(
+    example: str, strategy: str, recompute: str, tmp_path: Path, pool: RankPool
+) -> None:
+    compare(request(example, strategy, recompute=recompute), tmp_path / "out", pool)
+
+
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 @pytest.mark.parametrize(("example", "strategy", "micro_batches"), SEVERAL)
 def test_tasks_of_micro_batches_are_what_the_program_does(

@@ -135,7 +135,16 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     try:
         pins = parse_pins(found.record.pins)
         priced, again = found.machine.exposing(plan.exposed), plan.recomputed
-        other = search(plan.model, plan.mesh, priced, found.library, pins=pins, excluded=excluded, recompute=again)
+        other = search(
+            plan.model,
+            plan.mesh,
+            priced,
+            found.library,
+            pins=pins,
+            excluded=excluded,
+            recompute=again,
+            kept_iterations=plan.kept_iterations,
+        )
         other = in_micro_batches(other, plan.division)
     except InputError:
         return None
@@ -194,6 +203,7 @@ def summarise_explained(
         "strategy": found.plan.strategy,
         "micro_batches": found.plan.micro_batches,
         "recomputed": sorted(found.plan.recomputed),
+        "kept_iterations": dict(found.plan.kept_iterations),
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
@@ -215,6 +225,8 @@ def summarise_explained(
 
 def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
+    from ..search.accounting.kept_iterations import recomputed_words
+
     plan, timeline = found.plan, found.timeline
     step = "step" if plan.model.loss is not None else "call"
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
@@ -236,7 +248,7 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
     if plan.recomputed:
-        lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
+        lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))

@@ -38,6 +38,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "declared": list_declared(plan),
         "assumed": list_assumed(plan, compilation.library),
         "recomputed": sorted(plan.recomputed),
+        "kept_iterations": dict(plan.kept_iterations),
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],

@@ -84,6 +84,7 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
 def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     """A few lines for people."""
     from ..machine.byte_count import describe_bytes
+    from ..search.accounting.kept_iterations import recomputed_words
     from .summary import batch_text, duration
 
     found = summarise_timeline(timeline)
@@ -100,7 +101,7 @@ def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
     if plan.recomputed:
-        lines.append(("recomputed", f"{', '.join(sorted(plan.recomputed))}, in the backward pass"))
+        lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
     if found["sent"]:
         lines.append(("sent", ", ".join(f"{name} {describe_bytes(count)}" for name, count in found["sent"].items())))
     lines.append(("wrote", f"{output}: {found['tasks']} tasks, to be opened in {VIEWER}"))

@@ -12,15 +12,16 @@ from itertools import groupby
 from ..graph.graph import Segment, Value, computed_from
 from ..graph.layout import Layout
 from ..graph.placed_order import in_stretches
-from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once, run_again
 from ..graph.precision import FULL, arithmetic, operand_types, result_types
 from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
+from .body_loops import Passed, find_loops
 from .comment_words import layout_word, loop_words, origin, roles, where
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
 from .kernels.operator_groups import Grouping, OperatorGroup
-from .module_text import ModuleText, Passed, Repeat, Stored, body_name, name_constants, stores_anything
+from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
 from .operator_text import Place, operator_text
 from .placed_text import add_placed
 from .program_names import Names, path
@@ -268,11 +269,13 @@ class ForwardText:
                 made[number] = self.names.fresh(f"{value.name}_{own}")
                 casts.append(f"{results[number]} = {made[number]}.to({self.float_type(value.dtype)})")
         shared = self.names, program.mesh, program.library, program.collectives, self.state
-        place = Place(*shared, self.site(node.site), self.float_type(dtype), program.micro_batches)
+        words = origin(node, self.roles(step))
+        numbers = self.site(node.site), self.float_type(dtype), program.micro_batches, program.constants, words
+        place = Place(*shared, *numbers)
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True
-        self.module.lines += block(lines, origin(node, self.roles(step)))
+        self.module.lines += block(lines, words)
         for value, layout, name in zip(node.results, typed.results, results, strict=True):
             self.add(value, name, layout)
 
@@ -355,18 +358,22 @@ class ForwardText:
         stacks = [self.names.fresh(f"{series.whole.name}_parts") for series in segment.stacked]
         self.module.lines += [f"{stack} = []" for stack in stacks]
         modules = [self.body(step, run, number) for number, run in enumerate(step.runs)]
-        for numbers in self.loops(step, modules):
-            first, last = numbers[0], numbers[-1]
-            run = replace(step.runs[first], count=sum(step.runs[number].count for number in numbers))
+        stores = [module.stores for module in modules]
+        for loop in find_loops(step, self.planned, stores, self.run_again(segment)):
+            run, end = loop.run, loop.run.first + loop.run.count
             layouts = [run.body.values[value.name].produced for value in segment.entry]
-            given = segment.initial if first == 0 else segment.results
+            given = segment.initial if run.first == 0 else segment.results
             carries = zip(given, layouts, segment.entry, strict=True)
             current = [self.variable(value, layout, entry.dtype) for value, layout, entry in carries]
-            ahead, then = run.count > 1 and all(modules[number].gathers for number in numbers), ""
-            if ahead and step.runs[last] is step.runs[-1] and (gathers := self.gathers(following).get("sync")):
+            ahead, then = run.count > 1 and all(modules[number].gathers for number in loop.numbers), ""
+            if ahead and loop.goes_on:
+                then = f"{path('self', segment.name, '_modules')}[{end}].gathers()"
+            elif ahead and end == segment.count and (gathers := self.gathers(following).get("sync")):
                 then = self.announced["sync"] = self.announce(gathers)
-            self.iterate(step, run, modules[first], Passed(carried, current, parts, captured, stacks, ahead, then))
-            for value, name, layout in zip(segment.results, carried, step.leaving(last, self.planned), strict=True):
+            passed = Passed(carried, current, parts, captured, stacks, ahead, then, loop.again)
+            self.iterate(step, run, modules[loop.numbers[0]], passed)
+            leaving = step.leaving(loop.numbers[-1], self.planned)
+            for value, name, layout in zip(segment.results, carried, leaving, strict=True):
                 self.add(value, name, layout)
         bodies = [(module, run.first, run.count) for module, run in zip(modules, step.runs, strict=True)]
         self.keep(segment, bodies)
@@ -375,17 +382,10 @@ class ForwardText:
             self.module.lines += statement(f"{name} = torch.stack({stack}, {series.dim})")
             self.add(series.whole, name, layout.inserted(series.dim))
 
-    def loops(self, step: PlannedSegment, modules: Sequence[ModuleText]) -> list[list[int]]:
-        """The numbers of runs that one loop executes: modules of which each takes what the one before leaves."""
-        found: list[list[int]] = []
-        for number, run in enumerate(step.runs):
-            layouts = [run.body.values[value.name].produced for value in step.segment.entry]
-            together = number > 0 and modules[number - 1].stores and modules[number].stores
-            if together and list(step.leaving(number - 1, self.planned)) == layouts:
-                found[-1].append(number)
-            else:
-                found.append([number])
-        return found
+    def run_again(self, segment: Segment) -> int:
+        """Of a segment's iterations, so many first ones the backward pass runs again."""
+        program = self.program
+        return run_again(self.prefix + segment.name, segment.count, program.recomputed, program.kept_iterations)
 
     def unbind(self, step: PlannedSegment, slices: Sequence[str]) -> list[str]:
         """Variables that hold the slices of what a scan reads, by position."""
@@ -411,7 +411,8 @@ class ForwardText:
         index = "0" if self.state == "self" else self.index
         called = path("self", segment.name, "_modules") if module.stores else module.name
         given = [*carried, *captured, self.state, *([index] if module.sites and not module.stores else [])]
-        self.module.lines += statement(f"{targets}{self.call(segment, called, given)}", indent="    ")
+        call = self.call(called, given, again=self.run_again(segment) > 0)
+        self.module.lines += statement(f"{targets}{call}", indent="    ")
         for value, name, layout in zip(segment.results, carried, border.carried, strict=True):
             self.add(value, name, layout)
 
@@ -457,9 +458,9 @@ class ForwardText:
         program.modules.append(module)
         return module
 
-    def call(self, segment: Segment, body: str, given: Sequence[str]) -> str:
-        """The text of one execution of a body."""
-        if self.prefix + segment.name in self.program.recomputed:
+    def call(self, body: str, given: Sequence[str], *, again: bool) -> str:
+        """The text of one execution of a body, whose forward may be run again."""
+        if again:
             return f"{self.state}.recomputed({', '.join([body, *given])})"
         return f"{body}({', '.join(given)})"
 
@@ -476,7 +477,8 @@ class ForwardText:
                 lines += statement(f"{', '.join(passed.carried)} = {', '.join(passed.current)}")
             variable = self.names.fresh(segment.name.rpartition(".")[2])
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
-            bounds = "" if run.count == segment.count else f"[{run.first}:{last}]"
+            to = "" if last == segment.count else last
+            bounds = "" if run.count == segment.count else f"[{run.first or ''}:{to}]"
             over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
             if passed.ahead:
                 over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, passed.then)))})"
@@ -488,7 +490,7 @@ class ForwardText:
             given.append(variable if self.state == "self" else f"{segment.count} * {self.index} + {variable}")
         made = [self.names.fresh(stack.replace("_parts", "_part")) for stack in passed.stacks]
         targets = ", ".join([*passed.carried, *made])
-        call = f"{targets} = " * bool(targets) + self.call(segment, called, given)
+        call = f"{targets} = " * bool(targets) + self.call(called, given, again=passed.again)
         indent = "" if once else "    "
         lines += statement(call, words if once else "", indent=indent)
         for stack, part in zip(passed.stacks, made, strict=True):

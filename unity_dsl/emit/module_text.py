@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..graph.graph import Graph, Segment, Value
@@ -97,22 +96,6 @@ def body_name(step: PlannedSegment, number: int, stores: bool, names: Names, cla
     while names.fresh(name) != name:
         name = classes.fresh(f"{word}_body")
     return name
-
-
-@dataclass(frozen=True)
-class Passed:
-    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack.
-
-    `ahead` says that its modules gather weights, which can be begun before; `then` is what is gathered after it.
-    """
-
-    carried: Sequence[str]
-    current: Sequence[str]
-    parts: Sequence[str]
-    captured: Sequence[str]
-    stacks: Sequence[str]
-    ahead: bool = False
-    then: str = ""
 
 
 def stores_anything(graph: Graph) -> bool:

@@ -11,10 +11,12 @@ from ..graph.layout_typing import TypedOperator
 from ..graph.local_lowering import evaluation_lowering, training_lowering
 from ..index.equations.instance import Instance
 from ..index.library import Library
+from ..index.lowering.constant_terms import split_constants, without_constants
 from ..index.lowering.operator_lowering import Lowering
 from ..index.lowering.torch_term import Argument, Term, Variable
 from ..index.lowering.value_lowering import Statement
 from ..syntax.ast import ReductionKind
+from .constant_text import HOLDER, ConstantsText
 from .program_names import Names
 from .torch_text import argument_text, term_text
 
@@ -41,7 +43,8 @@ class Place:
 
     `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
     `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
-    draws numbers of its own. `random` records that it draws.
+    draws numbers of its own. `random` records that it draws. `constants` holds what depends on no operand, under the
+    comment `words`.
     """
 
     names: Names
@@ -52,6 +55,8 @@ class Place:
     site: str = "0"
     float_type: str | None = None
     micro_batches: bool = False
+    constants: ConstantsText | None = None
+    words: str = ""
     random: bool = False
 
 
@@ -59,7 +64,11 @@ def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
-    training = _Text(training_lowering(instance, typed, place.mesh, place.library), arguments, results, place).lines()
+
+    def text(lowering: Lowering) -> list[str]:
+        return _Text(lowering, instance, typed, arguments, results, place).lines()
+
+    training = text(training_lowering(instance, typed, place.mesh, place.library))
     evaluation = evaluation_lowering(instance, typed, place.mesh, place.library)
     if evaluation is None:
         return training
@@ -67,22 +76,58 @@ def operator_text(
         f"if {place.state}.training:",
         *(f"    {line}" for line in training),
         "else:",
-        *(f"    {line}" for line in _Text(evaluation, arguments, results, place).lines()),
+        *(f"    {line}" for line in text(evaluation)),
     ]
 
 
 class _Text:
     """The statements of one lowering as text; a variable is named where it is bound."""
 
-    def __init__(self, lowering: Lowering, arguments: Sequence[str], results: Sequence[str], place: Place) -> None:
+    def __init__(
+        self,
+        lowering: Lowering,
+        instance: Instance,
+        typed: TypedOperator,
+        arguments: Sequence[str],
+        results: Sequence[str],
+        place: Place,
+    ) -> None:
         self.lowering = lowering
+        self.operator, self.local_sizes = instance.name, typed.local_sizes
         self.place = place
         self.stem = results[0]
         self.names = {Variable(number): text for number, text in enumerate(arguments)}
         self.results = dict(zip(lowering.results, results, strict=True))
 
     def lines(self) -> list[str]:
-        return [self.line(statement) for statement in self.lowering.statements]
+        taken = self.take_constants(self.place.constants) if self.place.constants is not None else []
+        return [*taken, *(self.line(statement) for statement in self.lowering.statements)]
+
+    def take_constants(self, held: ConstantsText) -> list[str]:
+        """Leave functions of positions to what holds them. Returns statements that take what a call needs of these."""
+        place = self.place
+        dtype = f"model.{(place.float_type or 'dtype').rpartition('.')[2]}"
+        found = split_constants(self.lowering, self.local_sizes, dtype, "model.device")
+        if found is None:
+            return []
+
+        def spelled(term: Term) -> str:
+            match term.operation, term.arguments:
+                case "float_type", ():
+                    return dtype
+                case "index", axes:
+                    return f"model.groups.{place.collectives.group(mesh_axes(axes))}.index"
+            raise TypeError(f"{term.operation} in a constant")
+
+        names = held.add(found, self.operator, place.words, spelled)
+        self.lowering, lines = without_constants(self.lowering), []
+        for variable, name, extents in zip(found.results, names, found.extents, strict=True):
+            self.names[variable] = f"{place.state}.{HOLDER}.{name}"
+            if held.smaller and any(extents):
+                sizes = [f":{term_text(size, self.spelling)}" if size else ":" for size in extents]
+                lines.append(f"{place.names.fresh(name)} = {self.names[variable]}[{', '.join(sizes)}]")
+                self.names[variable] = lines[-1].partition(" ")[0]
+        return lines
 
     def line(self, statement: Statement) -> str:
         value = term_text(statement.value, self.spelling)

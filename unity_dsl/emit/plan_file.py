@@ -107,6 +107,7 @@ class PlanFile:
     recompute: str
     kernels: str
     recomputed: tuple[str, ...]
+    kept_iterations: Mapping[str, int]
     forbidden: tuple[str, ...]
     exposed: Exposure
     axes: tuple[MeshAxis, ...]
@@ -176,6 +177,7 @@ def render_plan_file(
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
         "recomputed": sorted(plan.recomputed),
+        **({"kept_iterations": dict(sorted(plan.kept_iterations.items()))} if plan.kept_iterations else {}),
         "gathered_again": sorted(plan.gathered_again),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": describe_graph(plan.graph),
@@ -320,6 +322,10 @@ def _read(document: object) -> PlanFile:
         recompute=as_text(request.get("recompute", "none"), "request.recompute"),
         kernels=_kernels(as_text(request.get("kernels", TORCH), "request.kernels")),
         recomputed=_texts(top.get("recomputed"), "recomputed"),
+        kept_iterations={
+            name: as_count(count, f"kept_iterations.{name}")
+            for name, count in as_table(top.get("kept_iterations", {}), "kept_iterations").items()
+        },
         forbidden=_texts(request.get("forbidden"), "request.forbidden"),
         exposed=_exposure(as_table(top.get("exposed", {}), "exposed")),
         axes=tuple(_mesh_axis(as_table(axis, "mesh")) for axis in as_list(top.get("mesh"), "mesh")),

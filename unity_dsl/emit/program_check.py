@@ -241,9 +241,17 @@ def plan_again(
     fused = () if algebra else fusions_for(model, fusion_texts(texts), library, record.forbidden)
     fusions = list(shipped.fitting(model)) if algebra else [one.rule for one in fused]
     excluded = excluded_layouts(map(parse_pin, forbidden), model, meshes[0], library)
-    recompute = parse_recompute(record.recompute, model)
+    asked = parse_recompute(record.recompute, model)
+    recompute, kept = (None, {}) if asked is None else (asked.paths, asked.kept)
     given = model, meshes, machine, library, strategy, parse_pins(pins), rules
     algebras = algebras_for(model, strategy, shipped, rules)
-    plan = search(*given, fusions=fusions, excluded=excluded, recompute=recompute, algebras=algebras)
+    plan = search(
+        *given,
+        fusions=fusions,
+        excluded=excluded,
+        recompute=recompute,
+        kept_iterations=kept,
+        algebras=algebras,
+    )
     accept_used(plan, fusions if algebra else (), shipped)
     return in_micro_batches(plan, division), library

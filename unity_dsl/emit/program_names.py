@@ -13,7 +13,7 @@ PROGRAM_NAMES = frozenset({
     "COMPUTE_DTYPE", "PARTS", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
     "at_least", "drawn", "mixed", "places", "uniform",
     "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
-    "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
+    "Constants", "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
@@ -26,7 +26,7 @@ STATE = frozenset({"training", "seed", "step", "micro_batch", "accumulating", "b
 
 ATTRIBUTES = STATE | frozenset({
     "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "stored",
-    "micro_batches", "join", "parts", "own", "blocks",
+    "micro_batches", "join", "parts", "own", "blocks", "constants",
     "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
     "recomputed",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.library import Library
+from .constant_text import ConstantsText
 from .conversion_text import Collectives
 from .kernels.kernel_calls import KernelCalls
 from .module_text import ModuleText
@@ -34,7 +36,9 @@ class Program:
     """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
 
     `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
-    `recomputed` are paths of segments; `kernels` are functions of kernels.py, if groups of operators run as such.
+    `recomputed` are paths of segments, of which as many last iterations as `kept_iterations` says are not; `kernels`
+    are functions of kernels.py, if groups of operators run as such. `constants` holds what depends on no input and no
+    parameter.
     """
 
     mesh: Mesh
@@ -45,7 +49,9 @@ class Program:
     mixed: bool = False
     micro_batches: bool = False
     recomputed: frozenset[str] = frozenset()
+    kept_iterations: Mapping[str, int] = field(default_factory=dict)
     kernels: KernelCalls | None = None
+    constants: ConstantsText | None = None
     modules: list[ModuleText] = field(default_factory=list)
     random: bool = False
     gathered: bool = False

@@ -21,6 +21,7 @@ from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
+from .constant_text import ConstantsText
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
 from .forward_text import ForwardText
@@ -90,11 +91,12 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         random=program.random,
         gathered=program.gathered,
         freed=sorted(plan.gathered_again),
+        held=program.constants.lines if program.constants else [],
         recomputed=bool(plan.recomputed),
         updating=updates_again(plan.graph, plan.recomputed),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
-        sync=_has_sync(program),
+        sync=bool(program.collectives.parameters),
         storage=list(_storage(text.module, text)),
         collisions=_collisions(text.module),
         signature="\n".join(text.signature),
@@ -197,9 +199,11 @@ def write_down(
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several = is_mixed(plan.model), plan.division is not None
     calls = KernelCalls(mesh, library, collectives, mixed, several, contractions) if kernels == TRITON else None
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.recomputed, calls)
-    module = ModuleText("Model", "")
-    names = Names()
+    again = plan.recomputed, plan.kept_iterations
+    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, *again, calls)
+    if any(plan.model.weights()):  # which say of what type and on which device constants are
+        program.constants = ConstantsText(bool(smaller))
+    module, names = ModuleText("Model", ""), Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}
     optional, parts = _optional(plan.model), input_parts(plan)
@@ -230,7 +234,7 @@ def write_down(
             module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
         then = f"{returned} if self.training else self.gather({returned})" if gathering else returned
         module.lines += statement(f"return {minimised}, {then}")
-    if _has_sync(program):
+    if program.collectives.parameters:
         module.lines[:0] = ["self.sync.begin(self.accumulating, self.bucket_bytes)"]
     signature = _signature(variables, optional, plan.model, module)
     return ProgramText(plan, program, module, signature, optional, smaller, gathering, parts)
@@ -290,10 +294,6 @@ def _signature(variables: Mapping[str, str], optional: Sequence[str], model: Mod
         "",
         f"    def forward(self, inputs: dict[str, Tensor]) {result}:",
     ]
-
-
-def _has_sync(program: Program) -> bool:
-    return bool(program.collectives.parameters)
 
 
 # ---------------------------------------------------------------------------------------------- constants

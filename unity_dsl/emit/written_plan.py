@@ -52,6 +52,7 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         tuple(memory_warnings(record.cost.memory, machine)),
         frozenset(record.gathered_again),
         frozenset(record.recomputed),
+        record.kept_iterations,
         division,
         record.unlimited_seconds,
         exposed=record.exposed,

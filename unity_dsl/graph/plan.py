@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..index.evaluation.native_calls import changed_in_place
@@ -262,11 +262,12 @@ class Plan:
     `conversions` chooses the steps from each layout to another, as they were priced.
     `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
     that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
-    `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest. With a `division`
-    the plan is that of a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does
-    not fit the memory, its step would take `unlimited_seconds`; where none fits, the one that was found to hold the
-    least holds `least_bytes`. The cost counts work as far as the search took it to be `exposed`; `simulated` are the
-    seconds of the simulated step. Where the search was ended before it was through, `ended` says by what.
+    `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest; so many of the
+    last iterations as `kept_iterations` says are not among them. With a `division` the plan is that of a micro-batch,
+    and `cost` that of a step over all of them. Where the cheapest plan of all does not fit the memory, its step would
+    take `unlimited_seconds`; where none fits, the one that was found to hold the least holds `least_bytes`. The cost
+    counts work as far as the search took it to be `exposed`; `simulated` are the seconds of the simulated step. Where
+    the search was ended before it was through, `ended` says by what.
     """
 
     model: Model
@@ -282,6 +283,7 @@ class Plan:
     warnings: tuple[Diagnostic, ...] = ()
     gathered_again: frozenset[str] = frozenset()
     recomputed: frozenset[str] = frozenset()
+    kept_iterations: Mapping[str, int] = field(default_factory=dict)
     division: BatchDivision | None = None
     unlimited_seconds: float | None = None
     least_bytes: float | None = None
@@ -293,6 +295,10 @@ class Plan:
     def seconds(self) -> float:
         """What a step is predicted to take: simulated, or else by its cost."""
         return self.cost.seconds if self.simulated is None else self.simulated
+
+    def run_again(self, path: str, count: int) -> int:
+        """Of the iterations of a segment, so many first ones the backward pass runs again."""
+        return run_again(path, count, self.recomputed, self.kept_iterations)
 
     @property
     def micro_batches(self) -> int:
@@ -319,6 +325,13 @@ def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:
     unlimited = plan.unlimited_seconds
     cost = plan.cost.with_passes(division.count)
     return replace(plan, division=division, cost=cost, unlimited_seconds=unlimited and division.count * unlimited)
+
+
+def run_again(path: str, count: int, recomputed: Collection[str], kept_iterations: Mapping[str, int]) -> int:
+    """Of the `count` iterations of a segment, so many first ones the backward pass runs again: its last ones come first
+    there, and what they keep is gone before any of the others is held as a whole.
+    """
+    return max(count - kept_iterations.get(path, 0), 0) if path in recomputed else 0
 
 
 def without_iterations(name: str) -> str:

@@ -24,10 +24,11 @@ from ..rules.sharding_theorems import ShardingTheorems
 from ..rules.shipped_rules import ShippedRules
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
+from .accounting.kept_iterations import describe_recomputed, keeping_iterations, with_room_used
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
-from .accounting.weighed_plan import counted, describe_recomputed, recomputing, within_memory
+from .accounting.weighed_plan import counted, recomputing, within_memory
 from .choices.restriction import Restriction, places
 from .gathered_pins import describe_gathered
 from .layout_pins import Pin, apply_pins, matching
@@ -36,7 +37,7 @@ from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
 from .memory_limit.stored_bytes import StoredBytes
-from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
+from .meshes.mesh_search import Outcome, is_beyond_proof, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
@@ -91,6 +92,7 @@ def search(
     fusions: Sequence[RuleDecl] = (),
     excluded: Mapping[str, frozenset[Layout]] = {},
     recompute: Collection[str] | None = (),
+    kept_iterations: Mapping[str, int] = {},
     known: dict[Mesh, Found] | None = None,
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
@@ -108,8 +110,9 @@ def search(
     what programs are compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from those that
     rules and fusions make.
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
-    The backward pass runs the segments `recompute` again, by their paths; if None, those for which the plan fits the
-    memory, or fits it in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes,
+    The backward pass runs the segments `recompute` again, by their paths, but for so many last iterations as are kept;
+    if None, those for which the plan fits the memory, or fits it in fewer seconds, and as few of their iterations as
+    there is room for. The search starts near the plans `known` of an earlier one, by their meshes,
     and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
     operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
     plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds;
@@ -130,13 +133,14 @@ def search(
         machine, library, proving, strategy, pins, gradients, excluded, again, found=earlier, referee=referee
     )
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
+    lasting = None if recompute is None else kept_iterations
     if seed is not None or (imported or STRATEGIES[strategy]).algorithm is not None:
         if seed is not None:
             drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         else:
             drawn = _by_algorithm(model, every, wanted, rules, fusions, imported or STRATEGIES[strategy])
         drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
-        drawn = _told(within_memory(drawn, machine, library, segments), machine, library)
+        drawn = _finished(within_memory(drawn, machine, library, segments), lasting, machine, library)
         mesh = named_axes(drawn.graph, drawn.mesh)
         return replace(drawn, mesh=mesh, exposed=machine.exposure, ended=why_ended())
     algebras = algebras or algebras_for(model, strategy, ShippedRules((), library), rules)
@@ -179,7 +183,7 @@ def search(
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
         found = shortest_beside(found, every, wanted, later)
-    found = _told(found, machine, library)
+    found = _finished(found, lasting, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 
 
@@ -208,7 +212,10 @@ def _by_algorithm(
     return plan if better is None else replace(_made(better, fused, wanted), rules=applied, notes=chosen.notes)
 
 
-def _told(plan: Plan, machine: Machine, library: Library) -> Plan:
+def _finished(plan: Plan, lasting: Mapping[str, int] | None, machine: Machine, library: Library) -> Plan:
+    """A plan with so many iterations kept of what is run again, or as many as there is room for."""
+    on = machine, library
+    plan = with_room_used(plan, *on) if lasting is None else keeping_iterations(plan, lasting, *on)
     return replace(plan, notes=(*plan.notes, *describe_recomputed(plan, machine, library)))
 
 
@@ -295,10 +302,13 @@ def _with_operators_of(chosen: Plan, model: Model, wanted: _Wanted, algebras: Al
 def _plan_as(
     chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], wanted: _Wanted, algebras: Algebras
 ) -> Plan | None:
-    """The cheapest plan of a model that rules made as they did for another plan. Raises as `search`."""
+    """The cheapest plan of a model that rules made as they did for another plan; near what other prices led to on the
+    only mesh, where no search proves anything. Raises as `search`.
+    """
     from .joint.algebra_notes import describe_rules
 
-    best = _plan(changed, every, wanted)
+    known = None if wanted.multiplier or len(every) > 1 else wanted.found_of(changed, every[0])
+    best = _plan(changed, every, wanted, start=known if known is not None and is_beyond_proof(known) else None)
     if best is None:
         return None
     notes = (*best.notes, *describe_rules(algebras.looked_at(model), chosen.rules))
@@ -364,9 +374,8 @@ def _fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: _Wanted) -> Fu
 
 def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
     """What the search found for a model, where searching one like it as a whole would take long."""
-    found = wanted.found.get(given.mesh)
-    own = found is not None and found.problem.meaning.graph is given.model.graph
-    return found if found is not None and own and is_large(found) else None
+    found = wanted.found_of(given.model, given.mesh)
+    return found if found is not None and is_large(found) else None
 
 
 def _plan(
@@ -377,9 +386,8 @@ def _plan(
     start: Found | None = None,
     beside: Callable[[], object] | None = None,
 ) -> Plan | None:
-    """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
-    operators, that of a local search from its layouts. What is needed next may be found `beside` the search. Raises as
-    `search`.
+    """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, of other operators or
+    prices, that of a local search from its layouts. What is needed next may be found `beside` it. Raises as `search`.
     """
     library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
@@ -470,9 +478,7 @@ def _all_priced(graph: Graph) -> Meaning:
 
 
 def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted, start: Found | None = None) -> Plan:
-    """The plan of a changed model, where it costs less than the best so far and keeps what is pinned; `start` as for
-    `_plan`.
-    """
+    """The plan of a changed model, if it costs less than the best so far and keeps pins; `start` as for `_plan`."""
     below = wanted.cost(best) * (1 - GAIN)
     try:
         if _pinned(wanted.pins, given.model) - _pinned(wanted.pins, variant.model):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ..graph.graph import Model
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..graph.graph import Model, Segment
 from ..syntax.diagnostic import fail, suggest
 from .accounting.recomputation import outermost, segments
 
@@ -10,24 +13,43 @@ AUTOMATIC, ALL, NONE = "auto", "all", "none"
 """Where memory asks for it; all that are in no other; nowhere."""
 
 
-def parse_recompute(text: str, model: Model) -> frozenset[str] | None:
-    """The paths of segments in `layer,head.step`, or what a word stands for; None where the search is to choose.
+@dataclass(frozen=True)
+class Recompute:
+    """The paths of segments that the backward pass runs again, and of how many of their last iterations it does not."""
 
-    Raises E315 for a name of no segment, and where there is no backward pass.
+    paths: frozenset[str] = frozenset()
+    kept: Mapping[str, int] = field(default_factory=dict)
+
+
+def parse_recompute(text: str, model: Model) -> Recompute | None:
+    """What is run again by `layer,head.step:12`, of which the latter runs its first 12 iterations again, or by a word;
+    None where the search is to choose.
+
+    Raises E315 for a name of no segment, for more iterations than it has, and where there is no backward pass.
     """
     if text == AUTOMATIC:
         return None
     if text == NONE:
-        return frozenset()
+        return Recompute()
     if model.loss is None:
         raise fail("E315", f"`{model.name}` has no loss: no backward pass runs anything again")
-    known = [path for path, _ in segments(model.graph)]
+    known = dict(segments(model.graph))
     if text == ALL:
-        return frozenset(outermost(model.graph))
-    found = [name.strip() for name in text.split(",")]
-    for name in found:
+        return Recompute(frozenset(outermost(model.graph)))
+    kept: dict[str, int] = {}
+    for word in text.split(","):
+        name, colon, number = (part.strip() for part in word.partition(":"))
         if name not in known:
             listed = f"there are {', '.join(f'`{path}`' for path in known)}" if known else "the model has none"
             message = f"no repeat, scan or cond of `{model.name}` is called `{name}`"
             raise fail("E315", message, help=suggest(name, (*known, ALL, NONE, AUTOMATIC)) or listed)
-    return frozenset(found)
+        kept[name] = known[name].count - _iterations(name, number, known[name]) if colon else 0
+    return Recompute(frozenset(kept), {name: count for name, count in kept.items() if count})
+
+
+def _iterations(name: str, number: str, segment: Segment) -> int:
+    """How many first iterations of a segment."""
+    if not number.isdecimal() or not 1 <= int(number) <= segment.count:
+        message = f"`{name}:{number}` is no number of iterations: `{name}` has {segment.count}"
+        raise fail("E315", message, help=f"`{name}:{segment.count}` or `{name}` runs all of them again")
+    return int(number)

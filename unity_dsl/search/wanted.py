@@ -92,6 +92,11 @@ class Wanted:
             )
         return self.prices[mesh]
 
+    def found_of(self, model: Model, mesh: Mesh) -> Found | None:
+        """What was found on a mesh for this very model, if that is the last that was searched there."""
+        found = self.found.get(mesh)
+        return found if found is not None and found.problem.meaning.graph is model.graph else None
+
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
         given = STRATEGIES[self.strategy].restrict(model, mesh, self.library)

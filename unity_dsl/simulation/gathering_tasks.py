@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ..graph.collective_steps import StepKind
@@ -44,7 +45,9 @@ class Block:
 
 @dataclass
 class Gathering:
-    """As the emitted Gathered does it. The weights `freed`, by path, are not kept gathered for the backward pass."""
+    """As the emitted Gathered does it. The weights `freed`, by path, are not kept gathered for the backward pass, save
+    while what is run again keeps nothing, or is held as a whole.
+    """
 
     tasks: TaskList
     conversions: Conversions
@@ -52,6 +55,18 @@ class Gathering:
     _begun: dict[Local, tuple[Local, int]] = field(default_factory=dict)
     _blocks: dict[Storage, tuple[Block, Local]] = field(default_factory=dict)
     _last: Block | None = None
+    _run_again: bool = False
+
+    @contextmanager
+    def in_what_is_run_again(self, begins: bool = True) -> Iterator[None]:
+        """Within it a body runs whose forward the backward pass runs again, or runs then; all as before, if not
+        `begins`.
+        """
+        before, self._run_again = self._run_again, self._run_again or begins
+        try:
+            yield
+        finally:
+            self._run_again = before
 
     def start(self, gathers: Iterable[Gather], *, ahead: bool = True) -> None:
         """The all-gathers with which conversions begin, one collective for each group; they may be wanted at once, or
@@ -63,7 +78,7 @@ class Gathering:
         """Every weight gathered. Nobody holds them yet."""
         self.start(gathers, ahead=False)
         found = [self._finish(gather, self._begun.pop(gather.stored, None)) for gather in gathers]
-        if self.freed:
+        if self.freed and not self._run_again:
             self._last = Block(gathers, self._last)
             for gather, tensor in zip(gathers, found, strict=True):
                 if without_iterations(gather.place) in self.freed:

@@ -46,11 +46,6 @@ class Program:
         """Whether the device is one of these."""
         return all(self.place[axis] == coordinate for axis, coordinate in placement)
 
-    @property
-    def recomputed(self) -> frozenset[str]:
-        """What stands before the names in segments whose iterations are run again in the backward pass."""
-        return frozenset(f"{path}." for path in self.plan.recomputed)
-
     def joined(self, graph: PlannedGraph, leaving: Iterable[Value]) -> frozenset[str]:
         """The values of a function that are joined with others later, by one call."""
         if id(graph) not in self.joined_of:

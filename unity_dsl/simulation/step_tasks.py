@@ -236,7 +236,7 @@ class _Forward(Variables):
             for iteration in range(run.first, run.first + run.count)
         ]
         bodies = [self._body(step, number, iteration, captured) for number, iteration in turns]
-        gathering = self.program.gathering
+        gathering, path = self.program.gathering, without_iterations(self.path) + segment.name
         for turn, (number, iteration) in enumerate(turns):
             if len(turns) > 1:
                 gathering.start(bodies[turn].first_gathers(), ahead=False)
@@ -246,12 +246,14 @@ class _Forward(Variables):
             for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
                 entering.append((series.part, layout, parts[iteration]))
             first = self.program.backward.recorded
+            again_later = iteration < self.program.plan.run_again(path, segment.count)
             try:
-                left, made = self._iteration(step, number, bodies[turn], entering)
+                with gathering.in_what_is_run_again(again_later):
+                    left, made = self._iteration(step, number, bodies[turn], entering)
             except Complete:
                 self.program.tasks.drop(part.storage for stack in stacks for part in stack)
                 raise
-            if without_iterations(bodies[turn].path) in self.program.recomputed:
+            if again_later:
                 again = partial(self._again, step, turns[turn], captured, entering, bodies[max(turn - 1, 0) : turn + 1])
                 holds = [tensor.storage for tensor in (*(tensor for _, _, tensor in entering), *captured.values())]
                 self.program.backward.recompute(first, holds, again)
@@ -333,7 +335,8 @@ class _Forward(Variables):
         if before:
             self.program.gathering.start(body.first_gathers(), ahead=False)
             self.program.gathering.start(before[0].first_gathers())
-        self._iteration(step, turn[0], body, entering)
+        with self.program.gathering.in_what_is_run_again():
+            self._iteration(step, turn[0], body, entering)
 
     def _replace(self, carried: Sequence[_Carried], left: Sequence[_Carried]) -> None:
         """Variables hold what an iteration leaves instead of what it was given. Takes over holds."""

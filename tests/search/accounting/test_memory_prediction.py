@@ -90,6 +90,28 @@ def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, 
             assert again == TENSOR + (4 + inside) * TENSOR // part  # the first x, an input, enters whole
 
 
+def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, library: Library) -> None:
+    """Of DEEP, four tensors of each layer that is kept at the end of the forward pass, with exp's result and target;
+    or the whole of another layer when that is run again, without those. What enters the first layer that is kept counts
+    with both.
+    """
+    for mesh, part in ((ONE, 1), (TWO, 2)):
+        for text, inside in ((DEEP, 4), (DEEP.replace("relu(", "relu(2 * "), 8)):
+            for kept in range(5):
+                plan = search(
+                    build(text),
+                    mesh,
+                    MACHINE,
+                    library,
+                    "data_parallel",
+                    recompute=["layer"],
+                    kept_iterations={"layer": kept},
+                )
+                end = TENSOR + (4 + 4 * kept + 1) * TENSOR // part + TENSOR
+                again = TENSOR + (4 - kept + bool(kept) + inside) * TENSOR // part
+                assert plan.cost.memory.activations == max(end, again), (mesh, kept)
+
+
 def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:
     """The result of every relu, which the next layer reads too, and the difference from the target, in slices of the
     batch; the input whole, since its slice is a view of it.

@@ -58,9 +58,11 @@ def test_tensor_parallelism_over_neighbours_and_over_others(planned: Planned) ->
 
 def test_layers_that_run_again(planned: Planned) -> None:
     assert planned(LAYERS, config(), 4).plan.recomputed == frozenset()
-    plan = planned(LAYERS, config(checkpoint="1,1,0,1"), 4).plan
-    assert plan.recomputed == {"layer"}
-    assert any("runs 3 of 4 layers of `layer` again, here all of them" in note for note in plan.notes)
+    for checkpoint, kept in (("1,1,1,1", {}), ("1,1,1,0", {"layer": 1}), ("1,1,0,1", {"layer": 1})):
+        plan = planned(LAYERS, config(checkpoint=checkpoint), 4).plan
+        assert plan.recomputed == {"layer"} and plan.kept_iterations == kept
+        told = "the plan runs 3 layers of `layer` again, here the first ones" in plan.notes
+        assert told == (checkpoint == "1,1,0,1")
 
 
 @pytest.mark.parametrize("changed", [{}, {"tp_sizes_enc": "2,2,2,2", "checkpoint": "1,1,1,1"}, {"vtp": 2}])

@@ -20,7 +20,7 @@ from ...graph.graph import Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Placement, Replicate, Shard, invariant
 from ...graph.local_executions import execution_of
 from ...graph.placed_order import different_places
-from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once
+from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once, run_again
 from ...graph.precision import arithmetic, operand_types
 from ...graph.reused_operands import with_reused_operands
 from ...index.library import Library
@@ -83,14 +83,17 @@ def predict_memory(
     *,
     gathered_again: Collection[str] = (),
     recomputed: Collection[str] = (),
+    kept_iterations: Mapping[str, int] = {},
 ) -> Memory:
     """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss.
-    `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again.
+    `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again, save
+    for so many last iterations as are kept.
     """
     graph = with_reused_operands(graph, model, mesh, library, recomputed)
     found = []
     for place in different_places(graph, mesh):
-        kept = Activations(mesh, library, gathered_again, recomputed, place).of(graph, "", frozenset())
+        activations = Activations(mesh, library, gathered_again, recomputed, place, kept_iterations)
+        kept = activations.of(graph, "", frozenset())
         if model.loss is None:
             kept.own.update({(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs})
         found.append(replace(_stored(graph, mesh, place), activations=kept.bytes + kept.again))
@@ -190,9 +193,10 @@ class Activations:
         gathered_again: Collection[str] = (),
         recomputed: Collection[str] = (),
         place: Mapping[int, int] = {},
+        kept_iterations: Mapping[str, int] = {},
     ) -> None:
         self.mesh, self.library, self.gathered_again = mesh, library, gathered_again
-        self.recomputed, self.place = recomputed, place
+        self.recomputed, self.place, self.kept_iterations = recomputed, place, kept_iterations
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> Kept:
         """What is kept of a graph. `stored` are names of parameters that are read as they are stored."""
@@ -223,15 +227,15 @@ class Activations:
         path = prefix + segment.name
         outside = {value.name for value in segment.captured}
         borders = {0: [value.name for value in segment.initial], segment.count: [v.name for v in segment.results]}
-        inside = again = 0.0
+        inside = most = 0.0
         shared: Saved = {}
-        for run in planned.runs:
-            found = self.of(run.body, f"{path}.", stored & outside)
-            if path in self.recomputed:
-                found, captured = self.recomputed_iteration(planned, run, found, stored & outside)
+        for run, is_run_again in self.runs(planned, path):
+            walk = self.keeping_gathered() if is_run_again else self
+            found = walk.of(run.body, f"{path}.", stored & outside)
+            if is_run_again:
+                found, captured = walk.recomputed_iteration(planned, run, found, stored & outside)
                 shared |= captured
-            more, own = found.inside, found.own
-            again = max(again, found.again)
+            more, own, again = found.inside, found.own, found.again
             last = run.first + run.count
             begin, end = (
                 borders.get(place) or [f"{segment.name}.{place}.{n}" for n in range(len(segment.entry))]
@@ -249,7 +253,22 @@ class Activations:
             whole = {key for key in own if key[0] in outside and self.is_whole(key, run.body)}
             shared |= {key: own.pop(key) for key in whole}
             inside += run.count * (more + sum(own.values()))
-        return Kept(inside, shared, again)
+            most = max(most, inside + again)
+        return Kept(inside, shared, max(0.0, most - inside))
+
+    def runs(self, planned: PlannedSegment, path: str) -> Iterator[tuple[Run, bool]]:
+        """The iterations of a segment that share one plan, and whether the backward pass runs them again."""
+        end = run_again(path, planned.segment.count, self.recomputed, self.kept_iterations)
+        for run in planned.runs:
+            before = min(max(end - run.first, 0), run.count)
+            if before:
+                yield replace(run, count=before), True
+            if before < run.count:
+                yield replace(run, first=run.first + before, count=run.count - before), False
+
+    def keeping_gathered(self) -> Activations:
+        """The same walk of what is held while a body is run again: with all that is gathered for it."""
+        return Activations(self.mesh, self.library, (), self.recomputed, self.place, self.kept_iterations)
 
     def recomputed_iteration(
         self, planned: PlannedSegment, run: Run, body: Kept, stored: frozenset[str]

@@ -69,8 +69,31 @@ class ForwardPrice:
                     yield from self.of_segments(run.body, f"{path}.", executed)
                 yield path, total
 
-    def _forward(self, graph: PlannedGraph, steps: Steps, last: PlannedNode | None = None) -> Cost:
-        """Of these steps, and of the conversions to the layouts that they and the `last` one read."""
+    def of_last(self, graph: PlannedGraph, iterations: Mapping[str, int], prefix: str = "", times: float = 1.0) -> Cost:
+        """What it takes to run so many last iterations of segments, by their paths, once more in a step, without the
+        conversions of weights.
+        """
+        total = Cost()
+        for step in graph.steps:
+            if isinstance(step, PlannedSegment):
+                segment, path = step.segment, prefix + step.segment.name
+                first = segment.count - iterations.get(path, 0)
+                for run in step.runs:
+                    here = min(max(run.first + run.count - first, 0), run.count)
+                    if here:
+                        steps, last = steps_again(run.body, self.prices.mesh, self.prices.library)
+                        forward = self._forward(run.body, steps, last, weights=False)
+                        total = added(total, forward, times * here * segment.probability)
+                    executed = times * run.count * segment.probability
+                    total = added(total, self.of_last(run.body, iterations, f"{path}.", executed))
+        return total
+
+    def _forward(
+        self, graph: PlannedGraph, steps: Steps, last: PlannedNode | None = None, *, weights: bool = True
+    ) -> Cost:
+        """Of these steps, and of the conversions to the layouts that they and the `last` one read; those of `weights`
+        may be left out.
+        """
         prices, total = self.prices, Cost()
         mesh, machine, library = prices.mesh, prices.machine, prices.library
         wanted: dict[str, set[Layout]] = {}
@@ -82,20 +105,22 @@ class ForwardPrice:
                 total = added(total, Cost(compute=seconds - inner, communication=inner))
             else:
                 for run in step.runs:
-                    found = self._forward(run.body, run.body.steps)
+                    found = self._forward(run.body, run.body.steps, weights=weights)
                     total = added(total, found, step.segment.probability * run.count)
         for step in (*steps, *(() if last is None else (last,))):
             for value, layout in _reads(step):
                 wanted.setdefault(value.name, set()).add(layout)
-        for weight in graph.graph.weights:
+        for weight in graph.graph.weights if weights else ():
             held = local_fraction(graph.values[weight.value.name].produced, mesh)
             total = added(total, Cost(compute=price_stored_cast(weight.value, held, machine)))
-        return added(total, Cost(communication=self._conversions(graph, wanted)))
+        return added(total, Cost(communication=self._conversions(graph, wanted, weights)))
 
-    def _conversions(self, graph: PlannedGraph, wanted: Mapping[str, set[Layout]]) -> float:
+    def _conversions(self, graph: PlannedGraph, wanted: Mapping[str, set[Layout]], weights: bool) -> float:
         seconds, prices = 0.0, self.prices
         for name, planned in graph.values.items():
             value, reached = planned.value, set(wanted.get(name, ()))
+            if value.is_weight and not weights:
+                continue
             for made in reversed(planned.materialised):
                 if made.layout in reached:
                     exposed = prices.machine.exposure.gathers if value.is_weight else 1.0

@@ -6,9 +6,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ...graph.plan import Plan
+from ...graph.plan import Memory, Plan
 from ...index.library import Library
-from ...machine.byte_count import describe_bytes
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from .memory_prediction import kept_gathered, memory_warnings, predict_memory
@@ -21,8 +20,20 @@ MOST_SEGMENTS = 4
 
 def counted(plan: Plan, library: Library) -> Plan:
     """The plan with what it holds on each device, all gathered weights being kept for the backward pass."""
-    memory = predict_memory(plan.model, plan.graph, plan.mesh, library, recomputed=plan.recomputed)
-    return replace(plan, cost=replace(plan.cost, memory=memory))
+    return replace(plan, cost=replace(plan.cost, memory=held_memory(plan, library)))
+
+
+def held_memory(plan: Plan, library: Library, gathered_again: Collection[str] = ()) -> Memory:
+    """What a plan holds on each device that gathers some weights again."""
+    return predict_memory(
+        plan.model,
+        plan.graph,
+        plan.mesh,
+        library,
+        gathered_again=gathered_again,
+        recomputed=plan.recomputed,
+        kept_iterations=plan.kept_iterations,
+    )
 
 
 def recomputing(plan: Plan, paths: Collection[str], machine: Machine, library: Library) -> Plan:
@@ -33,27 +44,14 @@ def recomputing(plan: Plan, paths: Collection[str], machine: Machine, library: L
     if not new:
         return plan
     cost = plan.cost
-    for path, forward in _forward_price(plan, machine, library).of_segments(plan.graph):
+    for path, forward in forward_price(plan, machine, library).of_segments(plan.graph):
         if path in new:
             cost = added(cost, forward)
     return replace(plan, cost=cost, recomputed=plan.recomputed | new)
 
 
-def describe_recomputed(plan: Plan, machine: Machine, library: Library) -> Iterator[str]:
-    """What running segments again saves and costs."""
-    if plan.recomputed:
-        kept = predict_memory(plan.model, plan.graph, plan.mesh, library, gathered_again=plan.gathered_again)
-        prices = _forward_price(plan, machine, library).of_segments(plan.graph)
-        more = sum(forward.seconds for path, forward in prices if path in plan.recomputed)
-        freed = kept.total - plan.cost.memory.total
-        named = ", ".join(f"`{path}`" for path in sorted(plan.recomputed))
-        yield (
-            f"recomputed in the backward pass: {named}, of which an iteration keeps only what enters it; "
-            f"{describe_bytes(abs(freed))} {'less' if freed >= 0 else 'more'} a device, {more * 1e3:.3g} ms more a step"
-        )
-
-
-def _forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPrice:
+def forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPrice:
+    """Prices what a plan runs again."""
     return ForwardPrice(ConversionModel(plan.mesh, machine, library))
 
 
@@ -83,10 +81,7 @@ def _subsets(segments: Sequence[str]) -> Iterator[tuple[str, ...]]:
 def least_held(plan: Plan, library: Library) -> float:
     """Bytes on each device where every weight that can be is gathered again."""
     again = {kept.path for kept in kept_gathered(plan.graph, plan.mesh, library)}
-    memory = predict_memory(
-        plan.model, plan.graph, plan.mesh, library, gathered_again=again, recomputed=plan.recomputed
-    )
-    return memory.total
+    return held_memory(plan, library, again).total
 
 
 def _gathered_again(plan: Plan, machine: Machine, library: Library) -> Plan | None:
@@ -102,7 +97,7 @@ def _gathered_again(plan: Plan, machine: Machine, library: Library) -> Plan | No
             seconds[kept.path] = seconds.get(kept.path, 0.0) + kept.times * once
             freed[kept.path] = freed.get(kept.path, 0.0) + kept.bytes
     again = cheapest_of(seconds, freed, plan.cost.memory.total - machine.memory_bytes)
-    memory = predict_memory(plan.model, plan.graph, mesh, library, gathered_again=again, recomputed=plan.recomputed)
+    memory = held_memory(plan, library, again)
     if memory.total > machine.memory_bytes:
         return None
     more = sum(seconds[path] for path in again)

@@ -69,7 +69,10 @@ def galvatron_plan(top: Json) -> ImportedPlan:
         return _chosen(space, layers, around, top, micro_batches)
 
     def recompute(model: Model) -> str:
-        named = [name for name, those in _by_segment(model, layers, top) if any(one.recomputed for one in those)]
+        named = []
+        for name, those in _by_segment(model, layers, top):
+            again = sum(one.recomputed for one in those)
+            named += [f"{name}:{again}"] if again else []
         return ",".join(named) or NONE
 
     return ImportedPlan("Galvatron", mesh, choose, micro_batches, recompute)
@@ -144,8 +147,9 @@ def _chosen(space: Space, layers: Sequence[Layer], around: Layer, top: Json, mic
             help = f"iterations of a repeat are planned together: write those of `{name}` that differ as another repeat"
             raise unfit(other.part, f"this layer is not as the first one of `{name}`", help)
         inside[name] = _hybrid(space, mesh, those[0])
-        if 0 < (again := sum(one.recomputed for one in those)) < len(those):
-            notes.append(f"the plan runs {again} of {len(those)} layers of `{name}` again, here all of them")
+        again = sum(one.recomputed for one in those)
+        if not all(one.recomputed for one in those[:again]):
+            notes.append(f"the plan runs {again} layers of `{name}` again, here the first ones")
     chosen = planned(space, mesh, _hybrid(space, mesh, around), inside)
     if chosen is None:
         raise unfit(top, "no configurations of the model's operators are the plan's")

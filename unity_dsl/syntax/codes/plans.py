@@ -87,9 +87,9 @@ PLANS: dict[str, Code] = {
         "nothing to recompute",
         "`--recompute` takes names of repeats, scans and conds, separated by commas: the backward pass runs each of "
         "their iterations again instead of keeping what it computed. Within another one the name follows that of the "
-        "outer: `layer.step`. `all` stands for those that are in no other, `none` for no one; without the option, or "
-        "with `auto`, it is done where a plan fits the memory only so, or is cheaper than others that fit. A model "
-        "without a loss has no backward pass.",
+        "outer: `layer.step`. Of `layer:12` the first 12 iterations are run again. `all` stands for those that are in "
+        "no other, `none` for no one; without the option, or with `auto`, it is done where a plan fits the memory only "
+        "so, or is cheaper than others that fit. A model without a loss has no backward pass.",
     ),
     "E316": Code(
         "micro-batches that would change the model",

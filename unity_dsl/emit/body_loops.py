@@ -1,0 +1,78 @@
+"""The loops of an emitted forward over the iterations of a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..graph.plan import PlannedGraph, PlannedSegment, Run
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack.
+
+    `ahead` says that its modules gather weights, which can be begun before; `then` is what is gathered after it. The
+    backward pass may run its forward `again`.
+    """
+
+    carried: Sequence[str]
+    current: Sequence[str]
+    parts: Sequence[str]
+    captured: Sequence[str]
+    stacks: Sequence[str]
+    ahead: bool = False
+    then: str = ""
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Iterations that one loop executes: those of runs of these `numbers`, with the body of the first of them. It
+    `goes_on` in another one, whose modules take what it leaves, where the backward pass runs its forward `again`, and
+    not that of the others.
+    """
+
+    numbers: tuple[int, ...]
+    run: Run
+    again: bool = False
+    goes_on: bool = False
+
+    def followed_by(self, other: Loop) -> Loop:
+        """Both as one."""
+        numbers = (*self.numbers, *other.numbers)
+        return replace(self, numbers=numbers, run=replace(self.run, count=self.run.count + other.run.count))
+
+
+def find_loops(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool], run_again: int) -> list[Loop]:
+    """One loop for the iterations of a run, or of several whose bodies are modules, which `stores` says by run, of
+    which each takes what the one before leaves. The first iterations that are `run_again` have loops of their own.
+    """
+    found: list[Loop] = []
+    for number, run in enumerate(step.runs):
+        for part in _parts(number, run, run_again):
+            if not found or not (part.run.first > run.first or _goes_on(step, around, stores, number)):
+                found.append(part)
+            elif part.again == found[-1].again:
+                found[-1] = found[-1].followed_by(part)
+            else:
+                found[-1] = replace(found[-1], goes_on=True)
+                found.append(part)
+    return found
+
+
+def _parts(number: int, run: Run, run_again: int) -> Iterator[Loop]:
+    """The iterations of a run that are run again, and the others."""
+    before = min(max(run_again - run.first, 0), run.count)
+    if before:
+        yield Loop((number,), replace(run, count=before), again=True)
+    if before < run.count:
+        yield Loop((number,), replace(run, first=run.first + before, count=run.count - before))
+
+
+def _goes_on(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool], number: int) -> bool:
+    """Whether the modules of a run take what those of the one before leave."""
+    if number == 0 or not (stores[number - 1] and stores[number]):
+        return False
+    layouts = [step.runs[number].body.values[value.name].produced for value in step.segment.entry]
+    return list(step.leaving(number - 1, around)) == layouts

@@ -1,0 +1,70 @@
+"""Text of the class that holds what no input and no parameter changes: each thing once, in order of first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from ..index.lowering.constant_terms import Constants
+from ..index.lowering.torch_term import Term, Variable
+from ..index.lowering.value_lowering import Statement
+from .program_names import Names
+from .source_lines import above, broken
+from .torch_text import term_text
+
+HOLDER = "constants"
+"""The attribute of the model that holds them."""
+
+Spelling = Callable[[Term], str]
+
+
+@dataclass
+class ConstantsText:
+    """The statements of the class's constructor, which is given the model. `smaller` says that dimensions of inputs may
+    be smaller in a call than the program was compiled for: then a part of a constant is read.
+    """
+
+    smaller: bool = False
+    lines: list[str] = field(default_factory=list)
+    names: Names = field(default_factory=Names)
+    known: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
+
+    def add(self, constants: Constants, operator: str, words: str, spelling: Spelling) -> list[str]:
+        """The attributes that hold the results of an operator's constants. `spelling` is that of state `model`."""
+        own = _Spelled(constants, spelling)
+        lines, values = list(own.lines()), [own.text(root) for root in own.roots]
+        key = (*lines, *values)
+        if key not in self.known:
+            self.known[key] = [self.names.fresh(f"{operator}_{root.name}") for root in own.roots]
+            self.lines += above(words)
+            made = zip(self.known[key], values, strict=True)
+            for line in (*lines, *(f"self.{name} = {value}" for name, value in made)):
+                self.lines += broken(line)
+        return self.known[key]
+
+
+class _Spelled:
+    """Constants as text, in a scope of their own."""
+
+    def __init__(self, constants: Constants, spelling: Spelling) -> None:
+        results = set(constants.results)
+        self.inner = [found for found in constants.statements if not results & set(found.variables)]
+        self.roots = [found for found in constants.statements if results & set(found.variables)]
+        self.spelling, self.scope = spelling, Names()
+        self.bound: dict[Variable, str] = {}
+
+    def lines(self) -> Iterator[str]:
+        for statement in self.inner:
+            value = self.text(statement)
+            (variable,) = statement.variables
+            self.bound[variable] = self.scope.fresh(statement.name)
+            yield f"{self.bound[variable]} = {value}"
+
+    def text(self, statement: Statement) -> str:
+        return term_text(statement.value, self.spelled)
+
+    def spelled(self, term: Term) -> str:
+        match term:
+            case Term("name", (Variable() as variable,)):
+                return self.bound[variable]
+        return self.spelling(term)

@@ -1,0 +1,194 @@
+"""What of a lowering depends on no operand but its type and shape: functions of positions, as the angles of rope."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from .operator_lowering import Lowering
+from .torch_term import Argument, Range, Sort, Term, Variable, number, word
+from .value_lowering import Statement
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Statements that need no operand, of which the last bind `results`, and the others what these need.
+
+    `extents` are per result the sizes of its dimensions, where the program reads them off a tensor.
+    """
+
+    statements: tuple[Statement, ...]
+    results: tuple[Variable, ...]
+    extents: tuple[tuple[Term | None, ...], ...]
+
+
+def split_constants(lowering: Lowering, local_sizes: Mapping[str, int], dtype: str, device: str) -> Constants | None:
+    """The functions of positions in a lowering that lack an axis of what is computed with them; None where there are
+    none. `dtype` and `device` are the text of the operands'. `without_constants` is the lowering where they are given.
+    """
+    return _Split(lowering).constants(local_sizes, dtype, device)
+
+
+def without_constants(lowering: Lowering) -> Lowering:
+    """The lowering that is left: the results of its constants are variables that nothing in it binds."""
+    return _Split(lowering).rest
+
+
+class _Split:
+    """The statements of a lowering that are constant, and those that are left, with variables for what these need."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        bound = [variable for statement in lowering.statements for variable in statement.variables]
+        self.count = 1 + max((variable.number for variable in bound), default=0)
+        self.constant: dict[Variable, Statement] = {}
+        self.roots: list[Statement] = []
+        kept: list[Statement] = []
+        for statement in lowering.statements:
+            free = len(statement.variables) == 1 and statement.variables[0] not in lowering.results
+            if free and self.is_constant(statement.value):
+                self.constant[statement.variables[0]] = statement
+                kept.append(statement)
+            else:
+                kept.append(replace(statement, value=self.left(statement.value, statement.value.axes)))
+        needed = {variable for found in kept if not self.of(found) for variable in _variables(found.value)}
+        statements = [found for found in reversed(kept) if not self.of(found) or self.reaches(found, needed)]
+        self.rest = replace(lowering, statements=tuple(reversed(statements)))
+
+    def of(self, statement: Statement) -> bool:
+        return statement.variables[0] in self.constant
+
+    def reaches(self, statement: Statement, needed: set[Variable]) -> bool:
+        """Whether a constant statement is among the `needed`; what it needs is from then on."""
+        if statement.variables[0] not in needed:
+            return False
+        needed.update(_variables(statement.value))
+        return True
+
+    # ------------------------------------------------------------------------------------------ terms
+
+    def is_constant(self, argument: Argument) -> bool:
+        match argument:
+            case Variable():
+                return argument in self.constant
+            case Term(".size" | "@device" | "@dtype"):
+                return True
+            case Term("state" | "uniform" | "at_least" | "places" | "replicate" | "reduce" | "reduce_over"):
+                return False
+            case Term("index"):
+                return True
+            case Term(".numel"):
+                return False
+            case Term():
+                return all(map(self.is_constant, (*argument.arguments, *(value for _, value in argument.keywords))))
+            case tuple() | list():
+                return all(map(self.is_constant, argument))
+        return True
+
+    def is_function(self, argument: Argument) -> bool:
+        """Whether a constant is computed by a function of positions."""
+        match argument:
+            case Variable():
+                return self.is_function(self.constant[argument].value)
+            case Term(".size" | "@device" | "@dtype"):
+                return False
+            case Term():
+                called = argument.sort is Sort.POSITION and argument.operation.startswith("torch.")
+                return called or any(map(self.is_function, argument.arguments))
+            case tuple() | list():
+                return any(map(self.is_function, argument))
+        return False
+
+    def left(self, term: Term, axes: Sequence[str]) -> Term:
+        """The term with variables for the functions of positions in it, which lack one of these axes."""
+        if self.is_constant(term) and not _new_axes(term):
+            if set(term.axes) < set(axes) and self.is_function(term):
+                return self.root(term)
+            return term
+
+        def argument(given: Argument) -> Argument:
+            match given:
+                case Term():
+                    return self.left(given, axes)
+                case tuple():
+                    return tuple(map(argument, given))
+                case list():
+                    return list(map(argument, given))
+            return given
+
+        keywords = tuple((key, argument(value)) for key, value in term.keywords)
+        return replace(term, arguments=tuple(map(argument, term.arguments)), keywords=keywords)
+
+    def root(self, term: Term) -> Term:
+        found = next((root for root in self.roots if root.value == term), None)
+        if found is None:
+            found = Statement((Variable(self.count),), term, self.name(term))
+            self.count += 1
+            self.roots.append(found)
+        return Term("name", found.variables, term.axes, term.sort)
+
+    def name(self, term: Term) -> str:
+        """What is computed: the function, or what the statement is called."""
+        match term:
+            case Term("name", (Variable() as variable,)):
+                return self.constant[variable].name
+            case Term(".to", (Term() as inner, *_)):
+                return self.name(inner)
+        return term.operation.rpartition(".")[2] if "." in term.operation else "positions"
+
+    # ------------------------------------------------------------------------------------------ written by itself
+
+    def constants(self, local_sizes: Mapping[str, int], dtype: str, device: str) -> Constants | None:
+        if not self.roots:
+            return None
+        needed = {variable for root in self.roots for variable in _variables(root.value)}
+        inner = [found for found in reversed(self.constant.values()) if self.reaches(found, needed)]
+        extents: dict[str, Term] = {}
+
+        def alone(argument: Argument) -> Argument:
+            match argument:
+                case Term("@device"):
+                    return word(device)
+                case Term("@dtype"):
+                    return word(dtype)
+                case Term("torch.arange", (Term(".size") as size, *_), (axis,)):
+                    extents[axis] = size
+                    return replace(own(argument), arguments=(number(local_sizes[axis]), *argument.arguments[1:]))
+                case Term():
+                    return own(argument)
+                case tuple():
+                    return tuple(map(alone, argument))
+                case list():
+                    return list(map(alone, argument))
+            return argument
+
+        def own(term: Term) -> Term:
+            keywords = tuple((key, alone(value)) for key, value in term.keywords)
+            return replace(term, arguments=tuple(map(alone, term.arguments)), keywords=keywords)
+
+        statements = []
+        for found in (*reversed(inner), *self.roots):
+            value = alone(found.value)
+            assert isinstance(value, Term)
+            statements.append(replace(found, value=value))
+        return Constants(
+            tuple(statements),
+            tuple(root.variables[0] for root in self.roots),
+            tuple(tuple(extents.get(axis) for axis in root.value.axes) for root in self.roots),
+        )
+
+
+def _new_axes(term: Term) -> bool:
+    """Whether a term is a view with dimensions of length 1, as what is broadcast is."""
+    return term.operation == "[]" and all(part is None or part == Range() for part in term.arguments[1:])
+
+
+def _variables(argument: Argument) -> Iterator[Variable]:
+    match argument:
+        case Variable():
+            yield argument
+        case Term():
+            for part in (*argument.arguments, *(value for _, value in argument.keywords)):
+                yield from _variables(part)
+        case tuple() | list():
+            for part in argument:
+                yield from _variables(part)
