@@ -43,7 +43,7 @@ from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
 from .plan_notes import describe_outcome, describe_precision, describe_unsearched, describe_unused, describe_variants
-from .refereed_plans import RefereedPlans
+from .refereed_plans import RefereedPlans, shortest_of_ties
 from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
@@ -281,6 +281,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     best, shorter = refereed(cheaper, given, wanted.referee)
     notes = *shorter, *describe_algebra(algebra, found, best)
     best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
+    best = shortest_of_ties(best, wanted, partial(_plan, best.model))
     algebras.chosen.setdefault(wanted.machine, best)
     return best
 
