@@ -4,7 +4,8 @@ A cell is a model on so many devices of a machine, with a batch of so many examp
 a process of its own, which is ended after --limit seconds. Kept are seconds of the simulated step and of the search
 (wall clock), what a device holds and sends, and a bound, the seconds that the plan's tasks take at least in any order.
 A row is written as soon as it is known, and what is in the file of results is not done again but for strategies named
-by --again: a run that was interrupted goes on. Where a strategy beats `auto` by more than 0.01 %, the cell is told.
+by --again: a run that was interrupted goes on. Where a strategy beats `auto` by more than 0.01 %, or fits the memory
+where `auto` does not, the cell is told. Cells in which no plan fits are not compared.
 """
 
 from __future__ import annotations
@@ -120,20 +121,20 @@ def planned(model: str, machine: str, devices: int, batch: int, strategy: str, l
 
 
 def timed(cell: Cell) -> dict[str, float]:
-    """Seconds of a step by strategy: of plans that fit, if some do."""
-    every = {name: row for name, row in cell["strategies"].items() if "iteration_s" in row}
-    fitting = {name: row for name, row in every.items() if row["fits"]}
-    return {name: row["iteration_s"] for name, row in (fitting or every).items()}
+    """Seconds of a step by strategy, of plans that fit."""
+    return {name: row["iteration_s"] for name, row in cell["strategies"].items() if row.get("fits")}
 
 
 def best_rival(cell: Cell) -> tuple[str, float] | None:
-    """The fastest other strategy, and its seconds as a part of those of `auto`."""
+    """The fastest other strategy that fits, and its seconds as a part of those of `auto`: none where that has no plan
+    that fits.
+    """
     seconds = timed(cell)
     rivals = [name for name in seconds if name != "auto"]
-    if "auto" not in seconds or not rivals:
+    if not rivals:
         return None
     best = min(rivals, key=seconds.__getitem__)
-    return best, seconds[best] / seconds["auto"]
+    return best, seconds[best] / seconds["auto"] if "auto" in seconds else 0.0
 
 
 def describe(key: str, cell: Cell) -> str:
@@ -155,7 +156,7 @@ def table(cells: Mapping[str, Cell]) -> Iterator[str]:
     yield "|---" * (len(BESIDE) + 3) + "|"
     for key, cell in sorted(cells.items()):
         seconds, rival = timed(cell), best_rival(cell)
-        if rival is not None:
+        if rival is not None and "auto" in seconds:
             beside = (f"{seconds[name] / seconds['auto']:.2f} x" if name in seconds else "" for name in BESIDE)
             fastest = f"`{rival[0]}`, {rival[1]:.4f}"
             yield f"| {' | '.join([key, format(1e3 * seconds['auto'], '.4g'), *beside, fastest])} |"
@@ -171,6 +172,7 @@ def summary(cells: Mapping[str, Cell]) -> dict[str, Any]:
     gaps, search = [one["iteration_s"] / one["bound_s"] - 1 for one in autos], [one["search_s"] for one in autos]
     return {
         "cells": len(asked),
+        "without a plan that fits": [key for key, cell in asked.items() if not timed(cell)],
         "faster than auto": {key: {"strategy": name, "part": round(part, 4)} for key, (name, part) in lost.items()},
         "search seconds": {"median": median(search), "most": max(search)},
         "gap to the bound of the plan": {"median": round(median(gaps), 4), "most": round(max(gaps), 4)},

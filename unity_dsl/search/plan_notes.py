@@ -26,6 +26,8 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
     if outcome.exact:
         found = f"optimal for the additive cost{over}, with at most two layouts besides the produced one of every value"
         yield found + (", among the plans that keep the pins" if pinned else "")
+    elif outcome.bounds and outcome.bound <= 0:
+        yield "not proved optimal: layouts were searched near those of an earlier plan only, and no bound is known"
     else:
         gap, why = 100 * (1 - outcome.bound / outcome.cost), "the tables grew too large"
         if outcome.ended is not None:

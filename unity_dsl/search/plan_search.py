@@ -37,13 +37,13 @@ from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
 from .memory_limit.stored_bytes import StoredBytes
-from .meshes.mesh_search import Outcome, is_large, search_around, search_meshes
+from .meshes.mesh_search import Outcome, is_beyond_proof, is_large, search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
 from .plan_notes import describe_outcome, describe_precision, describe_unsearched, describe_unused, describe_variants
-from .refereed_plans import RefereedPlans
+from .refereed_plans import RefereedPlans, shortest_of_ties
 from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
@@ -281,6 +281,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
     best, shorter = refereed(cheaper, given, wanted.referee)
     notes = *shorter, *describe_algebra(algebra, found, best)
     best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
+    best = shortest_of_ties(best, wanted, partial(_plan, best.model))
     algebras.chosen.setdefault(wanted.machine, best)
     return best
 
@@ -302,10 +303,13 @@ def _with_operators_of(chosen: Plan, model: Model, wanted: _Wanted, algebras: Al
 def _plan_as(
     chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], wanted: _Wanted, algebras: Algebras
 ) -> Plan | None:
-    """The cheapest plan of a model that rules made as they did for another plan. Raises as `search`."""
+    """The cheapest plan of a model that rules made as they did for another plan; near what other prices led to on the
+    only mesh, where no search proves anything. Raises as `search`.
+    """
     from .joint.algebra_notes import describe_rules
 
-    best = _plan(changed, every, wanted)
+    known = None if wanted.multiplier or len(every) > 1 else wanted.found_of(changed, every[0])
+    best = _plan(changed, every, wanted, start=known if known is not None and is_beyond_proof(known) else None)
     if best is None:
         return None
     notes = (*best.notes, *describe_rules(algebras.looked_at(model), chosen.rules))
@@ -371,9 +375,8 @@ def _fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: _Wanted) -> Fu
 
 def _large_start(given: Plan, wanted: _Wanted) -> Found | None:
     """What the search found for a model, where searching one like it as a whole would take long."""
-    found = wanted.found.get(given.mesh)
-    own = found is not None and found.problem.meaning.graph is given.model.graph
-    return found if found is not None and own and is_large(found) else None
+    found = wanted.found_of(given.model, given.mesh)
+    return found if found is not None and is_large(found) else None
 
 
 def _plan(
@@ -384,9 +387,8 @@ def _plan(
     start: Found | None = None,
     beside: Callable[[], object] | None = None,
 ) -> Plan | None:
-    """The cheapest plan of one model, or None where none costs less than `below`. With the `start` of a model of other
-    operators, that of a local search from its layouts. What is needed next may be found `beside` the search. Raises as
-    `search`.
+    """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, of other operators or
+    prices, that of a local search from its layouts. What is needed next may be found `beside` it. Raises as `search`.
     """
     library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
@@ -477,9 +479,7 @@ def _all_priced(graph: Graph) -> Meaning:
 
 
 def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted, start: Found | None = None) -> Plan:
-    """The plan of a changed model, where it costs less than the best so far and keeps what is pinned; `start` as for
-    `_plan`.
-    """
+    """The plan of a changed model, if it costs less than the best so far and keeps pins; `start` as for `_plan`."""
     below = wanted.cost(best) * (1 - GAIN)
     try:
         if _pinned(wanted.pins, given.model) - _pinned(wanted.pins, variant.model):

@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Model
+from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from ..machine.mesh import describe_mesh
+from .meshes.fine_meshes import PROMISING
+from .meshes.mesh_search import is_large
 from .meshes.near_search import Found
 from .wanted import Wanted, made
+
+TIE = 0.005
+"""Of the shortest step: where that on another mesh is longer by less, rules may make it the shorter one."""
+
+
+def shortest_of_ties(
+    best: Plan, wanted: Wanted, plan_on: Callable[[Sequence[Mesh], Wanted, float], Plan | None]
+) -> Plan:
+    """The plan, or one of the model that rules made of it on another mesh, where the plans of the model as it is were
+    nearly as short, if the referee prefers that.
+    """
+    if wanted.referee is None or not best.rules:
+        return best
+    given = best
+    for mesh in tuple(wanted.ties):
+        found = plan_on((mesh,), wanted, wanted.cost(given) * PROMISING)
+        if found is not None and wanted.referee(found) < wanted.referee(best):
+            note = f"with these rules the shortest step is that on {describe_mesh(mesh)}"
+            best = replace(found, rules=given.rules, considered=given.considered, notes=(*given.notes, note))
+    return best
 
 
 @dataclass
@@ -40,6 +63,8 @@ class RefereedPlans:
             return cheapest, self.of(cheapest), ()
         seconds = [self.wanted.referee(self.of(one)) for one in candidates]
         best = candidates[seconds.index(min(seconds))]
+        near = (one for one, taken in zip(candidates, seconds, strict=True) if taken <= min(seconds) * (1 + TIE))
+        self.wanted.ties[:] = [one.mesh for one in near if one is not best and not is_large(one)]
         meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
         more = 100 * (best.best.cost / cheapest.best.cost - 1)
         note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"

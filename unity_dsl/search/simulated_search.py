@@ -55,15 +55,15 @@ def search_simulated(
     finish: Callable[[Plan], Plan] = lambda best: best,
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
-    micro-batches and operators that rules make, then that of the first plan, of those of this plan. It is the shorter
-    one of those that fit the memory, or one next to it by which `finish` makes a step shorter yet. Only `auto` has a
-    choice.
+    micro-batches and operators that rules make, then that of the first plan, of those of this plan. Next to each of
+    both `finish` looks for one with a shorter step; of those that fit the memory the shortest is taken. Only `auto` has
+    a choice.
     """
     machine = simulations.machine
     first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
     if first.strategy != AUTO:
         return first
-    best, ended = first, first.ended
+    found, ended = [first], first.ended
     if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
         try:
             check_end()
@@ -73,10 +73,10 @@ def search_simulated(
             return replace(first, ended=end.reason)
         told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
         told += f" exposes on {describe_mesh(first.mesh)}"
-        second = replace(second, notes=(*second.notes, told))
-        best = min(first, second, key=lambda plan: (bool(plan.warnings), plan.seconds))
+        found.append(replace(second, notes=(*second.notes, told)))
         ended = second.ended
-    best, _ = _simulated(finish(best), simulations, expected)
+    finished = [_simulated(finish(plan), simulations, expected)[0] for plan in found]
+    best = min(finished, key=lambda plan: (bool(plan.warnings), plan.seconds))
     return replace(best, ended=ended or why_ended())
 
 

@@ -35,8 +35,9 @@ class Wanted:
     """What plans are searched for: those of a strategy with pins, on a machine.
 
     The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
-    starts near these; `coarse` are those of coarse meshes. The `referee`, if there is one, tells the seconds of a
-    plan's simulated step. Plans of a model as it is are searched for if they cost `below` so much.
+    starts near these; `coarse` are those of coarse meshes, `ties` meshes on which a step was simulated to be hardly
+    longer. The `referee`, if there is one, tells the seconds of a plan's simulated step. Plans of a model as it is are
+    searched for if they cost `below` so much.
     """
 
     machine: Machine
@@ -57,12 +58,13 @@ class Wanted:
     referee: Callable[[Plan], float] | None = None
     below: float = inf
     coarse: dict[Mesh, Found] = field(default_factory=dict)
+    ties: list[Mesh] = field(default_factory=list)
 
     def limited(self, multiplier: float, recomputed: frozenset[str], below: float) -> Wanted:
         """The same at a price of memory, in seconds a byte, of plans that cost less than so much with what they pay for
         it. What is found is kept apart.
         """
-        apart = replace(self, found={}, bounds={}, coarse={}, referee=None)
+        apart = replace(self, found={}, bounds={}, coarse={}, ties=[], referee=None)
         return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below)
 
     def memory(self, model: Model) -> MemoryPrice | None:
@@ -91,6 +93,11 @@ class Wanted:
                 mesh, self.machine, self.searched, self.theorems, self.proved, self.gradient_bytes
             )
         return self.prices[mesh]
+
+    def found_of(self, model: Model, mesh: Mesh) -> Found | None:
+        """What was found on a mesh for this very model, if that is the last that was searched there."""
+        found = self.found.get(mesh)
+        return found if found is not None and found.problem.meaning.graph is model.graph else None
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
         """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""

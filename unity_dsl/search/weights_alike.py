@@ -29,8 +29,8 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
     """The plan, or the one of those next to it that keep all weights alike, and fit, that the referee gives the fewest
     seconds.
     """
-    known = wanted.found.get(given.mesh)
-    if given.mesh.size == 1 or known is None or known.problem.meaning.graph is not given.model.graph:
+    known = wanted.found_of(given.model, given.mesh)
+    if given.mesh.size == 1 or known is None:
         return given  # one device, or what the search found there is not known any more
     weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
     held, made_here = held_by(given.mesh, [known]).without(weights), dict[Keeping, tuple[Found, Plan]]()
@@ -50,11 +50,12 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
         fits = plan is not None and plan.cost.memory.total <= wanted.machine.memory_bytes
         return referee(plan) if plan is not None and fits else inf
 
+    ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     best: Keeping | None = None
     with suppress(SearchEnded):
         least = referee(given)
-        with closing(process_map(seconds, list(Keeping), processes_for(known.problem), check_end)) as every:
-            for keeping, simulated in zip(Keeping, every, strict=True):
+        with closing(process_map(seconds, ways, processes_for(known.problem), check_end)) as every:
+            for keeping, simulated in zip(ways, every, strict=True):
                 if simulated < least:
                     best, least = keeping, simulated
         if best is not None and best not in made_here:  # by another process

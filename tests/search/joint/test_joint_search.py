@@ -16,8 +16,10 @@ import pytest
 
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.plan import Exposure
 from unity_dsl.index.library import Library
-from unity_dsl.machine.machine import Machine
+from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.rules.shipped_rules import ShippedRules, shipped_sources
 from unity_dsl.search.choices.restriction import Restriction
@@ -27,6 +29,8 @@ from unity_dsl.search.joint.extracted_model import Algebra, Algebras, Chosen, ex
 from unity_dsl.search.joint.joint_search import JointOptimum, search_joint
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
+from unity_dsl.search.meshes import mesh_search
+from unity_dsl.search.meshes.near_search import Found
 from unity_dsl.search.plan_search import search
 
 from ...sampling import of_the_day
@@ -191,6 +195,26 @@ def test_the_referee_may_prefer_the_model_as_it_is_written(build: Build, library
         assert [used.rule for used in plan.rules] == rules
         told = [note for note in plan.notes if "whose simulated step takes 50 % longer" in note]
         assert len(told) == (not rules)
+
+
+def test_another_search_begins_with_the_plan_of_a_large_problem(
+    build: Build, library: Library, algebras: Algebras, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By other prices, and on its mesh: it finds what a search of the whole mesh finds here, and says that no bound is
+    known. With a search that proves something it is not done.
+    """
+    machine, model = load_machine("dgx-h100"), build(BIASED.replace("4", "64"))
+    mesh, known = build_mesh(machine, 8, (2, 2, 2)), dict[Mesh, Found]()
+    chosen = search(model, mesh, machine, library, algebras=algebras, known=known)
+    told = []
+    for large in (10**9, 0):
+        monkeypatch.setattr(mesh_search, "LARGE", large)
+        given = {"algebras": algebras, "chosen": chosen, "known": dict(known)}
+        again = search(model, mesh, machine.exposing(Exposure(0.5, 0.5, 0.5)), library, **given)
+        told.append((again.cost.seconds, again.notes[0]))
+    (whole, proof), (near, note) = told
+    assert near == pytest.approx(whole, rel=1e-9)
+    assert proof.startswith("optimal") and note.endswith("near those of an earlier plan only, and no bound is known")
 
 
 def test_another_search_keeps_the_operators_of_a_plan(build: Build, library: Library, algebras: Algebras) -> None:

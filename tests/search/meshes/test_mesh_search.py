@@ -25,6 +25,8 @@ from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.problem_context import prices_on
 from unity_dsl.search.layout_problem.starting_domains import Held
 from unity_dsl.search.meshes import mesh_search as module
+from unity_dsl.search.meshes.fine_meshes import Fine
+from unity_dsl.search.meshes.near_search import Task
 from unity_dsl.search.plan_search import meshes_for, search
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
@@ -141,6 +143,41 @@ def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatc
     )
     assert counts, told
     assert int(counts[1] or 1) + int(counts[2]) == len(all_meshes(machine, 64)) - 3
+
+
+@pytest.mark.parametrize("found", [True, False])
+def test_others_are_searched_where_the_first_have_a_cheaper_plan(
+    found: bool, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a whole: the two most promising meshes, and the others where there is a plan that local searches missed."""
+    asked = list[list[Mesh]]()
+
+    def search_whole(task: Task, those: Sequence[Fine], outcome: module.Outcome, beside: object = None) -> bool:
+        asked.append([one.mesh for one in those])
+        return found
+
+    monkeypatch.setattr(module, "_search_whole", search_whole)
+    monkeypatch.setattr(module, "SMALL", 10**9)
+    machine, model = load_machine("dgx-a100"), build(WIDE)
+    search(model, all_meshes(machine, 16), machine, library)
+    first, *others = asked
+    assert len(first) == module.FIRST
+    assert [len(mesh.axes) for meshes in asked for mesh in meshes] == [3] * (3 if found else 2)
+    assert not set(first) & {mesh for meshes in others for mesh in meshes}
+
+
+def test_a_mesh_is_not_searched_as_a_whole_where_it_promises_nothing(
+    library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where local searches save NEGLIGIBLE seconds on a fine mesh, only a SMALL problem is searched for the proof."""
+    machine, model, plans = load_machine("dgx-a100"), build(WIDE), list[Plan]()
+    monkeypatch.setattr(module, "NEGLIGIBLE", 1.0)
+    for small in (10**9, 0):
+        monkeypatch.setattr(module, "SMALL", small)
+        plans.append(search(model, all_meshes(machine, 16), machine, library))
+    proved, others = plans
+    assert others.cost.seconds == pytest.approx(proved.cost.seconds, rel=1e-6)
+    assert "2 x 2 x 4" in proved.notes[0] and "2 x 2 x 4" not in others.notes[0]
 
 
 @pytest.mark.parametrize("seed", range(4))

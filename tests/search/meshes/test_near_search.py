@@ -131,7 +131,8 @@ def test_plans_do_not_depend_on_processes(
     model = build(random_model(Random(11), 6, (16, 32, 64)))
     plans = []
     for processes in (1, 3):
-        monkeypatch.setattr(mesh_search, "SHARED", 0)
+        for shared in ("SHARED", "SHARED_AGAIN", "SIMULATED"):
+            monkeypatch.setattr(mesh_search, shared, 0)
         monkeypatch.setattr(mesh_search, "processors", partial(int, processes))
         plans.append(search(model, all_meshes(machine, 64), machine, library, referee=referee))
     first, second = plans

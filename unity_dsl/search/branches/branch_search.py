@@ -245,8 +245,8 @@ def _with_branches(given: Plan, placing: Placing, wanted: Wanted) -> Plan | None
     def allowed(mesh: Mesh) -> Restriction:
         return replace(wanted.allowed(model, mesh, wanted.pins), placed=placing.placed)
 
-    task, known, best = Task(model, wanted.priced, allowed), wanted.found.get(given.mesh), None
-    if known is not None and known.problem.meaning.graph is model.graph:
+    task, known, best = Task(model, wanted.priced, allowed), wanted.found_of(model, given.mesh), None
+    if known is not None:
         best = near_plan(task, placing.mesh, held_by(placing.mesh, [known]), inf)
     if best is None:
         try:

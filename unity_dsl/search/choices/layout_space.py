@@ -156,11 +156,16 @@ class Space:
 
     @cached_property
     def kept(self) -> Mapping[Keeping, Layouts]:
-        """Of these, those in which a device holds the least, those in which it holds all, and all."""
+        """Of these, those in which a device holds the least, those in which it does of those that are whole along all
+        mesh axes but the last, those in which it holds all, and all.
+        """
         held = self.held[self.storable]
         slices, whole = self.storable[held == held.min()], self.storable[held == 1]
         sliced = dict.fromkeys((Keeping.SLICES, Keeping.GATHERED), slices)
-        return {Keeping.WHOLE: whole, **sliced, Keeping.AS_READ: self.storable}
+        kinds = [self.layouts[number].kinds for number in self.storable]
+        inner = np.array([all(isinstance(kind, Invariant) for kind in some[:-1]) for some in kinds], dtype=bool)
+        hybrid = self.storable[inner & (held == held[inner].min())]
+        return {Keeping.WHOLE: whole, **sliced, Keeping.HYBRID: hybrid, Keeping.AS_READ: self.storable}
 
     @cached_property
     def held(self) -> Table:

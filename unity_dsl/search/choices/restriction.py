@@ -15,12 +15,14 @@ from ...graph.layout_typing import Configuration
 
 class Keeping(Enum):
     """How all trained weights are kept: `WHOLE` on every device, in as small `SLICES` as they may be, in these and
-    `GATHERED` for whoever reads them, or `AS_READ`, as much of each as its reader reads, if there is one alone.
+    `GATHERED` for whoever reads them, `HYBRID`, in slices along the last mesh axis and whole along others (hybrid
+    sharding of FSDP), or `AS_READ`, as much of each as its reader reads, if there is one alone.
     """
 
     WHOLE = "whole"
     SLICES = "in slices"
     GATHERED = "in slices and read whole"
+    HYBRID = "in slices along the last mesh axis"
     AS_READ = "as they are read"
 
 

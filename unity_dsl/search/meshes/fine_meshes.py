@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, prod
 
 from ...graph.layout import Mesh
 from ...machine.mesh import refined_blocks, reordered_axes
 from ..folded_solver.problem_part import Part
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held
+from ..layout_problem.variable_meaning import Meaning
 from .near_search import Found, Near, held_by
 
 PROMISING = 1.05
@@ -43,10 +44,11 @@ class Fine:
         """The cost of the cheapest plan of the coarser meshes."""
         return min((found.best.cost for found in self.above if found.best.plan is not None), default=inf)
 
-    @property
-    def has_gained(self) -> bool:
-        """Whether the plan is better than those of coarser meshes, next to which it is the best one."""
-        return self.near is not None and self.near.cost < self.least_above * (1 - NOTHING)
+    def has_gained(self, part: float) -> bool:
+        """Whether the plan is better, by more than a part, than those of coarser meshes, next to which it is the best
+        one.
+        """
+        return self.near is not None and self.near.cost < self.least_above * (1 - part)
 
     @property
     def effort(self) -> float:
@@ -104,6 +106,12 @@ def effort_of(coarse: Sequence[Problem], axes: int) -> float:
     finest = max(coarse, key=lambda problem: len(problem.spaces.mesh.axes))
     power = axes / max(1, len(finest.spaces.mesh.axes))
     return float(sum(count**power for count in counts(finest.part)))
+
+
+def configurations_of(meaning: Meaning) -> int:
+    """How many configurations the operators of a problem have, with those that are left out next to a plan."""
+    own = (options.configurations.by_axis for _, options in meaning.nodes.values())
+    return sum(prod(map(len, by_axis)) for by_axis in own) + sum(map(configurations_of, meaning.bodies))
 
 
 def coarse_count(coarse: Sequence[Found]) -> int:

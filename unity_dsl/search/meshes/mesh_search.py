@@ -37,11 +37,13 @@ from ..layout_problem.variable_meaning import Crowded, Impossible
 from ..search_end import SearchEnded, check_end, ended_by, why_ended
 from ..search_progress import tell_best
 from .fine_meshes import (
+    NOTHING,
     PROMISING,
     Fine,
     Local,
     coarse_count,
     compared_search,
+    configurations_of,
     counts,
     effort_of,
     further_search,
@@ -73,7 +75,9 @@ SMALL = 5_000
 and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
 """
 NEGLIGIBLE = 1e-4
-"""Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
+"""Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells; nor that of
+a fine mesh, unless it is SMALL, where the best plan next to those of coarser meshes saves less.
+"""
 CANDIDATES = 4
 """Plans of meshes, each at most so much dearer than the best one, of which one is chosen by its simulated step."""
 COMPARED, COMPARED_MANY = 12, 4
@@ -90,9 +94,16 @@ WIDER = 2
 """Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans, of
 which the whole problem is large.
 """
-SHARED = 5_000
-"""Configurations on the coarser meshes of those that are searched, of which several processes take less time than one.
+FIRST = 2
+"""The most promising fine meshes, which are searched as a whole. Others are where that finds a cheaper plan than the
+local searches did: else these have found what there is, and the rest would prove that at most.
 """
+SHARED, SHARED_AGAIN = 1_000, 5_000
+"""Configurations on the coarser meshes of those that are searched, of which several processes take less time than one;
+and of meshes that are bounded in advance, whose problems are built once more where they are searched.
+"""
+SIMULATED = 200
+"""The same of problems next to a plan that are searched for plans to be simulated."""
 MODERATE = 9_000
 """Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
 problems of more took most of the time and saved 0.02 %.
@@ -211,7 +222,7 @@ def _search_near(task: Task, every: Sequence[Fine], below: float) -> None:
     many = any(has_many(found.problem) for one in every for found in one.above)
     split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
     compared = split[: COMPARED_MANY if many else COMPARED]
-    processes = 1 if len(every) < 2 else _processes(sum(coarse_count(one.above) for one in compared))
+    processes = 1 if len(every) < 2 else _processes(sum(coarse_count(one.above) for one in compared), SHARED)
 
     def search(local: Local) -> Near | None:
         for below in sorted({min(local.known, local.below), local.below}):
@@ -239,7 +250,7 @@ def _search_near(task: Task, every: Sequence[Fine], below: float) -> None:
         best = min((one.near.cost for one in found if one.near is not None), default=inf)
         good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
         first = sorted(good, key=Fine.promise)[:FURTHER]
-        each([one for one in first if one.has_gained], partial(further_search, rounds=FURTHER_ROUNDS, reach=1))
+        each([one for one in first if one.has_gained(NOTHING)], partial(further_search, rounds=FURTHER_ROUNDS, reach=1))
         large = [] if many else [one for one in good if one.effort > LARGE]
         each(sorted(large, key=Fine.promise)[:WIDER], partial(further_search, rounds=MOST_ROUNDS, reach=2))
 
@@ -287,7 +298,7 @@ def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: 
     """Several processes bound the meshes after the first one, as many as will be bounded by what that one tells."""
     size = max(1, int(effort_of([first], COARSE)))
     ahead = meshes[: max(0, left) // size + 1 + EFFORT_SCOUTED // size]
-    surveys.look_at(ahead, _processes(size * len(ahead)))
+    surveys.look_at(ahead, _processes(size * len(ahead), SHARED_AGAIN))
 
 
 def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
@@ -297,7 +308,7 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     known = min((one.bound for _, one in every), default=inf)
     size = max((sum(counts(problem.part)) for problem, _ in every), default=0)
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    surveys.look_at(looked_at, _processes(size * len(looked_at)))
+    surveys.look_at(looked_at, _processes(size * len(looked_at), SHARED_AGAIN))
     better = [mesh for mesh in looked_at if surveys.least(mesh) < known]
     return sorted(better, key=surveys.least)[:SCOUTED]
 
@@ -305,13 +316,17 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
 def _search_rest(
     task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, beside: Callable[[Outcome], None] | None
 ) -> None:
-    """Searches for cheaper plans on the most promising fine mesh, on as many others as the effort allows, and on those
-    that have the axes of the best one in another order.
+    """Searches for cheaper plans on the most promising fine meshes and, where there are some, on as many others as the
+    effort allows, and on those that have the axes of the best one in another order.
     """
     thorough = thorough and not any(has_many(found.problem) for found in outcome.coarse)
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
-    _search_whole(task, chosen, outcome, None if beside is None else partial(beside, outcome))
-    if (best := _best_near(outcome)) is not None and thorough:
+    if task.memory is None and outcome.cost < inf:
+        chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
+    found = _search_whole(task, chosen[:FIRST], outcome, None if beside is None else partial(beside, outcome))
+    if found:
+        _search_whole(task, chosen[FIRST:], outcome)
+    if found and thorough and (best := _best_near(outcome)) is not None:
         turned = (one for one in every if one not in chosen and reordered_axes(one.mesh, best) is not None)
         small = [one for one in turned if one.effort <= (LARGE if one.is_likely(every[0]) else SMALL)]
         _search_whole(task, small, outcome)
@@ -352,23 +367,25 @@ def _best_near(outcome: Outcome) -> Mesh | None:
 
 def _search_whole(
     task: Task, those: Sequence[Fine], outcome: Outcome, beside: Callable[[], None] | None = None
-) -> None:
-    """Searches fine meshes for cheaper plans. Several processes do it, each of which tells bounds and what its plan
-    does.
+) -> bool:
+    """Searches fine meshes for cheaper plans; whether there are any. Several processes do it, each of which tells
+    bounds and what its plan does.
     """
-    below = min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
+    found, below = False, min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
 
     def searched(one: Fine) -> tuple[Outcome, Near | None]:
         own = Outcome(below)
         _search_fine(task, one, own)
         return replace(own, found=None), near_by(own.found)
 
-    processes = _processes(sum(coarse_count(one.above) for one in those))
+    processes = _processes(sum(coarse_count(one.above) for one in those), SHARED)
     for one, (own, near) in zip(those, shared_map(searched, those, processes, check_end, beside), strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused
         if near is not None and (one.near is None or near.cost < one.near.cost):
             outcome.near[one.mesh] = near
+            found = found or near.cost < below * (1 - NOTHING)
+    return found
 
 
 def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
@@ -442,11 +459,18 @@ def is_large(found: Found) -> bool:
     return len(found.mesh.axes) > COARSE or sum(counts(found.problem.part)) > LARGE
 
 
+def is_beyond_proof(found: Found) -> bool:
+    """Whether the whole problem of its mesh has so many configurations that searching it is likely to prove nothing."""
+    return configurations_of(found.problem.meaning) > LARGE
+
+
 def processes_for(problem: Problem) -> int:
-    """How many processes search problems like this one."""
-    return _processes(sum(counts(problem.part)))
+    """How many processes search problems like this one, and simulate what they find."""
+    return _processes(sum(counts(problem.part)), SIMULATED)
 
 
-def _processes(configurations: float) -> int:
-    """How many processes search meshes of which the coarser ones have so many configurations."""
-    return processors() if configurations > SHARED else 1
+def _processes(configurations: float, alone: int) -> int:
+    """How many processes search meshes of which the coarser ones have so many configurations: one where these are not
+    more than it does `alone`.
+    """
+    return processors() if configurations > alone else 1

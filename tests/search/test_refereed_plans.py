@@ -1,0 +1,52 @@
+"""Meshes that a model as it is was nearly as fast on, once rules have changed it: by plans whose seconds are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.plan import AppliedRule, Plan
+from unity_dsl.graph.typed_configurations import Theorems
+from unity_dsl.index.library import Library
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import all_meshes
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.meshes.fine_meshes import PROMISING
+from unity_dsl.search.plan_search import search
+from unity_dsl.search.refereed_plans import shortest_of_ties
+from unity_dsl.search.wanted import Wanted
+
+from .conftest import Build
+
+MODEL = """
+model small[n = 1]
+  input x: f32[64, 64]
+  input target: f32[64, 64]
+  weight a: f32[64, 64] ~ normal(0.1)
+  loss mse(relu(linear(x, a)), target)
+"""
+
+
+def test_the_shortest_step_of_the_model_that_rules_made(build: Build, library: Library) -> None:
+    machine = load_machine("dgx-h100")
+    theorems: Theorems = ShardingTheorems(library)
+    plans = {mesh: search(build(MODEL), mesh, machine, library) for mesh in all_meshes(machine, 8)}
+    first, *others = plans
+    asked: list[tuple[Mesh, float]] = []
+
+    def plan_on(meshes: Sequence[Mesh], _: Wanted, below: float) -> Plan | None:
+        asked.append((meshes[0], below))
+        return plans[meshes[0]]
+
+    for seconds, taken in (((3.0, 2.0, 2.5), 1), ((3.0, 2.5, 2.0), 2), ((2.0, 2.5, 3.0), 0)):
+        told = dict(zip(plans, seconds, strict=False))
+        wanted = Wanted(machine, library, theorems, "auto", {}, 0.0, referee=lambda plan, told=told: told[plan.mesh])
+        wanted.ties[:] = others[:2]
+        plain, asked[:] = plans[first], []
+        assert shortest_of_ties(plain, wanted, plan_on) is plain and not asked, "no rule changed the model"
+        changed = replace(plain, rules=(AppliedRule("a_rule", "h"),), considered=7)
+        best = shortest_of_ties(changed, wanted, plan_on)
+        assert asked == [(mesh, wanted.cost(plain) * PROMISING) for mesh in others[:2]]
+        assert (best.mesh, best.rules, best.considered) == ([first, *others][taken], changed.rules, 7)
+        assert (best is changed) == (taken == 0)
