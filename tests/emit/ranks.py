@@ -212,7 +212,7 @@ def accumulated(rank: int, ranks: int, program: str) -> list[str]:
 
 
 def activations(rank: int, ranks: int, program: str) -> int:
-    """Bytes of every storage that autograd keeps in a forward pass, once; those of parameters, buffers and constants left out."""
+    """Bytes of every storage that autograd keeps in a forward pass, once, without those that the model holds."""
     import torch
 
     found: dict[int, torch.Tensor] = {}
