@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -28,9 +29,11 @@ def stage_of(parts: tuple[str, ...]) -> str:
     return parts[0] if parts and parts[0] != "__init__" else "__init__"
 
 
-def names_imported(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
+@cache
+def names_imported(path: Path) -> tuple[tuple[int, tuple[str, ...]], ...]:
     """Line and dotted name of every import of this package, those inside functions and for types alone included."""
     package = path.relative_to(ROOT).with_suffix("").parts[:-1]
+    found: list[tuple[int, tuple[str, ...]]] = []
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             targets = [tuple(alias.name.split(".")) for alias in node.names]
@@ -40,7 +43,8 @@ def names_imported(path: Path) -> Iterator[tuple[int, tuple[str, ...]]]:
             targets = [(*module, alias.name) for alias in node.names]
         else:
             continue
-        yield from ((node.lineno, target[1:]) for target in targets if target[0] == "unity_dsl")
+        found += [(node.lineno, target[1:]) for target in targets if target[0] == "unity_dsl"]
+    return tuple(found)
 
 
 def stages_imported(path: Path) -> Iterator[tuple[int, str]]:
@@ -49,6 +53,7 @@ def stages_imported(path: Path) -> Iterator[tuple[int, str]]:
         yield line, stage_of(name if name and is_module(name[0]) else ())
 
 
+@cache
 def module_of(name: tuple[str, ...]) -> tuple[str, ...]:
     """The module that a dotted name is, or is a name of."""
     while name and not (PACKAGE.joinpath(*name).is_dir() or PACKAGE.joinpath(*name).with_suffix(".py").exists()):

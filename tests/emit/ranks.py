@@ -212,14 +212,16 @@ def accumulated(rank: int, ranks: int, program: str) -> list[str]:
 
 
 def activations(rank: int, ranks: int, program: str) -> int:
-    """Bytes of every storage that autograd keeps in a forward pass, once; those of parameters and buffers left out."""
+    """Bytes of every storage that autograd keeps in a forward pass, once, without those that the model holds."""
     import torch
 
     found: dict[int, torch.Tensor] = {}
     with load_program(Path(program)) as module:
         model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
         model.initialise(0)
-        own = {tensor.untyped_storage().data_ptr() for tensor in (*model.parameters(), *model.buffers())}
+        constants = vars(model.constants).values() if hasattr(model, "constants") else ()
+        held = *model.parameters(), *model.buffers(), *constants
+        own = {tensor.untyped_storage().data_ptr() for tensor in held}
 
         def save(tensor: torch.Tensor) -> torch.Tensor:
             if tensor.untyped_storage().data_ptr() not in own:

@@ -17,6 +17,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from unity_dsl.emit.constant_text import ConstantsText
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.layout_typing import TypedOperator, type_operator
 from unity_dsl.graph.local_lowering import local_execution
@@ -27,7 +28,7 @@ from unity_dsl.index.lowering.kept_by_torch import KEPT
 
 from ..index.gradients.test_adjoint import ALL
 from .fused_kernels import rms_norm
-from .test_operator_text import run, text_of
+from .test_operator_text import constants_of, run, text_of
 from .test_operators import draw, valued
 
 LIBRARY = load_library()
@@ -63,21 +64,25 @@ class Measured:
     saved: Counter[str]
 
 
-def measured(lines: Sequence[str], inputs: Sequence[torch.Tensor], outputs: int) -> Measured:
+def measured(lines: Sequence[str], inputs: Sequence[torch.Tensor], outputs: int, held: ConstantsText) -> Measured:
     kept: Storages = {}
-    alive = []
+    alive: list[torch.Tensor] = []
+    constants = constants_of(held, torch.float32)
+    places = {tensor.untyped_storage().data_ptr() for tensor in vars(constants).values()}
 
     def save(tensor: torch.Tensor) -> torch.Tensor:
         alive.append(tensor)
-        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        if (place := tensor.untyped_storage().data_ptr()) not in places:
+            kept[place] = tensor.untyped_storage().nbytes()
         return tensor
 
     mode = Built()
     with torch.autograd.graph.saved_tensors_hooks(save, lambda tensor: tensor), mode:
-        found = run(lines, inputs, outputs, True, draw)
+        found = run(lines, inputs, outputs, True, draw, constants)
     names = {tensor.untyped_storage().data_ptr(): f"output {place}" for place, tensor in enumerate(found)}
     names |= {tensor.untyped_storage().data_ptr(): f"input {place}" for place, tensor in enumerate(inputs)}
-    made = {address: count for address, count in mode.storages.items() if not names.get(address, "").startswith("in")}
+    given = {address for address, name in names.items() if name.startswith("in")} | places
+    made = {address: count for address, count in mode.storages.items() if address not in given}
     return Measured(Counter(made.values()), Counter(names.get(a, f"{count} bytes") for a, count in kept.items()))
 
 
@@ -109,7 +114,8 @@ def test_tensors_that_are_built_and_saved(name: str, monkeypatch: pytest.MonkeyP
         floats = [place for place, x in enumerate(given) if x.is_floating_point()]
         if instance.whole or not floats:
             continue
-        lines = text_of(instance, typed, LIBRARY)
+        held = ConstantsText()
+        lines = text_of(instance, typed, LIBRARY, held)
         for wanted in (floats, *([place] for place in floats), []):
             needs = [place in wanted for place in range(len(given))]
             inputs = [
@@ -117,7 +123,7 @@ def test_tensors_that_are_built_and_saved(name: str, monkeypatch: pytest.MonkeyP
                 for x, needed in zip(given, needs, strict=True)
             ]
             found = predicted(local_execution(instance, typed, Mesh(()), LIBRARY, needs, 4))
-            torch_s = measured(lines, inputs, len(instance.outputs))
+            torch_s = measured(lines, inputs, len(instance.outputs), held)
             told = "\n".join([f"{typed.native=} {wanted=} {[tuple(x.shape) for x in inputs]}", *lines])
             assert found.saved == torch_s.saved, told
             if not typed.native:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from unity_dsl.emit.constant_text import ConstantsText
 from unity_dsl.emit.conversion_text import Collectives
 from unity_dsl.emit.operator_text import Place, operator_text
 from unity_dsl.emit.program_names import Names
@@ -287,17 +289,20 @@ class State:
 
     counters, device = (7, 3), "cpu"
 
-    def __init__(self, training: bool) -> None:
+    def __init__(self, training: bool, constants: object) -> None:
         import torch
 
-        self.training, self.dtype = training, torch.float64
+        self.training, self.dtype, self.constants = training, torch.float64, constants
 
 
-def text_of(instance: Instance, typed: TypedOperator, library: Library) -> list[str]:
+def text_of(
+    instance: Instance, typed: TypedOperator, library: Library, constants: ConstantsText | None = None
+) -> list[str]:
     # Without native call there is none for slices either.
     instance = replace(instance, native=instance.native and typed.native)
     mesh = Mesh(())
-    place = Place(Names(), mesh, library, Collectives(mesh, library, conversions_on(mesh, library)), "self", site="2")
+    collectives = Collectives(mesh, library, conversions_on(mesh, library))
+    place = Place(Names(), mesh, library, collectives, "self", site="2", constants=constants)
     arguments = [f"arg{i}" for i in range(len(instance.inputs))]
     return operator_text(instance, typed, arguments, [f"result{i}" for i in range(len(instance.outputs))], place)
 
@@ -307,14 +312,19 @@ def counted(position: Any, seed: int, step: int, site: int) -> Any:
 
 
 def run(
-    lines: Sequence[str], inputs: Sequence[Any], outputs: int, training: bool, draw: Callable[..., Any] = counted
+    lines: Sequence[str],
+    inputs: Sequence[Any],
+    outputs: int,
+    training: bool,
+    draw: Callable[..., Any] = counted,
+    constants: object = None,
 ) -> list[Any]:
     """The results of a text; `draw` gives its random numbers."""
     import torch
     import torch.nn.functional
 
     names: dict[str, Any] = {f"arg{i}": tensor for i, tensor in enumerate(inputs)}
-    names |= {"torch": torch, "F": torch.nn.functional, "self": State(training)}
+    names |= {"torch": torch, "F": torch.nn.functional, "self": State(training, constants)}
     names["uniform"] = lambda *counters: torch.from_numpy(draw(*counters))
     names["at_least"] = lambda bound, *counters: torch.from_numpy(np.asarray(draw(*counters) >= bound, np.int32))
     names["places"] = lambda x: (
@@ -322,6 +332,16 @@ def run(
     ).view(x.shape)
     exec(compile("\n".join(lines), "operator", "exec"), names)
     return [names[f"result{i}"] for i in range(outputs)]
+
+
+def constants_of(text: ConstantsText, dtype: Any) -> object:
+    """What a program holds whose constants are these, in a float type."""
+    import torch
+
+    held = SimpleNamespace()
+    model = SimpleNamespace(dtype=dtype, device="cpu")
+    exec(compile("\n".join(text.lines), "constants", "exec"), {"torch": torch, "self": held, "model": model})
+    return held
 
 
 def tensors(inputs: Sequence[np.ndarray]) -> list[Any]:
@@ -333,14 +353,18 @@ def tensors(inputs: Sequence[np.ndarray]) -> list[Any]:
 
 @pytest.mark.parametrize("case", [*SHIPPED, *OTHERS], ids=str)
 def test_text_equals_numpy(case: Case, library: Library) -> None:
+    import torch
+
     instance, typed, inputs = build(case, library)
     for native in {typed.native, False}:
-        lines = text_of(instance, replace(typed, native=native), library)
+        held = ConstantsText()
+        lines = text_of(instance, replace(typed, native=native), library, held)
+        constants = constants_of(held, torch.float64)
         for training in (True, False):
             expected = evaluate(
                 instance, inputs, library, training=training, uniform=lambda _, position: uniform(position, 7, 3, 2)
             )
-            found = run(lines, tensors(inputs), len(expected), training)
+            found = run(lines, tensors(inputs), len(expected), training, constants=constants)
             for value, wanted in zip(found, expected, strict=True):
                 assert value.dtype.is_floating_point == (wanted.dtype.kind == "f") and value.dtype.itemsize == 8
                 np.testing.assert_allclose(value.detach().numpy(), wanted, atol=1e-12, err_msg="\n".join(lines))

@@ -86,8 +86,11 @@ def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, 
             kept = held(build, library, text, mesh).activations
             again = held(build, library, text, mesh, recompute=["layer"]).activations
             end = TENSOR // part + TENSOR  # exp's result, and the target whole: its slice is a view of it
-            assert kept == (5 + 5 * 4) * TENSOR // part + end
-            assert again == TENSOR + (4 + inside) * TENSOR // part  # the first x, an input, enters whole
+            assert kept == TENSOR + (4 + 5 * 4) * TENSOR // part + end  # so is that of the first x
+            once = TENSOR + (4 + inside) * TENSOR // part  # the first x, an input, enters whole
+            assert again == max(once, TENSOR + 4 * TENSOR // part + end), (
+                "a layer again, or the end of the forward pass"
+            )
 
 
 def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, library: Library) -> None:
@@ -113,11 +116,11 @@ def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, l
 
 
 def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:
-    """The result of every relu, which the next layer reads too, and the difference from the target, in slices of the
-    batch; the input whole, since its slice is a view of it.
+    """The result of every relu, which the next layer or the loss reads too, in slices of the batch; the input and the
+    target whole, since their slices are views of them.
     """
     for mesh, part in ((ONE, 1), (TWO, 2), (FOUR, 4)):
-        assert held(build, library, MODEL, mesh).activations == 5 * TENSOR / part + TENSOR
+        assert held(build, library, MODEL, mesh).activations == 4 * TENSOR / part + 2 * TENSOR
 
 
 def test_what_leads_to_no_weight_is_not_kept(build: Build, library: Library) -> None:
@@ -144,7 +147,7 @@ model m[b = 8192]
     pins = ("h=S0", "p=S0", "q=S1", "u=I", "v=I", "w=S0")
     large, small = 8192 * 4096 * 4, 8192 * 16 * 4
     assert held(build, library, text, ONE).activations == 4 * large + small  # x, y, p, q; h
-    assert held(build, library, text, TWO, "auto", *pins).activations == 2 * large + 3 / 2 * small
+    assert held(build, library, text, TWO, "auto", *pins).activations == 3 * large + 3 / 2 * small  # halves of p, q
 
 
 EXAMPLES = [
@@ -181,7 +184,7 @@ def test_activations_are_those_that_autograd_keeps(
 
 @pytest.mark.parametrize("example", ["bert_unity", "digits", "dlrm", "gpt2", "lstm_lm"])
 def test_activations_of_a_divided_batch(example: str, pool: RankPool, tmp_path: Path) -> None:
-    """A slice keeps the whole that it is a view of; losses are their equations, with a sum over the ranks inside."""
+    """A slice keeps the whole that it is a view of."""
     memory = program(example, tmp_path / "out", 2, "data_parallel")
     assert pool.run(ranks.activations, str(tmp_path / "out"), ranks=2) == [memory.activations] * 2
 

@@ -34,6 +34,14 @@ def without_constants(lowering: Lowering) -> Lowering:
     return _Split(lowering).rest
 
 
+def constants_apart(lowering: Lowering) -> tuple[tuple[Statement, ...], Lowering]:
+    """The statements that make constants, and the lowering that is left."""
+    if not any(map(_calls_on_positions, (statement.value for statement in lowering.statements))):
+        return (), lowering
+    split = _Split(lowering)
+    return split.held, split.rest
+
+
 class _Split:
     """The statements of a lowering that are constant, and those that are left, with variables for what these need."""
 
@@ -53,6 +61,13 @@ class _Split:
         needed = {variable for found in kept if not self.of(found) for variable in _variables(found.value)}
         statements = [found for found in reversed(kept) if not self.of(found) or self.reaches(found, needed)]
         self.rest = replace(lowering, statements=tuple(reversed(statements)))
+
+    @property
+    def held(self) -> tuple[Statement, ...]:
+        """The constants that are needed, those that the lowering reads behind what they need."""
+        needed = {variable for root in self.roots for variable in _variables(root.value)}
+        inner = [found for found in reversed(self.constant.values()) if self.reaches(found, needed)]
+        return *reversed(inner), *self.roots
 
     def of(self, statement: Statement) -> bool:
         return statement.variables[0] in self.constant
@@ -140,8 +155,6 @@ class _Split:
     def constants(self, local_sizes: Mapping[str, int], dtype: str, device: str) -> Constants | None:
         if not self.roots:
             return None
-        needed = {variable for root in self.roots for variable in _variables(root.value)}
-        inner = [found for found in reversed(self.constant.values()) if self.reaches(found, needed)]
         extents: dict[str, Term] = {}
 
         def alone(argument: Argument) -> Argument:
@@ -166,7 +179,7 @@ class _Split:
             return replace(term, arguments=tuple(map(alone, term.arguments)), keywords=keywords)
 
         statements = []
-        for found in (*reversed(inner), *self.roots):
+        for found in self.held:
             value = alone(found.value)
             assert isinstance(value, Term)
             statements.append(replace(found, value=value))
@@ -175,6 +188,17 @@ class _Split:
             tuple(root.variables[0] for root in self.roots),
             tuple(tuple(extents.get(axis) for axis in root.value.axes) for root in self.roots),
         )
+
+
+def _calls_on_positions(argument: Argument) -> bool:
+    """Whether a function of positions is called in a term."""
+    match argument:
+        case Term():
+            called = argument.sort is Sort.POSITION and argument.operation.startswith("torch.")
+            return called or any(map(_calls_on_positions, argument.arguments))
+        case tuple() | list():
+            return any(map(_calls_on_positions, argument))
+    return False
 
 
 def _new_axes(term: Term) -> bool:

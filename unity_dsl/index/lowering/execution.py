@@ -10,12 +10,14 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ..evaluation.native_calls import TORCH_CALLS
+from .constant_terms import constants_apart
 from .kept_by_torch import KEPT, WITH_POSITIONS, Kept
 from .local_tensor import Memory, Shape, Storage, Tensor, broadcast
 from .matrix_products import contract, kept_factors, matrix_product
 from .operand_reuse import IN_PLACE
 from .operator_lowering import Lowering
 from .torch_term import Argument, Sort, Term, Variable
+from .value_lowering import Statement
 from .views import gathered, is_view, numbers, padded, reduced, taken, view
 
 _WITHOUT_GRADIENT = frozenset({
@@ -53,7 +55,7 @@ class Execution:
     """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those that are `saved`.
 
     Variables of the program hold those that are `named` until the function around them returns. `kernels` say of each
-    storage that was built what makes it.
+    storage that was built what makes it. What the program holds for all its steps is among none of these.
     """
 
     inputs: tuple[Tensor, ...]
@@ -71,6 +73,8 @@ def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Ope
     given = [replace(x, strides=operand.strides or x.strides) for x, operand in zip(given, inputs, strict=True)]
     memory.built.clear()
     run = _Run(memory, dict(zip(map(Variable, range(len(given))), given, strict=True)))
+    constants, lowering = constants_apart(lowering)
+    held = run.take(constants)
     shapes = dict(zip(lowering.results, outputs, strict=True))
     for statement in lowering.statements:
         for variable in statement.variables:
@@ -78,8 +82,8 @@ def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Ope
             if found is not None:
                 run.variables[variable] = found
     results = tuple(run.variables[variable] for variable in lowering.results)
-    named = dict.fromkeys(tensor.storage for tensor in run.variables.values())
-    saved = dict.fromkeys(run.saved)
+    named = dict.fromkeys(tensor.storage for tensor in run.variables.values() if tensor.storage not in held)
+    saved = dict.fromkeys(storage for storage in run.saved if storage not in held)
     return Execution(tuple(given), results, tuple(memory.built), tuple(saved), tuple(named), tuple(run.kernels))
 
 
@@ -91,6 +95,17 @@ class _Run:
     variables: dict[Variable, Tensor]
     saved: list[Storage] = field(default_factory=list)
     kernels: list[Built] = field(default_factory=list)
+
+    def take(self, constants: Sequence[Statement]) -> frozenset[Storage]:
+        """Bind what the program holds for all its steps. Returns where that lies."""
+        for statement in constants:
+            if (found := self.tensor(statement.value)) is not None:
+                self.variables[statement.variables[0]] = found
+        held = frozenset(self.memory.built)
+        self.memory.built.clear()
+        self.kernels.clear()
+        self.saved.clear()
+        return held
 
     def tensor(self, term: Argument, output: Operand | None = None) -> Tensor | None:
         """The tensor that a term makes; None for a number or a word. `output` is what a native call's result is."""
