@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ from .search.memory_limit.stored_bytes import StoredBytes
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division, division_notes
-from .search.plan_notes import ended_notes
+from .search.plan_notes import as_recomputed, ended_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.search_end import SearchEnd, SearchEnded
@@ -133,23 +134,29 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     known: dict[int, dict[Mesh, Found]] = {1: {}}
     simulations, later, weights = Simulations(machine, library), Later(), StoredBytes.of(model, pins.values())
 
-    def plan_of(count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None) -> Plan:
+    def plan_of(
+        count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None, below: float = inf
+    ) -> Plan:
         part, division = part_of(count)
         asked = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
+        again = None if asked is None else asked.paths
+        if again is None and chosen is not None and not chosen.warnings:
+            again = chosen.recomputed
         strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
         found = search(
             *given,
             fusions=fusing,
-            recompute=None if asked is None else asked.paths,
-            kept_iterations={} if asked is None else asked.kept,
+            recompute=again,
+            kept_iterations=None if asked is None else asked.kept,
             known=near,
             algebras=algebras,
             chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),
             referee=simulations.seconds,
             later=later,
             imported=strategy,
+            of_use=lambda cheapest: in_micro_batches(cheapest, division).cost.seconds < below,
         )
         return in_micro_batches(found, division)
 
@@ -157,9 +164,9 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         if near is not None:
             own = [mesh for mesh in meshes if mesh.degrees == near.mesh.degrees]
             plan = plan_of(near.micro_batches, priced, own or meshes, near)
-            return replace(plan, notes=(*plan.notes, *division_notes(near)))
+            return as_recomputed(replace(plan, notes=(*plan.notes, *division_notes(near))), near)
         if request.micro_batches is None and request.strategy == AUTO:
-            return cheapest_division(lambda count: plan_of(count, priced, meshes), machine, weights)
+            return cheapest_division(lambda count, below: plan_of(count, priced, meshes, below=below), machine, weights)
         return plan_of(request.micro_batches or 1, priced, meshes)
 
     try:

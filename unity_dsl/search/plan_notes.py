@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..graph.graph import Model, Segment
 from ..graph.layout import Mesh
@@ -77,13 +78,25 @@ def describe_unsearched(rules: bool) -> Iterator[str]:
         yield "what rules make of the model was not searched to the end, and no bound holds for it"
 
 
+_LIMIT = "memory is the limit"
+
+
+def as_recomputed(plan: Plan, first: Plan) -> Plan:
+    """A plan that recomputes what the `first` one does, for which that was chosen, with what is told of the choice."""
+    if not first.recomputed:
+        return plan
+    notes = [note for note in plan.notes if not note.startswith(_LIMIT)]
+    notes += [note for note in first.notes if note.startswith(_LIMIT)]
+    return replace(plan, notes=tuple(notes), unlimited_seconds=first.unlimited_seconds)
+
+
 def describe_limit(best: Plan, cheapest: Plan, limit: float) -> str:
     """What a reader has to know of a plan that was searched within the memory."""
     more = 100 * (best.cost.seconds / cheapest.cost.seconds - 1)
     held = f"{describe_bytes(cheapest.cost.memory.total)} of {describe_bytes(limit)}"
     if more < 0:
-        return f"memory is the limit: on the mesh {describe_mesh(cheapest.mesh)} the cheapest plan would hold {held}"
-    return f"memory is the limit: the cheapest plan of all would hold {held}, and this one takes {more:.2g} % longer"
+        return f"{_LIMIT}: on the mesh {describe_mesh(cheapest.mesh)} the cheapest plan would hold {held}"
+    return f"{_LIMIT}: the cheapest plan of all would hold {held}, and this one takes {more:.2g} % longer"
 
 
 def describe_gap(tried: Tried, many: bool) -> str:

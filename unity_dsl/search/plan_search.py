@@ -92,13 +92,14 @@ def search(
     fusions: Sequence[RuleDecl] = (),
     excluded: Mapping[str, frozenset[Layout]] = {},
     recompute: Collection[str] | None = (),
-    kept_iterations: Mapping[str, int] = {},
+    kept_iterations: Mapping[str, int] | None = {},
     known: dict[Mesh, Found] | None = None,
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
     referee: Callable[[Plan], float] | None = None,
     later: Later | None = None,
     imported: Strategy | None = None,
+    of_use: Callable[[Plan], bool] = lambda cheapest: True,
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
@@ -110,14 +111,14 @@ def search(
     what programs are compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from those that
     rules and fusions make.
     Values, by their path, are neither stored nor produced in the layouts that are `excluded`, which are of one mesh.
-    The backward pass runs the segments `recompute` again, by their paths, but for so many last iterations as are kept;
-    if None, those for which the plan fits the memory, or fits it in fewer seconds, and as few of their iterations as
-    there is room for. The search starts near the plans `known` of an earlier one, by their meshes,
-    and adds its own; where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the
-    operators are those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best
-    plans of several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds;
-    of those next to it that keep all weights alike as well, now or `later`.
-    A plan of another system is `imported` as a strategy, and `strategy` its name.
+    The backward pass runs the segments `recompute` again, by their paths, but for so many last iterations as are kept,
+    if None as many as there is room for; if `recompute` is None, those for which the plan fits the memory, or fits it
+    in fewer seconds. The search starts near the plans `known` of an earlier one, by their meshes, and adds its own;
+    where there are any, only the limit of memory leads to other meshes than theirs. Of `algebras` the operators are
+    those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best plans of
+    several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds; of those
+    next to it that keep all weights alike as well, now or `later`. A plan of another system is `imported` as a
+    strategy, and `strategy` its name. Plans within the memory are searched where the cheapest of all is `of_use`.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -176,14 +177,13 @@ def search(
             plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
             return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
-        stored = StoredBytes.of(model, pins.values())
-        roomy = [mesh for mesh in every if stored.least(mesh) <= machine.memory_bytes]
-        limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
-        found = within_limit(cheapest, found, wanted.bounds, limited)
+        if of_use(cheapest):
+            roomy = StoredBytes.of(model, pins.values()).roomy(every, machine.memory_bytes)
+            limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
+            found = _finished(within_limit(cheapest, found, wanted.bounds, limited), lasting, machine, library)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
-        found = shortest_beside(found, every, wanted, later)
-    found = _finished(found, lasting, machine, library)
+        found = _finished(shortest_beside(found, every, wanted, later), lasting, machine, library)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from unity_dsl.cli import run
 from unity_dsl.compile import Request, compile_model
-from unity_dsl.graph.plan import Plan
+from unity_dsl.graph.plan import BatchDivision, Cost, Plan
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
+from unity_dsl.search.memory_limit.stored_bytes import StoredBytes
+from unity_dsl.search.micro_batches.division_choice import cheapest_division
 
 EXAMPLES = folder("examples")
 
@@ -46,6 +51,27 @@ def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int, part
         if found.micro_batches > 1:
             assert any("memory asks for micro-batches" in note for note in found.notes)
     assert max(taken) > 1
+
+
+def test_no_more_are_tried_where_the_cheapest_plan_of_all_takes_longer() -> None:
+    """By plans of which seconds are told: that of four micro-batches does not fit, and is not searched within the
+    memory, nor are more.
+    """
+    some = planned("mlp", 10**12)
+    warning = planned("mlp", 1).warnings
+    asked: list[tuple[int, float]] = []
+
+    def plan_of(count: int, below: float) -> Plan:
+        asked.append((count, below))
+        seconds, unlimited = {1: (1.0, 1.0), 2: (1.5, 1.2), 4: (1.6, 1.6)}[count]
+        division = None if count == 1 else BatchDivision("b", {}, count, (), 1)
+        plan = replace(some, cost=Cost(compute=seconds), unlimited_seconds=unlimited, division=division)
+        return replace(plan, warnings=() if count == 2 else warning)
+
+    best = cheapest_division(plan_of, load_machine("local"), StoredBytes({}))
+    assert asked == [(1, inf), (2, inf), (4, 1.5)] and best.micro_batches == 2
+    told = "of those tried 1 does not fit, 2 takes 1.5 s, 4 would take 1.6 s without a limit"
+    assert any(told in note for note in best.notes)
 
 
 def test_a_batch_that_fits_is_run_whole() -> None:

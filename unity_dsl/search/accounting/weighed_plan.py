@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ...graph.plan import Memory, Plan
+from ...graph.plan import Cost, Memory, Plan
 from ...index.library import Library
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
@@ -41,13 +41,21 @@ def recomputing(plan: Plan, paths: Collection[str], machine: Machine, library: L
     seconds of that; what it holds is not counted.
     """
     new = frozenset(paths) - plan.recomputed
-    if not new:
-        return plan
+    return _running_again(plan, new, _prices_again(plan, machine, library)) if new else plan
+
+
+def _prices_again(plan: Plan, machine: Machine, library: Library) -> Sequence[tuple[str, Cost]]:
+    """Paths of segments, and what it takes to run them once more: of one in iterations that differ several times."""
+    return tuple(forward_price(plan, machine, library).of_segments(plan.graph))
+
+
+def _running_again(plan: Plan, paths: Collection[str], prices: Sequence[tuple[str, Cost]]) -> Plan:
+    """`recomputing` of segments that the plan does not run again yet."""
     cost = plan.cost
-    for path, forward in forward_price(plan, machine, library).of_segments(plan.graph):
-        if path in new:
+    for path, forward in prices:
+        if path in paths:
             cost = added(cost, forward)
-    return replace(plan, cost=cost, recomputed=plan.recomputed | new)
+    return replace(plan, cost=cost, recomputed=plan.recomputed | frozenset(paths))
 
 
 def forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPrice:
@@ -63,10 +71,25 @@ def within_memory(plan: Plan, machine: Machine, library: Library, segments: Sequ
     plan fits the one of the fewest seconds is taken.
     """
     if plan.cost.memory.total > machine.memory_bytes:
-        ways = (counted(recomputing(plan, paths, machine, library), library) for paths in _subsets(segments))
-        fitting = [found for way in ways if (found := _gathered_again(way, machine, library)) is not None]
-        plan = min(fitting, key=lambda found: found.cost.seconds, default=plan)
+        plan = _fitting(plan, machine, library, segments) or plan
     return replace(plan, warnings=tuple(memory_warnings(plan.cost.memory, machine)))
+
+
+def _fitting(plan: Plan, machine: Machine, library: Library, segments: Sequence[str]) -> Plan | None:
+    """Of the ways in which a plan fits, the one of the fewest seconds. Sets of segments are looked at in the order of
+    what they take, and none that takes longer by itself than a way that fits.
+    """
+    new = [path for path in segments if path not in plan.recomputed]
+    prices = _prices_again(plan, machine, library) if new else ()
+    ways = [_running_again(plan, paths, prices) if paths else plan for paths in _subsets(new)]
+    best: Plan | None = None
+    for way in sorted(ways, key=lambda way: way.cost.seconds):
+        if best is not None and way.cost.seconds >= best.cost.seconds:
+            break
+        found = _gathered_again(way if way is plan else counted(way, library), machine, library)
+        if found is not None and (best is None or found.cost.seconds < best.cost.seconds):
+            best = found
+    return best
 
 
 def _subsets(segments: Sequence[str]) -> Iterator[tuple[str, ...]]:

@@ -42,6 +42,10 @@ class StoredBytes:
         """Bytes on a device of a mesh, at least, of all plans of the model."""
         return self._least(mesh.degrees)
 
+    def roomy(self, meshes: Iterable[Mesh], limit: float) -> list[Mesh]:
+        """The meshes on which the weights leave room within a limit of bytes on a device."""
+        return [mesh for mesh in meshes if self.least(mesh) <= limit]
+
     def least_on_any(self, devices: int) -> float:
         """The same of all meshes of so many devices: the axes of each can be split into prime factors."""
         return self._least(tuple(prime_factors(devices)))

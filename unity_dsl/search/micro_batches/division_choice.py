@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import inf
 
 from ...graph.plan import Plan
 from ...machine.byte_count import describe_bytes
@@ -20,16 +21,18 @@ _USELESS = "micro-batches would not help"
 _TOLD = (_ASKED, _NONE, _UNTRIED, _USELESS)
 
 
-def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine, weights: StoredBytes) -> Plan:
+def cheapest_division(plan_of: Callable[[int, float], Plan], machine: Machine, weights: StoredBytes) -> Plan:
     """The plan that takes the least of those that fit the machine's memory, for a batch run whole or as 2, 4, 8, …
-    micro-batches; `plan_of` searches for a number of them. All keep the `weights`.
+    micro-batches; `plan_of` searches for a number of them, within the memory only where the cheapest plan of that
+    number takes less than so many seconds. All keep the `weights`.
 
     More than one are tried where the cheapest plan of the whole batch does not fit, and as long as the batch can be
     divided and a plan may become cheaper by it: not once a plan fits that is the cheapest for its number, or takes next
-    to nothing longer than the cheapest of all, or longer than one before. Numbers are left out with which none fits, as
-    the plan of fewer micro-batches that holds the least tells. Where none fits at all, the plan of the whole batch.
+    to nothing longer than the cheapest of all, or one before takes as little, with a limit or without. Numbers are left
+    out with which none fits, as the plan of fewer micro-batches that holds the least tells. Where none fits at all, the
+    plan of the whole batch.
     """
-    whole = plan_of(1)
+    whole = plan_of(1, inf)
     if whole.unlimited_seconds is None or whole.model.loss is None:
         return whole
     stored = weights.least_on_any(whole.mesh.size)
@@ -41,26 +44,29 @@ def cheapest_division(plan_of: Callable[[int], Plan], machine: Machine, weights:
         count = _next_number(tried[-1], stored, machine)
         try:
             check_end()
-            tried.append(plan_of(count))
+            tried.append(plan_of(count, min((plan.cost.seconds for plan in _fitting(tried)), default=inf)))
         except InputError as error:
             why = f"{count} cannot be: {error.diagnostic.message}"
             break
         except SearchEnded:
             why = "the search was ended"
             break
-    fitting = [plan for plan in tried if not plan.warnings]
-    best = min(fitting, key=lambda plan: plan.cost.seconds, default=whole)
+    best = min(_fitting(tried), key=lambda plan: plan.cost.seconds, default=whole)
     return replace(_noted(best, _describe(tried, why)), ended=best.ended or why_ended())
+
+
+def _fitting(tried: Sequence[Plan]) -> list[Plan]:
+    return [plan for plan in tried if not plan.warnings]
 
 
 def _found(tried: Sequence[Plan]) -> bool:
     """Whether more micro-batches would not make a step cheaper."""
     *before, last = tried
     if last.warnings:
-        return False
+        return bool(_fitting(before))
     unlimited = tried[0].unlimited_seconds
     assert unlimited is not None, "memory is the limit"
-    slower = any(not plan.warnings and plan.cost.seconds <= last.cost.seconds for plan in before)
+    slower = any(plan.cost.seconds <= last.cost.seconds for plan in _fitting(before))
     return last.unlimited_seconds is None or slower or last.cost.seconds <= (1 + NEAR) * unlimited
 
 
@@ -81,17 +87,24 @@ def _next_number(plan: Plan, stored: float, machine: Machine) -> int:
 def _describe(tried: Sequence[Plan], why: str) -> str:
     if len(tried) == 1:
         return f"{_UNTRIED} not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
-    fits = not all(plan.warnings for plan in tried)
-    told = [f"{plan.micro_batches} {_outcome(plan)}" for plan in tried]
-    found = f"{_ASKED}; of those tried" if fits else f"{_NONE} was found to fit:"
+    least = min((plan.cost.seconds for plan in _fitting(tried)), default=inf)
+    told = [f"{plan.micro_batches} {_outcome(plan, least)}" for plan in tried]
+    found = f"{_ASKED}; of those tried" if least < inf else f"{_NONE} was found to fit:"
     return f"{found} {', '.join(told)}" + (f"; {why}" if why else "")
 
 
-def _outcome(plan: Plan) -> str:
-    seconds = plan.cost.seconds
-    if plan.warnings:
-        return "does not fit"
-    return f"takes {seconds:.3g} s" if seconds >= 1 else f"takes {seconds * 1e3:.3g} ms"
+def _outcome(plan: Plan, least: float) -> str:
+    """What a number of micro-batches takes, where the plan of `least` seconds fits."""
+    if not plan.warnings:
+        return f"takes {_duration(plan.cost.seconds)}"
+    unlimited = plan.unlimited_seconds
+    if unlimited is not None and unlimited >= least:
+        return f"would take {_duration(unlimited)} without a limit"
+    return "does not fit"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def division_notes(plan: Plan) -> tuple[str, ...]:
