@@ -145,16 +145,16 @@ def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatc
     assert int(counts[1] or 1) + int(counts[2]) == len(all_meshes(machine, 64)) - 3
 
 
-@pytest.mark.parametrize("found", [True, False])
-def test_others_are_searched_where_the_first_have_a_cheaper_plan(
-    found: bool, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("missed", [True, False])
+def test_others_are_searched_where_local_searches_of_the_first_missed_a_plan(
+    missed: bool, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a whole: the two most promising meshes, and the others where there is a plan that local searches missed."""
+    """As a whole: the two most promising meshes, and the others only then."""
     asked = list[list[Mesh]]()
 
     def search_whole(task: Task, those: Sequence[Fine], outcome: module.Outcome, beside: object = None) -> bool:
         asked.append([one.mesh for one in those])
-        return found
+        return missed
 
     monkeypatch.setattr(module, "_search_whole", search_whole)
     monkeypatch.setattr(module, "SMALL", 10**9)
@@ -162,7 +162,7 @@ def test_others_are_searched_where_the_first_have_a_cheaper_plan(
     search(model, all_meshes(machine, 16), machine, library)
     first, *others = asked
     assert len(first) == module.FIRST
-    assert [len(mesh.axes) for meshes in asked for mesh in meshes] == [3] * (3 if found else 2)
+    assert [len(mesh.axes) for meshes in asked for mesh in meshes] == [3] * (3 if missed else 2)
     assert not set(first) & {mesh for meshes in others for mesh in meshes}
 
 

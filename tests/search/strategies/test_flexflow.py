@@ -8,6 +8,7 @@ import pytest
 
 from unity_dsl.graph.layout import Partial
 from unity_dsl.graph.layout_typing import Along
+from unity_dsl.machine.conversion_model import TIE
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.strategies.data_parallel import data_parallel
@@ -28,7 +29,7 @@ def test_the_walk_is_the_same_again_and_no_worse_than_data_parallelism(
     assert first.graph == again.graph and first.cost == again.cost
     machine = load_machine("dgx-a100")
     start = search(model, FOUR, machine, found.library, "data_parallel")
-    assert first.cost <= start.cost.seconds * (1 + 1e-9)
+    assert first.cost <= start.cost.seconds * (1 + 1e-9) + 10 * TIE
 
 
 def test_it_divides_outputs_alone_or_the_batch(build: Build, space: MakeSpace) -> None:

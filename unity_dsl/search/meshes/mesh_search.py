@@ -95,8 +95,8 @@ WIDER = 2
 which the whole problem is large.
 """
 FIRST = 2
-"""The most promising fine meshes, which are searched as a whole. Others are where that finds a cheaper plan than the
-local searches did: else these have found what there is, and the rest would prove that at most.
+"""The most promising fine meshes, which are searched as a whole. Others are where that finds a plan of one of these
+that its local search has missed: else local searches find what there is, and the rest would prove that at most.
 """
 SHARED, SHARED_AGAIN = 1_000, 5_000
 """Configurations on the coarser meshes of those that are searched, of which several processes take less time than one;
@@ -316,17 +316,17 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
 def _search_rest(
     task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, beside: Callable[[Outcome], None] | None
 ) -> None:
-    """Searches for cheaper plans on the most promising fine meshes and, where there are some, on as many others as the
-    effort allows, and on those that have the axes of the best one in another order.
+    """Searches for cheaper plans on the most promising fine meshes and, where local searches have missed one there, on
+    as many others as the effort allows, and on those that have the axes of the best one in another order.
     """
     thorough = thorough and not any(has_many(found.problem) for found in outcome.coarse)
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
     if task.memory is None and outcome.cost < inf:
         chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
-    found = _search_whole(task, chosen[:FIRST], outcome, None if beside is None else partial(beside, outcome))
-    if found:
+    missed = _search_whole(task, chosen[:FIRST], outcome, None if beside is None else partial(beside, outcome))
+    if missed:
         _search_whole(task, chosen[FIRST:], outcome)
-    if found and thorough and (best := _best_near(outcome)) is not None:
+    if missed and thorough and (best := _best_near(outcome)) is not None:
         turned = (one for one in every if one not in chosen and reordered_axes(one.mesh, best) is not None)
         small = [one for one in turned if one.effort <= (LARGE if one.is_likely(every[0]) else SMALL)]
         _search_whole(task, small, outcome)
@@ -368,10 +368,10 @@ def _best_near(outcome: Outcome) -> Mesh | None:
 def _search_whole(
     task: Task, those: Sequence[Fine], outcome: Outcome, beside: Callable[[], None] | None = None
 ) -> bool:
-    """Searches fine meshes for cheaper plans; whether there are any. Several processes do it, each of which tells
-    bounds and what its plan does.
+    """Searches fine meshes for cheaper plans; whether the local search of one has missed such a plan. Several processes
+    do it, each of which tells bounds and what its plan does.
     """
-    found, below = False, min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
+    missed, below = False, min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
 
     def searched(one: Fine) -> tuple[Outcome, Near | None]:
         own = Outcome(below)
@@ -384,8 +384,8 @@ def _search_whole(
         outcome.refused |= own.refused
         if near is not None and (one.near is None or near.cost < one.near.cost):
             outcome.near[one.mesh] = near
-            found = found or near.cost < below * (1 - NOTHING)
-    return found
+            missed = missed or one.near is None or near.cost < one.near.cost * (1 - NOTHING)
+    return missed
 
 
 def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
