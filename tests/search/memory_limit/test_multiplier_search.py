@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from math import inf
@@ -82,46 +81,6 @@ def test_the_best_plan_is_within_its_gap(
         found_best += tried.best.seconds == optimum
     print(f"the cheapest was found in {found_best} of at most 300 cases")
     assert found_best > 100
-
-
-def test_a_plan_that_is_known_to_fit_excludes_others(library: Library, build: Build) -> None:
-    """Of random points: where the first multiplier is the last, no point that fits is cheaper than what is known."""
-    some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
-    outcomes = Counter[str]()
-    for seed in range(300):
-        rng = Random(seed)
-        points = [(rng.uniform(1, 10), rng.uniform(1, 100)) for _ in range(rng.randint(2, 40))]
-        cheapest = min(points)
-        limit = rng.uniform(1, 100)
-        if limit * COUNTED >= cheapest[1]:
-            continue
-        known = cheapest[0] + rng.uniform(0, 10)
-
-        def planned(point: tuple[float, float]) -> Plan:
-            return replace(some, cost=Cost(compute=point[0], memory=Memory(parameters=point[1])))
-
-        def attempt(
-            multiplier: float, below: float, points: list[tuple[float, float]] = points, limit: float = limit
-        ) -> Attempt | Bounds:
-            best = min(points, key=lambda point: point[0] + multiplier * point[1])
-            bound = best[0] + multiplier * (best[1] - limit)
-            if best[0] + multiplier * best[1] >= below:
-                return Bounds(multiplier, {some.mesh: bound})
-            return Attempt(multiplier, planned(best), best[1], {some.mesh: bound})
-
-        given = [Attempt(multiplier, planned(cheapest), cheapest[1]) for multiplier in (0.0, inf)]
-        tried = Tried(limit, given, known=known)
-        assert tried.of_use == min(known, HOPELESS * cheapest[0]), f"seed {seed}"
-        scout_multipliers(tried, attempt, [some.mesh], 40)
-        optimum = min((seconds for seconds, count in points if count <= limit), default=inf)
-        if len(tried.attempts) == 2:
-            assert optimum >= tried.of_use, f"seed {seed}"
-            outcomes["excluded"] += 1
-        elif tried.best is not None:
-            assert optimum <= tried.best.seconds, f"seed {seed}"
-            outcomes["cheaper"] += tried.best.seconds < known
-    print(outcomes)
-    assert min(outcomes["excluded"], outcomes["cheaper"]) > 20
 
 
 def test_where_nothing_fits_two_multipliers_are_tried(library: Library, build: Build) -> None:

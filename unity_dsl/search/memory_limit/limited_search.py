@@ -20,15 +20,7 @@ from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap, describe_limit
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
-from .multiplier_search import (
-    MOST_SCOUTS,
-    MOST_TRIES,
-    Attempt,
-    Bounds,
-    Tried,
-    scout_multipliers,
-    try_multipliers,
-)
+from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Bounds, Tried, scout_multipliers, try_multipliers
 
 
 @dataclass(frozen=True)
@@ -93,9 +85,7 @@ class LimitedSearch:
 
     def scout(self, start: Attempt, other: Plan) -> Tried:
         """Multipliers on coarse meshes, with small problems, from a plan that does not fit, and another that may."""
-        known = min((plan.cost.seconds for plan in self.fitting), default=inf)
-        given = [start, Attempt(inf, other, least_held(other, self.library))]
-        tried = Tried(self.machine.memory_bytes, given, known=known)
+        tried = Tried(self.machine.memory_bytes, [start, Attempt(inf, other, least_held(other, self.library))])
         coarse, again = [mesh for mesh in self.every if len(mesh.axes) <= COARSE], start.plan.recomputed
 
         def search(multiplier: float, below: float) -> Attempt | Bounds:
@@ -127,7 +117,7 @@ class LimitedSearch:
         if isinstance(found, Bounds):
             return replace(scouted, exhausted=[*scouted.exhausted, found])
         first, known = found[0], {found[1].mesh: found[1]}
-        tried = replace(scouted, attempts=[*scouted.attempts[:2], first], exhausted=[])
+        tried = Tried(scouted.limit, [*scouted.attempts[:2], first])
 
         def search(multiplier: float, below: float) -> Attempt | Bounds:
             found = self.attempt(multiplier, (first.plan.mesh,), again, known, below)

@@ -74,13 +74,12 @@ where none is found.
 class Tried:
     """Attempts so far, of which the first is the cheapest plan of all, which does not fit; the second, of an infinite
     multiplier, one that may: that plan with weights gathered again, or another. `exhausted` are the bounds of
-    multipliers at which no plan was of use. A plan that recomputes something else is `known` to fit in so many seconds.
+    multipliers at which no plan was of use.
     """
 
     limit: float
     attempts: list[Attempt]
     exhausted: list[Bounds] = field(default_factory=list)
-    known: float = inf
 
     @property
     def best(self) -> Attempt | None:
@@ -93,7 +92,7 @@ class Tried:
         fitting = [one for one in self.attempts if self.fits(one) and one.multiplier < inf]
         if fitting:
             return min(fitting, key=lambda one: one.seconds).multiplier
-        return self.next_multiplier() or self.raised
+        return self.next_multiplier() or self._raised
 
     @property
     def first(self) -> float:
@@ -106,16 +105,7 @@ class Tried:
         return self.first * STEP ** (MOST_SCOUTS - 1)
 
     @property
-    def excluding(self) -> float:
-        """A multiplier that is likely to exclude all plans, or else to lead to one that fits, where another plan is
-        `known` to: above the one at which the cheapest plan of all costs more than what is of use.
-        """
-        cheapest = self.attempts[0]
-        excess = cheapest.bytes - COUNTED * self.limit
-        return min(STEP * (self.known - cheapest.seconds) / excess, self.dearest) if excess > 0 else self.first
-
-    @property
-    def raised(self) -> float:
+    def _raised(self) -> float:
         """One at which memory is dearer than where nothing fits so far."""
         return min(max(self.first, self._last.multiplier * STEP), self.dearest)
 
@@ -131,8 +121,7 @@ class Tried:
     @property
     def of_use(self) -> float:
         """The seconds below which a plan that fits is of use."""
-        found = HOPELESS * self.attempts[0].seconds if self.best is None else self.best.seconds
-        return min(found, self.known)
+        return HOPELESS * self.attempts[0].seconds if self.best is None else self.best.seconds
 
     @property
     def least(self) -> float:
@@ -192,7 +181,7 @@ class Tried:
         last = self._last
         above = [one for one in self.attempts if self.fits(one) and one.multiplier > last.multiplier]
         if not above:
-            return self.raised if last.multiplier < self.dearest else None
+            return self._raised if last.multiplier < self.dearest else None
         following = min(above, key=lambda one: one.multiplier)
         freed = last.bytes - following.bytes
         crossing = (following.seconds - last.seconds) / freed
@@ -211,16 +200,9 @@ class Tried:
 def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int) -> None:
     """As `try_multipliers`, but that at most two multipliers are tried where nothing fits: the first and the dearest,
     in this order unless the cheapest plan of all holds too much even with all weights gathered again. Then the dearest
-    comes before, and the first is of use only where that nearly fits. Where a plan is known that fits by recomputing
-    something else, it is the one that may exclude all that are not cheaper, and a dearer one.
+    comes before, and the first is of use only where that nearly fits.
     """
-    if tried.best is None and tried.known < inf:
-        if tried.known <= tried.attempts[0].seconds or not tried.add(search, tried.excluding):
-            return
-        most -= 1
-        if tried.best is None and not tried.add(search, tried.raised):
-            return
-    elif tried.best is None:
+    if tried.best is None:
         likely = tried.attempts[0].least <= tried.limit
         prices = (tried.first, tried.dearest) if likely else (tried.dearest, tried.first)
         for price in prices:
