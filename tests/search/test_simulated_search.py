@@ -15,7 +15,7 @@ from unity_dsl.search import simulated_search
 from unity_dsl.search.expected_exposure import AHEAD
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
-from unity_dsl.simulation.step_tasks import simulate_step
+from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.simulation.timeline import Timeline
 
 from .conftest import Build
@@ -93,6 +93,19 @@ def test_a_plan_that_fits_is_taken_before_a_shorter_one(
     plan = search_simulated(find, Simulations(machine, library), AHEAD)
     assert len(searches.asked) == 2
     assert not plan.warnings
+
+
+def test_what_a_step_holds_for_a_while_is_told(build: Build, library: Library) -> None:
+    """Between what is predicted and what its tasks hold at most; nothing is told where there is room for that."""
+    machine = load_machine("dgx-h100")
+    for strategy in ("auto", "data_parallel"):
+        searches = Searches(build, library, strategy)
+        plan = search_simulated(searches.find, Simulations(machine, library), AHEAD)
+        predicted, most = plan.cost.memory.total, step_tasks(plan, machine, library).peak().bytes
+        assert predicted + 2 <= most and not any("a simulated step holds" in note for note in plan.notes)
+        limited = Searches(build, library, strategy)
+        held = search_simulated(limited.find, Simulations(machine.holding(int(most) - 1), library), AHEAD)
+        assert not held.warnings and sum("a simulated step holds" in note for note in held.notes) == 1
 
 
 def test_other_strategies_have_no_choice(build: Build, library: Library) -> None:

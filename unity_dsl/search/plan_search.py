@@ -24,7 +24,7 @@ from ..rules.sharding_theorems import ShardingTheorems
 from ..rules.shipped_rules import ShippedRules
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
-from .accounting.kept_iterations import describe_recomputed, keeping_iterations, with_room_used
+from .accounting.kept_iterations import told_kept
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
@@ -141,7 +141,7 @@ def search(
         else:
             drawn = _by_algorithm(model, every, wanted, rules, fusions, imported or STRATEGIES[strategy])
         drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
-        drawn = _finished(within_memory(drawn, machine, library, segments), lasting, machine, library)
+        drawn = told_kept(within_memory(drawn, machine, library, segments), lasting, machine, library)
         mesh = named_axes(drawn.graph, drawn.mesh)
         return replace(drawn, mesh=mesh, exposed=machine.exposure, ended=why_ended())
     algebras = algebras or algebras_for(model, strategy, ShippedRules((), library), rules)
@@ -180,10 +180,11 @@ def search(
         if of_use(cheapest):
             roomy = StoredBytes.of(model, pins.values()).roomy(every, machine.memory_bytes)
             limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
-            found = _finished(within_limit(cheapest, found, wanted.bounds, limited), lasting, machine, library)
+            found = within_limit(cheapest, found, wanted.bounds, limited)
+            found = told_kept(found, lasting, machine, library, referee)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
-        found = _finished(shortest_beside(found, every, wanted, later), lasting, machine, library)
+        found = told_kept(shortest_beside(found, every, wanted, later), lasting, machine, library, referee)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 
 
@@ -210,13 +211,6 @@ def _by_algorithm(
         fused, applied = _fusions_in(plan, fusions, wanted)
         better = in_same_layouts(space.of(fused), start, chosen) if applied else None
     return plan if better is None else replace(_made(better, fused, wanted), rules=applied, notes=chosen.notes)
-
-
-def _finished(plan: Plan, lasting: Mapping[str, int] | None, machine: Machine, library: Library) -> Plan:
-    """A plan with so many iterations kept of what is run again, or as many as there is room for."""
-    on = machine, library
-    plan = with_room_used(plan, *on) if lasting is None else keeping_iterations(plan, lasting, *on)
-    return replace(plan, notes=(*plan.notes, *describe_recomputed(plan, machine, library)))
 
 
 @dataclass(frozen=True)

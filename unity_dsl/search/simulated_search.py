@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ..graph.plan import Exposure, Plan
 from ..index.library import Library
+from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..simulation.exposure import exposure_of
@@ -62,7 +63,7 @@ def search_simulated(
     machine = simulations.machine
     first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
     if first.strategy != AUTO:
-        return first
+        return _told_peak(first, simulations)
     found, ended = [first], first.ended
     if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
         try:
@@ -70,14 +71,26 @@ def search_simulated(
             tell_stage("the same at what the simulated step exposes", first.seconds)
             second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
         except SearchEnded as end:
-            return replace(first, ended=end.reason)
+            return replace(_told_peak(first, simulations), ended=end.reason)
         told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
         told += f" exposes on {describe_mesh(first.mesh)}"
         found.append(replace(second, notes=(*second.notes, told)))
         ended = second.ended
     finished = [_simulated(finish(plan), simulations, expected)[0] for plan in found]
     best = min(finished, key=lambda plan: (bool(plan.warnings), plan.seconds))
-    return replace(best, ended=ended or why_ended())
+    return replace(_told_peak(best, simulations), ended=ended or why_ended())
+
+
+def _told_peak(plan: Plan, simulations: Simulations) -> Plan:
+    """The plan, with a note where it fits the memory as it is predicted, and the tasks of its step hold more at a time:
+    what an operator needs while it runs is not predicted.
+    """
+    peak, limit = simulations.timeline(plan).graph.peak(), simulations.machine.memory_bytes
+    if plan.warnings or peak.bytes <= limit or peak.task is None:
+        return plan
+    told = f"a simulated step holds {describe_bytes(peak.bytes)} of {describe_bytes(limit)} a device for a while, in"
+    told += f" {peak.task.name} of {peak.task.place}: more than is predicted, so that it may not fit"
+    return replace(plan, notes=(*plan.notes, told))
 
 
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:

@@ -6,7 +6,7 @@ need not be run again then. The backward pass comes to these first, and what the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from ...graph.plan import Plan
@@ -59,6 +59,25 @@ def with_room_used(plan: Plan, machine: Machine, library: Library) -> Plan:
                 exceeds = middle
         chosen[path] = fits
     return best
+
+
+def told_kept(
+    plan: Plan,
+    iterations: Mapping[str, int] | None,
+    machine: Machine,
+    library: Library,
+    referee: Callable[[Plan], float] | None = None,
+) -> Plan:
+    """The plan with so many last iterations kept of what it runs again, or, if None, as many as there is room for,
+    unless the referee gives none fewer seconds; with a note on what is run again.
+    """
+    if iterations is not None:
+        kept = keeping_iterations(plan, iterations, machine, library)
+    else:
+        kept = with_room_used(plan, machine, library)
+        if kept is not plan and referee is not None and referee(plan) < referee(kept):
+            kept = plan
+    return replace(kept, notes=(*kept.notes, *describe_recomputed(kept, machine, library)))
 
 
 def describe_recomputed(plan: Plan, machine: Machine, library: Library) -> Iterator[str]:

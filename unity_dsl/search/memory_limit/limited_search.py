@@ -14,13 +14,23 @@ from ...graph.layout import Mesh
 from ...graph.plan import Plan
 from ...index.library import Library
 from ...machine.machine import Machine
+from ..accounting.kept_iterations import with_room_used
 from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
 from ..meshes.mesh_search import COARSE
 from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap, describe_limit
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
-from .multiplier_search import MOST_SCOUTS, MOST_TRIES, Attempt, Bounds, Tried, scout_multipliers, try_multipliers
+from .multiplier_search import (
+    ENOUGH,
+    MOST_SCOUTS,
+    MOST_TRIES,
+    Attempt,
+    Bounds,
+    Tried,
+    scout_multipliers,
+    try_multipliers,
+)
 
 
 @dataclass(frozen=True)
@@ -189,8 +199,19 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
         warnings = tuple(replace(found, help="; ".join((found.help, *told))) for found in lessened.warnings)
         least = min(one.least for one in (*every, tried))
         return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings, least_bytes=least)
-    best = min(fitting, key=lambda plan: plan.cost.seconds)
+    best = _cheapest(fitting, limited)
     notes = [*best.notes, describe_limit(best, cheapest, tried.limit)]
     if tried.best is not None and best is tried.best.plan:
         notes.append(describe_gap(tried, len(limited.every) > 1))
     return replace(best, notes=tuple(notes))
+
+
+def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
+    """The cheapest plan that fits; where segments may be run again, of those that cost hardly more the one that does
+    when as few iterations are as its room allows.
+    """
+    least = min(plan.cost.seconds for plan in fitting)
+    near = {plan.cost: plan for plan in reversed(fitting) if plan.cost.seconds <= least * (1 + ENOUGH)}
+    if not limited.segments or len(near) == 1:
+        return min(fitting, key=lambda plan: plan.cost.seconds)
+    return min(near.values(), key=lambda plan: with_room_used(plan, limited.machine, limited.library).cost.seconds)
