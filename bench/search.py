@@ -230,7 +230,7 @@ def summary(cells: Mapping[str, Cell]) -> dict[str, Any]:
         "faster than auto": {key: {"strategy": name, "part": round(part, 4)} for key, (name, part) in lost.items()},
         "search seconds": {"median": median(search), "most": max(search)},
         "gap to the bound of the plan": {"median": round(median(gaps), 4), "most": round(max(gaps), 4)},
-        "times faster than": dict(_faster(asked)),
+        "times faster than": {name: round(factor, 3) for name, factor in _faster(asked)},
     }
 
 
@@ -239,7 +239,7 @@ def _faster(cells: Mapping[str, Cell]) -> Iterator[tuple[str, float]]:
     for name in BESIDE:
         ratios = [found[name] / found["auto"] for found in map(timed, cells.values()) if {name, "auto"} <= found.keys()]
         if ratios:
-            yield name, round(exp(sum(map(log, ratios)) / len(ratios)), 3)
+            yield name, exp(sum(map(log, ratios)) / len(ratios))
 
 
 if __name__ == "__main__":
