@@ -216,8 +216,10 @@ class Checker:
         whole = self._models[case.example]
         model, division = divided_model(whole, parsed, self.library, {}, "small", case.micro_batches)
         mesh = build_mesh(self.machine, case.ranks, case.mesh or None)
-        recompute = parse_recompute(case.recompute, model)
-        plan = search(model, mesh, self.machine, self.library, case.strategy, recompute=recompute)
+        again = parse_recompute(case.recompute, model)
+        paths, kept = (None, {}) if again is None else (again.paths, again.kept)
+        given = model, mesh, self.machine, self.library, case.strategy
+        plan = search(*given, recompute=paths, kept_iterations=kept)
         return in_micro_batches(plan, division)
 
     def text(self, example: str) -> Source:
