@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
@@ -50,7 +50,8 @@ def find_loops(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool
     """
     found: list[Loop] = []
     for number, run in enumerate(step.runs):
-        for part in _parts(number, run, run_again):
+        for iterations, again in run.parts(run_again):
+            part = Loop((number,), iterations, again)
             if not found or not (part.run.first > run.first or _goes_on(step, around, stores, number)):
                 found.append(part)
             elif part.again == found[-1].again:
@@ -59,15 +60,6 @@ def find_loops(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool
                 found[-1] = replace(found[-1], goes_on=True)
                 found.append(part)
     return found
-
-
-def _parts(number: int, run: Run, run_again: int) -> Iterator[Loop]:
-    """The iterations of a run that are run again, and the others."""
-    before = min(max(run_again - run.first, 0), run.count)
-    if before:
-        yield Loop((number,), replace(run, count=before), again=True)
-    if before < run.count:
-        yield Loop((number,), replace(run, first=run.first + before, count=run.count - before))
 
 
 def _goes_on(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool], number: int) -> bool:

@@ -73,6 +73,14 @@ class Run:
     count: int
     body: PlannedGraph
 
+    def parts(self, first_ones: int) -> Iterator[tuple[Run, bool]]:
+        """Its iterations that are among so many first ones of the segment, True, and the others, False."""
+        before = min(max(first_ones - self.first, 0), self.count)
+        if before:
+            yield replace(self, count=before), True
+        if before < self.count:
+            yield replace(self, first=self.first + before, count=self.count - before), False
+
 
 @dataclass(frozen=True)
 class Border:

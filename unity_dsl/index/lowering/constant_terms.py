@@ -36,7 +36,7 @@ def without_constants(lowering: Lowering) -> Lowering:
 
 def constants_apart(lowering: Lowering) -> tuple[tuple[Statement, ...], Lowering]:
     """The statements that make constants, and the lowering that is left."""
-    if not any(map(_calls_on_positions, (statement.value for statement in lowering.statements))):
+    if not any(_calls_on_positions(statement.value, {}) for statement in lowering.statements):
         return (), lowering
     split = _Split(lowering)
     return split.held, split.rest
@@ -99,39 +99,13 @@ class _Split:
                 return all(map(self.is_constant, argument))
         return True
 
-    def is_function(self, argument: Argument) -> bool:
-        """Whether a constant is computed by a function of positions."""
-        match argument:
-            case Variable():
-                return self.is_function(self.constant[argument].value)
-            case Term(".size" | "@device" | "@dtype"):
-                return False
-            case Term():
-                called = argument.sort is Sort.POSITION and argument.operation.startswith("torch.")
-                return called or any(map(self.is_function, argument.arguments))
-            case tuple() | list():
-                return any(map(self.is_function, argument))
-        return False
-
     def left(self, term: Term, axes: Sequence[str]) -> Term:
         """The term with variables for the functions of positions in it, which lack one of these axes."""
         if self.is_constant(term) and not _new_axes(term):
-            if set(term.axes) < set(axes) and self.is_function(term):
+            if set(term.axes) < set(axes) and _calls_on_positions(term, self.constant):
                 return self.root(term)
             return term
-
-        def argument(given: Argument) -> Argument:
-            match given:
-                case Term():
-                    return self.left(given, axes)
-                case tuple():
-                    return tuple(map(argument, given))
-                case list():
-                    return list(map(argument, given))
-            return given
-
-        keywords = tuple((key, argument(value)) for key, value in term.keywords)
-        return replace(term, arguments=tuple(map(argument, term.arguments)), keywords=keywords)
+        return term.mapped(lambda given: self.left(given, axes) if isinstance(given, Term) else given)
 
     def root(self, term: Term) -> Term:
         found = next((root for root in self.roots if root.value == term), None)
@@ -165,18 +139,11 @@ class _Split:
                     return word(dtype)
                 case Term("torch.arange", (Term(".size") as size, *_), (axis,)):
                     extents[axis] = size
-                    return replace(own(argument), arguments=(number(local_sizes[axis]), *argument.arguments[1:]))
+                    arguments = number(local_sizes[axis]), *argument.arguments[1:]
+                    return replace(argument.mapped(alone), arguments=arguments)
                 case Term():
-                    return own(argument)
-                case tuple():
-                    return tuple(map(alone, argument))
-                case list():
-                    return list(map(alone, argument))
+                    return argument.mapped(alone)
             return argument
-
-        def own(term: Term) -> Term:
-            keywords = tuple((key, alone(value)) for key, value in term.keywords)
-            return replace(term, arguments=tuple(map(alone, term.arguments)), keywords=keywords)
 
         statements = []
         for found in self.held:
@@ -190,14 +157,18 @@ class _Split:
         )
 
 
-def _calls_on_positions(argument: Argument) -> bool:
-    """Whether a function of positions is called in a term."""
+def _calls_on_positions(argument: Argument, bound: Mapping[Variable, Statement]) -> bool:
+    """Whether a function of positions is called in a term, or in a statement that is `bound` to a variable of it."""
     match argument:
+        case Variable():
+            return argument in bound and _calls_on_positions(bound[argument].value, bound)
+        case Term(".size" | "@device" | "@dtype"):
+            return False
         case Term():
             called = argument.sort is Sort.POSITION and argument.operation.startswith("torch.")
-            return called or any(map(_calls_on_positions, argument.arguments))
+            return called or any(_calls_on_positions(part, bound) for part in argument.arguments)
         case tuple() | list():
-            return any(map(_calls_on_positions, argument))
+            return any(_calls_on_positions(part, bound) for part in argument)
     return False
 
 

@@ -87,14 +87,9 @@ def _renamed(term: Term, old: Variable, new: Variable) -> Term:
                 return new if given == old else given
             case Term():
                 return _renamed(given, old, new)
-            case tuple():
-                return tuple(map(argument, given))
-            case list():
-                return list(map(argument, given))
         return given
 
-    keywords = tuple((key, argument(value)) for key, value in term.keywords)
-    return replace(term, arguments=tuple(map(argument, term.arguments)), keywords=keywords)
+    return term.mapped(argument)
 
 
 def _over(lowering: Lowering, operand: int) -> Lowering:

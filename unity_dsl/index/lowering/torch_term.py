@@ -78,6 +78,20 @@ class Term:
         """The tensor with a subscript."""
         return Term("[]", (self, *parts), tuple(axes), self.sort)
 
+    def mapped(self, change: Callable[[Argument], Argument]) -> Term:
+        """The term with each argument changed, and each member of those that are tuples or lists."""
+
+        def each(given: Argument) -> Argument:
+            match given:
+                case tuple():
+                    return tuple(map(each, given))
+                case list():
+                    return list(map(each, given))
+            return change(given)
+
+        keywords = tuple((key, each(value)) for key, value in self.keywords)
+        return replace(self, arguments=tuple(map(each, self.arguments)), keywords=keywords)
+
     def attribute(self, name: str) -> Term:
         return Term(f"@{name}", (self,))
 

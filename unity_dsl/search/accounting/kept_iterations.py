@@ -6,7 +6,7 @@ need not be run again then. The backward pass comes to these first, and what the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from ...graph.plan import Plan
@@ -28,13 +28,21 @@ def keeping_iterations(plan: Plan, iterations: Mapping[str, int], machine: Machi
     if not kept:
         return plan
     less = forward_price(plan, machine, library).of_last(plan.graph, kept)
-    inside = tuple(f"{path}." for path in kept)
-    gathered = {one.path for one in kept_gathered(plan.graph, plan.mesh, library) if one.path.startswith(inside)}
-    plan = replace(plan, cost=added(plan.cost, less, -1.0), kept_iterations=kept)
-    plan = replace(plan, gathered_again=plan.gathered_again | gathered)
-    memory = held_memory(plan, library, plan.gathered_again)
+    again = plan.gathered_again | _inside(_gathered(plan, library), kept)
+    plan = replace(plan, cost=added(plan.cost, less, -1.0), kept_iterations=kept, gathered_again=again)
+    memory = held_memory(plan, library, again)
     warnings = tuple(memory_warnings(memory, machine))
     return replace(plan, cost=replace(plan.cost, memory=memory), warnings=warnings)
+
+
+def _gathered(plan: Plan, library: Library) -> frozenset[str]:
+    """The paths of weights that operators keep gathered for the backward pass."""
+    return frozenset(one.path for one in kept_gathered(plan.graph, plan.mesh, library))
+
+
+def _inside(paths: frozenset[str], kept: Collection[str]) -> frozenset[str]:
+    """The paths that are inside of these segments."""
+    return frozenset(path for path in paths if path.startswith(tuple(f"{segment}." for segment in kept)))
 
 
 def with_room_used(plan: Plan, machine: Machine, library: Library) -> Plan:
@@ -47,18 +55,22 @@ def with_room_used(plan: Plan, machine: Machine, library: Library) -> Plan:
     room = machine.memory_bytes - besides
     counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.recomputed}
     seconds = {path: cost.seconds for path, cost in forward_price(plan, machine, library).of_segments(plan.graph)}
-    best, chosen = plan, dict[str, int]()
+    gathered, chosen = _gathered(plan, library), dict[str, int]()
+
+    def fits_with(kept: Mapping[str, int]) -> bool:
+        again = plan.gathered_again | _inside(gathered, kept)
+        return held_memory(replace(plan, kept_iterations=kept), library, again).total <= room
+
     for path in sorted(counts, key=lambda path: (-seconds[path], path)):
         fits, exceeds = 0, counts[path]
         while fits + 1 < exceeds:
             middle = (fits + exceeds) // 2
-            found = keeping_iterations(plan, {**chosen, path: middle}, machine, library)
-            if found.cost.memory.total <= room:
-                best, fits = found, middle
+            if fits_with({**chosen, path: middle}):
+                fits = middle
             else:
                 exceeds = middle
-        chosen[path] = fits
-    return best
+        chosen |= {path: fits} if fits else {}
+    return keeping_iterations(plan, chosen, machine, library)
 
 
 def told_kept(

@@ -229,7 +229,8 @@ class Activations:
         borders = {0: [value.name for value in segment.initial], segment.count: [v.name for v in segment.results]}
         inside = most = 0.0
         shared: Saved = {}
-        for run, is_run_again in self.runs(planned, path):
+        first_ones = run_again(path, segment.count, self.recomputed, self.kept_iterations)
+        for run, is_run_again in (part for whole in planned.runs for part in whole.parts(first_ones)):
             walk = self.keeping_gathered() if is_run_again else self
             found = walk.of(run.body, f"{path}.", stored & outside)
             if is_run_again:
@@ -255,16 +256,6 @@ class Activations:
             inside += run.count * (more + sum(own.values()))
             most = max(most, inside + again)
         return Kept(inside, shared, max(0.0, most - inside))
-
-    def runs(self, planned: PlannedSegment, path: str) -> Iterator[tuple[Run, bool]]:
-        """The iterations of a segment that share one plan, and whether the backward pass runs them again."""
-        end = run_again(path, planned.segment.count, self.recomputed, self.kept_iterations)
-        for run in planned.runs:
-            before = min(max(end - run.first, 0), run.count)
-            if before:
-                yield replace(run, count=before), True
-            if before < run.count:
-                yield replace(run, first=run.first + before, count=run.count - before), False
 
     def keeping_gathered(self) -> Activations:
         """The same walk of what is held while a body is run again: with all that is gathered for it."""

@@ -77,14 +77,12 @@ class ForwardPrice:
         for step in graph.steps:
             if isinstance(step, PlannedSegment):
                 segment, path = step.segment, prefix + step.segment.name
-                first = segment.count - iterations.get(path, 0)
-                for run in step.runs:
-                    here = min(max(run.first + run.count - first, 0), run.count)
-                    if here:
-                        steps, last = steps_again(run.body, self.prices.mesh, self.prices.library)
-                        forward = self._forward(run.body, steps, last, weights=False)
-                        total = added(total, forward, times * here * segment.probability)
+                first_ones = segment.count - iterations.get(path, 0)
+                for run, is_first in (part for whole in step.runs for part in whole.parts(first_ones)):
                     executed = times * run.count * segment.probability
+                    if not is_first:
+                        steps, last = steps_again(run.body, self.prices.mesh, self.prices.library)
+                        total = added(total, self._forward(run.body, steps, last, weights=False), executed)
                     total = added(total, self.of_last(run.body, iterations, f"{path}.", executed))
         return total
 
