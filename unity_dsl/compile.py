@@ -172,7 +172,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     try:
         with end.of_search():
             expected = expected_exposure(machine, model, meshes[0])
-            plan = search_simulated(find, simulations, expected, lambda best: later.shortest(best, simulations.seconds))
+            plan = search_simulated(find, simulations, expected, lambda plan: later.begun(plan, simulations.seconds))
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None

@@ -13,7 +13,7 @@ from pickle import PicklingError
 
 import pytest
 
-from unity_dsl.rules.process_map import lasting_processes, process_map, shared_map
+from unity_dsl.rules.process_map import begun_map, lasting_processes, process_map, shared_map
 
 PROGRAM = """
 import os, signal, sys, time
@@ -156,6 +156,28 @@ def test_what_is_done_beside_a_shared_map() -> None:
     for items, processes in ((range(3), 1), (range(0), 2)):
         shared_map(lambda _: os.getpid(), items, processes, beside=beside)
     assert len(done) == 1
+
+
+def test_a_map_is_begun_by_others_before_it_is_asked_for() -> None:
+    """All is computed by then where there is time; what is left is shared, and all is done here where none is forked."""
+    before, here = forked(), os.getpid()
+
+    def compute(item: int) -> tuple[int, int]:
+        time.sleep(0.1)
+        return item * item, os.getpid()
+
+    with begun_map(compute, range(3), 1) as results:
+        time.sleep(0.6)
+        found = results()
+    assert [square for square, _ in found] == [0, 1, 4]
+    assert here not in {process for _, process in found}
+    with begun_map(compute, range(6), 1) as results:
+        assert len({process for _, process in results()}) == 2
+    with begun_map(compute, range(2), 0) as results:
+        assert {process for _, process in results()} == {here}
+    with begun_map(time.sleep, [600], 1):
+        assert len(forked() - before) == 1
+    assert forked() == before
 
 
 def test_what_ends_a_shared_map() -> None:

@@ -65,35 +65,50 @@ def shared_map(
 ) -> list[Result]:
     """`function` of every item, in order, by forked processes and by this one, of `processes` in all: whoever is free
     takes the first item that nobody has taken. So what the function keeps in this process is there of some of them.
-    What is to be done `beside` is done here before, when the others have begun; not where there are none.
-
-    The forked ones send their results when no item is left; while this process waits for them it calls `poll` again and
-    again. They end, and are interrupted, as those of `process_map`.
-
-    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
+    What is to be done `beside` is done here before, when the others have begun; not where there are none. Otherwise as
+    `begun_map`.
     """
     forked = min(processes - 1, len(items) - (beside is None))
     if forked < 1:
         return list(map(function, items))
+    with begun_map(function, items, forked, poll) as results:
+        if beside is not None:
+            beside()
+        return results()
+
+
+@contextmanager
+def begun_map(
+    function: Callable[[Item], Result], items: Sequence[Item], forked: int, poll: Poll = lambda: None
+) -> Iterator[Callable[[], list[Result]]]:
+    """`function` of every item, in order, once this process asks for it: so many `forked` ones begin at once, each with
+    the first item that nobody has taken, and from then on this one does the same.
+
+    The forked ones send their results when no item is left; while this process waits for them it calls `poll` again and
+    again. They end, and are interrupted, as those of `process_map`; without any, all is computed here.
+
+    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
+    """
     tickets = _tickets(len(items))
 
     def computed() -> dict[int, Result]:
         return {place: function(items[place]) for place in iter(partial(_ticket, tickets), None)}
 
+    def results() -> list[Result]:
+        known = computed()
+        for end in ends:
+            while not end.poll(POLLED):
+                poll()
+            known |= _result(_exchange(end.recv))
+        return [known[place] for place in range(len(items))]
+
     try:
         with _forked(lambda _: computed(), forked) as ends:
             for end in ends:
                 _exchange(end.send, None)
-            if beside is not None:
-                beside()
-            known = computed()
-            for end in ends:
-                while not end.poll(POLLED):
-                    poll()
-                known |= _result(_exchange(end.recv))
+            yield results
     finally:
         os.close(tickets)
-    return [known[place] for place in range(len(items))]
 
 
 @contextmanager

@@ -4,7 +4,8 @@ devices, or with weights that are kept alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ..graph.axis_names import named_axes
@@ -12,7 +13,7 @@ from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
 from .wanted import Wanted
-from .weights_alike import shortest_alike
+from .weights_alike import begun_alike, shortest_alike
 
 
 class Later:
@@ -27,13 +28,20 @@ class Later:
         self._known[id(plan.graph)] = plan, replace(wanted, found=found)
         return plan
 
-    def shortest(self, plan: Plan, referee: Callable[[Plan], float]) -> Plan:
-        """As `shortest_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
+    @contextmanager
+    def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Plan]]:
+        """As `begun_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
         if id(plan.graph) not in self._known:
-            return plan
+            yield lambda: plan
+            return
         given, wanted = self._known[id(plan.graph)]
-        best = shortest_alike(replace(plan, mesh=given.mesh), referee, wanted)
-        return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))
+        with begun_alike(replace(plan, mesh=given.mesh), referee, wanted) as shortest:
+
+            def named() -> Plan:
+                best = shortest()
+                return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))
+
+            yield named
 
 
 def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: Later | None) -> Plan:

@@ -9,6 +9,7 @@ tells how much is exposed there. Where that makes a difference, the search is do
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 
 from ..graph.plan import Exposure, Plan
@@ -49,34 +50,40 @@ class Simulations:
         return self.timeline(plan).seconds
 
 
+Finish = Callable[[Plan], AbstractContextManager[Callable[[], Plan]]]
+"""Begins to look for a shorter plan next to one, and gives what it finds when it is asked."""
+
+
 def search_simulated(
     find: Callable[[Machine, Plan | None], Plan],
     simulations: Simulations,
     expected: Exposure,
-    finish: Callable[[Plan], Plan] = lambda best: best,
+    begin: Finish = lambda plan: nullcontext(lambda: plan),
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Next to each of
-    both `finish` looks for one with a shorter step; of those that fit the memory the shortest is taken. Only `auto` has
-    a choice.
+    both one with a shorter step is looked for, which other processes `begin`; of those that fit the memory the shortest
+    is taken. Only `auto` has a choice.
     """
     machine = simulations.machine
     first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
     if first.strategy != AUTO:
         return _told_peak(first, simulations)
-    found, ended = [first], first.ended
-    if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
-        try:
-            check_end()
-            tell_stage("the same at what the simulated step exposes", first.seconds)
-            second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
-        except SearchEnded as end:
-            return replace(_told_peak(first, simulations), ended=end.reason)
-        told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
-        told += f" exposes on {describe_mesh(first.mesh)}"
-        found.append(replace(second, notes=(*second.notes, told)))
-        ended = second.ended
-    finished = [_simulated(finish(plan), simulations, expected)[0] for plan in found]
+    ended = first.ended
+    with ExitStack() as begun:
+        finish = [begun.enter_context(begin(first))]
+        if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
+            try:
+                check_end()
+                tell_stage("the same at what the simulated step exposes", first.seconds)
+                second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
+            except SearchEnded as end:
+                return replace(_told_peak(first, simulations), ended=end.reason)
+            told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
+            told += f" exposes on {describe_mesh(first.mesh)}"
+            finish.append(begun.enter_context(begin(replace(second, notes=(*second.notes, told)))))
+            ended = second.ended
+        finished = [_simulated(shortest(), simulations, expected)[0] for shortest in finish]
     best = min(finished, key=lambda plan: (bool(plan.warnings), plan.seconds))
     return replace(_told_peak(best, simulations), ended=ended or why_ended())
 

@@ -7,15 +7,15 @@ its own. So the best plans of restricted problems are of use, in which every wei
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
-from ..rules.process_map import process_map
+from ..rules.process_map import begun_map
 from .accounting.weighed_plan import counted
 from .choices.restriction import Keeping, Restriction
 from .meshes.fine_meshes import PROMISING
@@ -29,9 +29,17 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
     """The plan, or the one of those next to it that keep all weights alike, and fit, that the referee gives the fewest
     seconds.
     """
+    with begun_alike(given, referee, wanted) as shortest:
+        return shortest()
+
+
+@contextmanager
+def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -> Iterator[Callable[[], Plan]]:
+    """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several."""
     known = wanted.found_of(given.model, given.mesh)
     if given.mesh.size == 1 or known is None:
-        return given  # one device, or what the search found there is not known any more
+        yield lambda: given  # one device, or what the search found there is not known any more
+        return
     weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
     held, made_here = held_by(given.mesh, [known]).without(weights), dict[Keeping, tuple[Found, Plan]]()
 
@@ -51,22 +59,24 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
         return referee(plan) if plan is not None and fits else inf
 
     ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
-    best: Keeping | None = None
-    with suppress(SearchEnded):
-        least = referee(given)
-        with closing(process_map(seconds, ways, processes_for(known.problem), check_end)) as every:
-            for keeping, simulated in zip(ways, every, strict=True):
-                if simulated < least:
-                    best, least = keeping, simulated
-        if best is not None and best not in made_here:  # by another process
-            plan_of(best)
-    if best is None or best not in made_here:
-        return given
-    found, plan = made_here[best]
-    wanted.found[plan.mesh] = found
-    told = f"all weights are kept {best.value}: so a step is simulated to be shorter than the cheapest one"
-    graph, notes = plan.graph, (*given.notes, told)
-    return replace(given, mesh=plan.mesh, graph=graph, cost=plan.cost, conversions=plan.conversions, notes=notes)
+    with begun_map(seconds, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
+
+        def shortest() -> Plan:
+            best: Keeping | None = None
+            with suppress(SearchEnded):
+                every = simulated()
+                best = ways[every.index(min(every))] if min(every) < referee(given) else None
+                if best is not None and best not in made_here:  # by another process
+                    plan_of(best)
+            if best is None or best not in made_here:
+                return given
+            found, plan = made_here[best]
+            wanted.found[plan.mesh] = found
+            told = f"all weights are kept {best.value}: so a step is simulated to be shorter than the cheapest one"
+            alike = replace(given, mesh=plan.mesh, graph=plan.graph, cost=plan.cost, conversions=plan.conversions)
+            return replace(alike, notes=(*given.notes, told))
+
+        yield shortest
 
 
 def _allowed(model: Model, wanted: Wanted, keeping: Keeping) -> Callable[[Mesh], Restriction]:
