@@ -17,12 +17,12 @@ from .graph.plan import BatchDivision, Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import Machine, machine_source, read_machine
+from .rules.accepted_rule import AcceptedRule
 from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.expected_exposure import expected_exposure
-from .search.imports.plan_reading import read_plan
 from .search.layout_pins import parse_pins
 from .search.memory_limit.stored_bytes import StoredBytes
 from .search.meshes.near_search import Found
@@ -42,7 +42,7 @@ from .syntax.read import read_source
 from .syntax.span import Source
 
 if TYPE_CHECKING:
-    from .rules.rulebook import AcceptedRule
+    from .search.imports.imported_plan import ImportedPlan
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     The search ends at the time limit of the request, or when `end` says so. Raises E320 where it has no plan then.
     """
     end = end or SearchEnd(request.time_limit)
-    imported = None if request.plan is None else read_plan(request.plan)
+    imported = _imported_plan(request.plan)
     if imported is not None:
         request = replace(request, strategy=imported.system, micro_batches=imported.micro_batches)
     sources = Sources(
@@ -184,6 +184,15 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     sources = sources if algebra else replace(sources, fusions=shipped.of(used))
     accepted = (*rules, *fusions, *shipped.accepted.values())
     return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules)
+
+
+def _imported_plan(path: Path | None) -> ImportedPlan | None:
+    """The plan in a file, if one is given: only then the formats of other systems are loaded."""
+    if path is None:
+        return None
+    from .search.imports.plan_reading import read_plan
+
+    return read_plan(path)
 
 
 def shipped_texts(strategy: str) -> tuple[Source, ...]:

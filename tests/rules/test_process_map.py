@@ -159,7 +159,7 @@ def test_what_is_done_beside_a_shared_map() -> None:
 
 
 def test_a_map_is_begun_by_others_before_it_is_asked_for() -> None:
-    """All is computed by then where there is time; what is left is shared, and all is done here where none is forked."""
+    """All of it where there is time; what is left is shared, and all is done here where none is forked."""
     before, here = forked(), os.getpid()
 
     def compute(item: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from ..graph.graph import Segment, Value, computed_from
 from ..graph.layout import Layout
@@ -20,7 +21,6 @@ from ..syntax.ast import Initialiser
 from .body_loops import Passed, find_loops
 from .comment_words import layout_word, loop_words, origin, roles, where
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
-from .kernels.operator_groups import Grouping, OperatorGroup
 from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
 from .operator_text import Place, operator_text
 from .placed_text import add_placed
@@ -28,6 +28,9 @@ from .program_names import Names, path
 from .program_state import Copies, Program
 from .source_lines import WIDTH, block, broken, statement
 from .torch_text import split_text
+
+if TYPE_CHECKING:
+    from .kernels.operator_groups import OperatorGroup
 
 
 class ForwardText:
@@ -123,12 +126,8 @@ class ForwardText:
 
     def grouped(self, nodes: Sequence[PlannedNode]) -> Iterable[PlannedNode | OperatorGroup]:
         """The steps, those that run as one kernel together."""
-        program = self.program
-        if program.kernels is None:
-            return nodes
-        choice = program.kernels.contractions
-        grouping = Grouping(program.mesh, program.library, self.planned, self.leaving, self.detached, choice)
-        return grouping.groups(nodes)
+        kernels = self.program.kernels
+        return nodes if kernels is None else kernels.groups(nodes, self.planned, self.leaving, self.detached)
 
     # ------------------------------------------------------------------------------------------ updates
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.library import Library
 from .constant_text import ConstantsText
 from .conversion_text import Collectives
-from .kernels.kernel_calls import KernelCalls
 from .module_text import ModuleText
 from .program_names import Names
+
+if TYPE_CHECKING:
+    from .kernels.kernel_calls import KernelCalls
 
 
 @dataclass

@@ -27,8 +27,6 @@ from .exchange_text import axis_tuple
 from .forward_text import ForwardText
 from .input_parts import InputPart, input_parts, part_entries, write_inputs
 from .kernels.contraction_choice import ContractionChoice
-from .kernels.kernel_calls import KernelCalls
-from .kernels.kernel_file import kernel_file_text
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
 from .placed_text import stored_size
@@ -111,9 +109,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 def render_kernels(text: ProgramText) -> str | None:
     """kernels.py: the groups of operators that run as kernels on a GPU; None where there are none."""
     kernels = text.program.kernels
-    if kernels is None or not kernels.known:
-        return None
-    return kernel_file_text(docstring_text(text.plan.model.name), kernels.known.values(), kernels.micro_batches)
+    return kernels.file_text(docstring_text(text.plan.model.name)) if kernels is not None and kernels.known else None
 
 
 def render_parallel(text: ProgramText) -> str:
@@ -197,8 +193,11 @@ def write_down(
         graph = with_reused_operands(graph, plan.model, mesh, library, plan.recomputed)
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
-    mixed, several = is_mixed(plan.model), plan.division is not None
-    calls = KernelCalls(mesh, library, collectives, mixed, several, contractions) if kernels == TRITON else None
+    mixed, several, calls = is_mixed(plan.model), plan.division is not None, None
+    if kernels == TRITON:
+        from .kernels.kernel_calls import KernelCalls  # with all that writes kernels, which few programs have
+
+        calls = KernelCalls(mesh, library, collectives, mixed, several, contractions)
     again = plan.recomputed, plan.kept_iterations
     program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, *again, calls)
     if any(plan.model.weights()):  # which say of what type and on which device constants are

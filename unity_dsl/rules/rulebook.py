@@ -17,6 +17,7 @@ from ..prove.rule_proof import prove_rule
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_rules import RuleDecl
 from ..syntax.span import Source
+from .accepted_rule import AcceptedRule
 from .certificate import Certificate, certified
 from .process_map import process_map
 from .wellformed import load_rules
@@ -102,14 +103,6 @@ def _condition(rule: RuleDecl, library: Library, answer: Answer) -> Found | None
         return find_condition(rule, library, answer)
     except Exception:
         return None
-
-
-@dataclass(frozen=True)
-class AcceptedRule:
-    """A proved rule, and the assumed facts that its proof depends on."""
-
-    rule: RuleDecl
-    assumed: tuple[str, ...] = ()
 
 
 def accept_rules(

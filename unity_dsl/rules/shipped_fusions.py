@@ -15,10 +15,10 @@ from ..syntax.canonical_text import syntax_nodes
 from ..syntax.outline import called_before_arrow, outline_rules
 from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rule, parse_rules
 from ..syntax.span import Source, Span
+from .accepted_rule import AcceptedRule
 
 if TYPE_CHECKING:
     from .certificate import Certificate
-    from .rulebook import AcceptedRule
 
 
 def shipped_fusions() -> Path:
@@ -60,11 +60,12 @@ def accept_shipped(
     """
     from ..prove.translation.rule_results import by_results
     from .certificate import certified
-    from .rulebook import AcceptedRule, accept
 
     expanded = by_results(rule, library)
     if certified(expanded, library, certificates):
         return AcceptedRule(expanded, certificates[rule.name].assumed)
+    # Only a rule without a valid certificate has to wait for the prover.
+    from .rulebook import accept
     from .wellformed import check_rule
 
     return accept(check_rule(rule, library), source, library, certificates)

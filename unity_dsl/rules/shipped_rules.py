@@ -13,11 +13,11 @@ from ..resources import folder
 from ..syntax.parse_rules import RuleDecl
 from ..syntax.read import read_source
 from ..syntax.span import Source
+from .accepted_rule import AcceptedRule
 from .shipped_fusions import accept_shipped, fitting_rules
 
 if TYPE_CHECKING:
     from .certificate import Certificate
-    from .rulebook import AcceptedRule
 
 
 def shipped_sources() -> tuple[Source, ...]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ...machine.contraction_price import StepPrices
 from ...machine.machine import Machine
+
+if TYPE_CHECKING:
+    from ...machine.contraction_price import StepPrices
 
 Names = tuple[str, ...]
 
@@ -28,6 +31,8 @@ class ContractionChoice:
 
     def prices(self, dtype: str) -> StepPrices:
         """Those of kernels on floats of a type."""
+        from ...machine.contraction_price import StepPrices  # of kernels, which few programs have
+
         return StepPrices(self.machine, dtype)
 
     def best(self, among: Names, prices: Mapping[Names, ContractionPrice]) -> Names:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...graph.layout import Mesh
-from ...graph.plan import PlannedNode
+from ...graph.plan import PlannedGraph, PlannedNode
 from ...graph.precision import FULL, arithmetic, operand_types, result_types
 from ...index.library import Library
 from ...index.lowering.torch_term import Term
@@ -15,9 +15,9 @@ from ..operator_text import Collectives, Place, mesh_axes, operator_text
 from ..program_names import Names
 from ..torch_text import term_text
 from .contraction_choice import ContractionChoice, price_comment
-from .kernel_file import KernelOperator
+from .kernel_file import KernelOperator, kernel_file_text
 from .kernel_functions import fused_operator, variable
-from .operator_groups import OperatorGroup
+from .operator_groups import Grouping, OperatorGroup
 
 STATE = "model"
 
@@ -36,6 +36,17 @@ class KernelCalls:
     contractions: ContractionChoice | None = None
     known: dict[object, KernelOperator] = field(default_factory=dict)
     names: Names = field(default_factory=lambda: Names(("add_parts", "by_row", "by_torch", "counters", STATE)))
+
+    def groups(
+        self, nodes: Sequence[PlannedNode], planned: PlannedGraph, leaving: Collection[str], detached: bool
+    ) -> Iterator[PlannedNode | OperatorGroup]:
+        """Steps of a graph, those that run as one kernel together; as `Grouping`."""
+        grouping = Grouping(self.mesh, self.library, planned, leaving, detached, self.contractions)
+        return grouping.groups(nodes)
+
+    def file_text(self, model: str) -> str:
+        """kernels.py, with the functions of a model of this name."""
+        return kernel_file_text(model, self.known.values(), self.micro_batches)
 
     def function(self, group: OperatorGroup) -> KernelOperator:
         """The function that computes a group."""
