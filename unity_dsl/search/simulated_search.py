@@ -51,7 +51,8 @@ class Simulations:
 
 
 Finish = Callable[[Plan], AbstractContextManager[Callable[[], Plan]]]
-"""Begins to look for a shorter plan next to one, and gives what it finds when it is asked."""
+"""Begins to look for a shorter plan next to one that is simulated, and gives what it finds when it is asked, simulated
+as well."""
 
 
 def search_simulated(
@@ -83,7 +84,7 @@ def search_simulated(
             told += f" exposes on {describe_mesh(first.mesh)}"
             finish.append(begun.enter_context(begin(replace(second, notes=(*second.notes, told)))))
             ended = second.ended
-        finished = [_simulated(shortest(), simulations, expected)[0] for shortest in finish]
+        finished = [shortest() for shortest in finish]
     best = min(finished, key=lambda plan: (bool(plan.warnings), plan.seconds))
     return replace(_told_peak(best, simulations), ended=ended or why_ended())
 

@@ -14,7 +14,7 @@ from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..graph.plan import Plan
+from ..graph.plan import Plan, in_micro_batches
 from ..rules.process_map import begun_map
 from .accounting.weighed_plan import counted
 from .choices.restriction import Keeping, Restriction
@@ -46,10 +46,13 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
     def plan_of(keeping: Keeping) -> Plan | None:
         """The best plan that keeps weights so, if it costs little more."""
         task = Task(given.model, wanted.priced, _allowed(given.model, wanted, keeping))
-        found = near_plan(task, given.mesh, held, wanted.cost(given) * PROMISING, rounds=1)
+        found = near_plan(task, given.mesh, held, known.best.cost * PROMISING, rounds=1)
         if found is None:
             return None
-        made_here[keeping] = found, counted(made(found, given.model, wanted), wanted.library)
+        plan = in_micro_batches(counted(made(found, given.model, wanted), wanted.library), given.division)
+        told = f"all weights are kept {keeping.value}: so a step is simulated to be shorter than the cheapest one"
+        alike = replace(given, mesh=plan.mesh, graph=plan.graph, cost=plan.cost, conversions=plan.conversions)
+        made_here[keeping] = found, replace(alike, notes=(*given.notes, told), simulated=None)
         return made_here[keeping][1]
 
     def seconds(keeping: Keeping) -> float:
@@ -62,19 +65,15 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
     with begun_map(seconds, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
 
         def shortest() -> Plan:
-            best: Keeping | None = None
             with suppress(SearchEnded):
-                every = simulated()
-                best = ways[every.index(min(every))] if min(every) < referee(given) else None
-                if best is not None and best not in made_here:  # by another process
-                    plan_of(best)
-            if best is None or best not in made_here:
-                return given
-            found, plan = made_here[best]
-            wanted.found[plan.mesh] = found
-            told = f"all weights are kept {best.value}: so a step is simulated to be shorter than the cheapest one"
-            alike = replace(given, mesh=plan.mesh, graph=plan.graph, cost=plan.cost, conversions=plan.conversions)
-            return replace(alike, notes=(*given.notes, told))
+                least, best = min(zip(simulated(), ways, strict=True), key=lambda one: one[0])
+                if least < referee(given):
+                    if best not in made_here:  # but in another process
+                        plan_of(best)
+                    found, plan = made_here[best]
+                    wanted.found[plan.mesh] = found
+                    return replace(plan, simulated=least)
+            return given
 
         yield shortest
 
