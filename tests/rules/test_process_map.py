@@ -207,6 +207,7 @@ def test_what_ends_a_shared_map() -> None:
 
 
 def test_lasting_processes_answer_in_order_and_keep_what_they_had() -> None:
+    """This one has the first item, and keeps what it had as the forked one does."""
     before, known = forked(), dict[str, int]()
 
     def compute(item: str) -> tuple[str, int, int]:
@@ -217,15 +218,20 @@ def test_lasting_processes_answer_in_order_and_keep_what_they_had() -> None:
     with lasting_processes(compute, 2) as computed:
         asked = [(name, name) for name in "abcd"]
         first, second = computed(asked), computed(asked[:2])
-        assert [item for item, _, _ in first] == list("abcd") and len(forked() - before) == 2
+        assert [item for item, _, _ in first] == list("abcd") and len(forked() - before) == 1
         assert [(item, count) for item, count, _ in second] == [("a", 2), ("b", 2)]
-        assert {process for _, _, process in first} == forked() - before
+        assert {process for _, _, process in first} == {os.getpid(), *(forked() - before)}
         assert [process for _, _, process in first[:2]] == [process for _, _, process in second]
-    assert forked() == before and not known
+        assert first[0][2] == os.getpid() and set(known) == {item for item, _, own in first if own == os.getpid()}
+    assert forked() == before
 
 
 def test_work_of_a_process_that_has_more_is_given_to_another() -> None:
-    with lasting_processes(lambda item: os.getpid(), 2) as computed:
+    def compute(item: int) -> int:
+        time.sleep(0.1)
+        return os.getpid()
+
+    with lasting_processes(compute, 2) as computed:
         owner = computed([("a", 0), ("b", 0)])[0]
         assert computed([("a", 0), ("c", 0)])[0] == owner
         assert len(set(computed([("a", 0), ("a", 0)]))) == 2
@@ -237,13 +243,18 @@ def test_one_lasting_process_is_this_one() -> None:
 
 
 def test_what_lasting_processes_raise_and_their_deaths_are_told() -> None:
-    before = forked()
+    before, here = forked(), os.getpid()
 
     def compute(item: int) -> float:
-        return 1 / item if item >= 0 else os.kill(os.getpid(), signal.SIGKILL) or 0.0
+        if os.getpid() == here:
+            time.sleep(0.5)
+        elif item < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return 1 / item
 
-    with pytest.raises(ZeroDivisionError), lasting_processes(compute, 2) as computed:
-        computed([("a", 1), ("b", 0)])
+    for items in ((1, 0), (0, 1)):  # the first one is computed here
+        with pytest.raises(ZeroDivisionError), lasting_processes(compute, 2) as computed:
+            computed(list(enumerate(items)))
     with pytest.raises(BrokenProcessPool), lasting_processes(compute, 2) as computed:
         computed([("a", 1), ("b", -1)])
     assert forked() == before
@@ -265,10 +276,12 @@ def test_what_is_polled_ends_the_processes() -> None:
     with pytest.raises(Enough):
         list(process_map(time.sleep, [0, 600, 600], 2, lambda: polled_until(begun + 0.3)))
     assert set(active_children()) <= before
-    begun = time.monotonic()
+    begun, here = time.monotonic(), os.getpid()
     with (
         pytest.raises(Enough),
-        lasting_processes(time.sleep, 2, lambda: polled_until(begun + 0.3)) as mapped,
+        lasting_processes(
+            lambda item: time.sleep(0.3 if os.getpid() == here else item), 2, lambda: polled_until(begun + 0.3)
+        ) as mapped,
     ):
         mapped([(1, 600), (2, 600)])
     assert set(active_children()) <= before

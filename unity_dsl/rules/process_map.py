@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
+from itertools import chain
+from math import ceil
 from multiprocessing import Pipe, get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -21,9 +22,6 @@ Result = TypeVar("Result")
 Poll = Callable[[], None]
 POLLED = 0.05
 """Seconds between two calls of `poll`."""
-
-Choose = Callable[[int, Sequence[int]], int]
-"""Which of the places that are waiting the process of this number computes next."""
 
 
 def processors() -> int:
@@ -49,7 +47,7 @@ def process_map(
     places = range(len(items))
     with _forked(lambda place: function(items[place]), min(processes, len(items))) as ends:
         known: dict[int, _Answer] = {}
-        answers = _answers(ends, places, lambda _, waiting: waiting[0], poll)
+        answers = _answers(ends, places, poll)
         for place in places:
             while place not in known:
                 known.update([next(answers)])
@@ -89,37 +87,36 @@ def begun_map(
 
     Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
     """
-    tickets = _tickets(len(items))
+    with _ticket_pipe() as tickets:
+        tickets.put(range(len(items)), processes=forked + 1)
 
-    def computed() -> dict[int, Result]:
-        return {place: function(items[place]) for place in iter(partial(_ticket, tickets), None)}
+        def computed(_: None = None) -> dict[int, Result]:
+            return {place: function(items[place]) for place in tickets.taken()}
 
-    def results() -> list[Result]:
-        known = computed()
-        for end in ends:
-            while not end.poll(POLLED):
-                poll()
-            known |= _result(_exchange(end.recv))
-        return [known[place] for place in range(len(items))]
+        with _forked(computed, forked) as ends:
 
-    try:
-        with _forked(lambda _: computed(), forked) as ends:
+            def results() -> list[Result]:
+                known = computed()
+                for end in ends:
+                    known |= _awaited(end, poll)
+                return [known[place] for place in range(len(items))]
+
             for end in ends:
                 _exchange(end.send, None)
             yield results
-    finally:
-        os.close(tickets)
 
 
 @contextmanager
 def lasting_processes(
     function: Callable[[Item], Result], processes: int, poll: Poll = lambda: None
 ) -> Iterator[Callable[[Sequence[tuple[Hashable, Item]]], list[Result]]]:
-    """A map of `function` that can be called several times, by forked processes that live as long as the context.
+    """A map of `function` that can be called several times, by this process and by forked ones that live as long as the
+    context, `processes` in all.
 
     Items come with a key: those of one key are computed by the process that had it before, which has what the function
-    keeps of it, unless that one has more to do than others. Items and results are sent. With one process the function
-    is called here. While this process waits it calls `poll` again and again.
+    keeps of it, unless that one has more to do than others. This one has the first of the others, which may be what is
+    needed most later, and whoever is free takes the next. Items and results are sent. With one process the function is
+    called here. While this process waits it calls `poll` again and again.
 
     Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
     """
@@ -127,27 +124,40 @@ def lasting_processes(
         yield lambda asked: [function(item) for _, item in asked]
         return
     owners: dict[Hashable, int] = {}
+    with _ticket_pipe() as tickets:
 
-    def results(asked: Sequence[tuple[Hashable, Item]]) -> list[Result]:
-        def choose(number: int, waiting: Sequence[int]) -> int:
-            place = _own_or_nobodys(number, waiting, owners, asked)
-            owners[asked[place][0]] = number
-            return place
+        def computed(sent: tuple[Sequence[Item], Sequence[int]]) -> dict[int, Result]:
+            items, own = sent
+            return {place: function(items[place]) for place in chain(own, tickets.taken())}
 
-        found = {place: _result(one) for place, one in _answers(ends, [item for _, item in asked], choose, poll)}
-        return [found[place] for place in range(len(asked))]
+        with _forked(computed, processes - 1) as ends:
 
-    with _forked(function, processes) as ends:
-        yield results
+            def results(asked: Sequence[tuple[Hashable, Item]]) -> list[Result]:
+                items = [item for _, item in asked]
+                (here, *there), others = _shares([key for key, _ in asked], owners, processes)
+                tickets.put(others, processes)
+                for end, own in zip(ends, there, strict=True):
+                    _exchange(end.send, (items, own))
+                found = [computed((items, here)), *(_awaited(end, poll) for end in ends)]
+                owners.update((asked[place][0], number) for number, known in enumerate(found) for place in known)
+                every = {place: result for known in found for place, result in known.items()}
+                return [every[place] for place in range(len(asked))]
+
+            yield results
 
 
-def _own_or_nobodys(
-    number: int, waiting: Sequence[int], owners: Mapping[Hashable, int], asked: Sequence[tuple[Hashable, Any]]
-) -> int:
-    """What a process computes next: what it had before, or nobody had, or the last of what others had."""
-    own = (place for place in waiting if owners.get(asked[place][0]) == number)
-    nobodys = (place for place in waiting if asked[place][0] not in owners)
-    return next(own, next(nobodys, waiting[-1]))
+def _shares(
+    keys: Sequence[Hashable], owners: Mapping[Hashable, int], processes: int
+) -> tuple[list[list[int]], list[int]]:
+    """By process the places that it computes in any case: of the keys that it had before no more than its part of all,
+    and of those that nobody had the first, for process 0. Then the other places.
+    """
+    own: list[list[int]] = [[] for _ in range(processes)]
+    others, most = list[int](), ceil(len(keys) / processes)
+    for place, key in enumerate(keys):
+        share = own[owners[key]] if key in owners else None if others or own[0] else own[0]
+        (others if share is None or len(share) == most else share).append(place)
+    return own, others
 
 
 # ------------------------------------------------------------------------------------------ processes and their pipes
@@ -190,7 +200,7 @@ def _fork(function: Callable[[Any], Any]) -> tuple[ForkProcess, _End]:
     return process, own
 
 
-def _answers(ends: Sequence[_End], items: Sequence[Any], choose: Choose, poll: Poll) -> Iterator[tuple[int, _Answer]]:
+def _answers(ends: Sequence[_End], items: Sequence[Any], poll: Poll) -> Iterator[tuple[int, _Answer]]:
     """Places of items and the answers to them, as they come. Every process has one item at a time, the next one before
     its answer to the last one is given on.
     """
@@ -198,8 +208,7 @@ def _answers(ends: Sequence[_End], items: Sequence[Any], choose: Choose, poll: P
     arrived: list[tuple[int, _Answer]] = []
     while waiting or busy or arrived:
         for number in sorted(free)[: len(waiting)]:
-            busy[number] = choose(number, waiting)
-            waiting.remove(busy[number])
+            busy[number] = waiting.pop(0)
             free.remove(number)
             _exchange(ends[number].send, items[busy[number]])
         yield from arrived
@@ -225,26 +234,45 @@ def _result(answer: _Answer) -> Any:
     return result
 
 
+def _awaited(end: _End, poll: Poll) -> Any:
+    """What a process answers, which it was asked before."""
+    while not end.poll(POLLED):
+        poll()
+    return _result(_exchange(end.recv))
+
+
 _TICKET = 4
 """Bytes. A pipe holds at least a page of them before a write to it waits."""
+_LAST = (1 << 8 * _TICKET) - 1
 
 
-def _tickets(count: int) -> int:
-    """The end of a pipe from which processes take the numbers up to `count`, each of which one of them gets: Linux
-    reads so few bytes of a pipe at once.
+class _Tickets:
+    """A pipe from which processes take numbers, each of which one of them gets: Linux reads so few bytes of a pipe at
+    once. `own` and `other` are its ends.
     """
-    own, other = os.pipe()
+
+    def __init__(self, own: int, other: int) -> None:
+        self.own, self.other = own, other
+
+    def put(self, numbers: Iterable[int], processes: int) -> None:
+        """The next numbers to be taken by so many processes."""
+        every = [*numbers, *[_LAST] * processes]
+        os.write(self.other, b"".join(number.to_bytes(_TICKET, "little") for number in every))
+
+    def taken(self) -> Iterator[int]:
+        """Those that this process takes, one after the other, till none is left."""
+        while (number := int.from_bytes(os.read(self.own, _TICKET), "little")) != _LAST:
+            yield number
+
+
+@contextmanager
+def _ticket_pipe() -> Iterator[_Tickets]:
+    ends = os.pipe()
     try:
-        os.write(other, b"".join(place.to_bytes(_TICKET, "little") for place in range(count)))
+        yield _Tickets(*ends)
     finally:
-        os.close(other)
-    return own
-
-
-def _ticket(tickets: int) -> int | None:
-    """The next number; None where none is left."""
-    taken = os.read(tickets, _TICKET)
-    return int.from_bytes(taken, "little") if taken else None
+        for end in ends:
+            os.close(end)
 
 
 # ------------------------------------------------------------------------------------------ in a forked process
