@@ -21,7 +21,9 @@ LARGEST_TABLE = 1 << 24
 LARGEST_WORK = 1 << 25
 """Entries of all joint tables together; beyond it `TooLarge` is raised."""
 _MOST_DIMENSIONS = 32
-_AT_ONCE = 1 << 18
+_AT_ONCE = 1 << 16
+_FEW = 1 << 12
+"""Entries of a sum of tables: one with fewer is not worth fewer tables."""
 
 
 class TooLarge(Exception):
@@ -165,7 +167,7 @@ def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Fac
     scope = tuple(sorted({other for factor in factors for other in factor.scope} - {variable}))
     inside = tuple(sorted(scope, key=lambda other: sizes[other]))
     shape = tuple(sizes[other] for other in inside)
-    tables = [_aligned(factor, (variable, *inside)) for factor in factors]
+    tables = _fewer([_aligned(factor, (variable, *inside)) for factor in factors], sizes[variable] * prod(shape))
     result = np.full(shape, np.inf)
     below = prod(shape[1:])
     step = max(1, _AT_ONCE // max(1, sizes[variable] * below))
@@ -179,11 +181,28 @@ def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Fac
             if shape:
                 some = [table[:, low : low + step] if table.shape[1] > 1 else table for table in some]
             total = sums[: min(rows, sizes[variable] - start), *([slice(len(part))] if shape else [])]
-            np.copyto(total, some[0])
-            for table in some[1:]:
+            np.add(some[0], some[1] if len(some) > 1 else 0.0, out=total)
+            for table in some[2:]:
                 total += table
             np.minimum(part, np.minimum.reduce(total, axis=0), out=part)
     return Factor(scope, result.transpose([inside.index(other) for other in scope]))
+
+
+def _fewer(tables: list[Table], entries: int) -> list[Table]:
+    """Tables with the same sum, which has so many entries: as long as there are more than two, the smallest of them is
+    added to the one with which it makes the smallest table, unless that is too large to be made at once.
+    """
+    if entries <= _FEW:
+        return tables
+    waiting, found = sorted(tables, key=lambda table: table.size), list[Table]()
+    while waiting and len(waiting) + len(found) > 2:
+        smallest = waiting.pop(0)
+        sums = [prod(map(max, smallest.shape, other.shape)) for other in waiting]
+        if sums and min(sums) <= _AT_ONCE:
+            waiting[sums.index(min(sums))] = smallest + waiting[sums.index(min(sums))]
+        else:
+            found.append(smallest)
+    return [*found, *waiting]
 
 
 def _aligned(factor: Factor, scope: tuple[int, ...]) -> Table:
