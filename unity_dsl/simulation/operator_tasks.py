@@ -12,7 +12,7 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_executions import execution_of
 from ..graph.plan import PlannedNode
-from ..graph.precision import arithmetic, result_types
+from ..graph.precision import arithmetic, operand_types, result_types
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.division import InnerReduce
@@ -23,6 +23,9 @@ from ..machine.operator_price import Limit, limits_of_operator, price_inner, pri
 from .collective_tasks import add_collective
 from .local_tensors import Cotangents, Local, Recorded
 from .task_list import TaskList
+
+Types = tuple[tuple[str, ...], tuple[str, ...]]
+"""Float types of operands, and of results."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,14 @@ class Operators:
         self.tasks, self.mesh, self.machine, self.library = tasks, mesh, machine, library
         self._times: dict[object, OperatorTime] = {}
         self._calls: dict[tuple[int, tuple[Shape | None, ...]], _Call] = {}
+        self._types: dict[int, tuple[PlannedNode, Types]] = {}
+
+    def types(self, planned: PlannedNode) -> Types:
+        """In which an operator is given its operands, and makes its results."""
+        if id(planned) not in self._types:
+            node, dtype = planned.node, arithmetic(planned.node, planned.native, self.library)
+            self._types[id(planned)] = planned, (operand_types(node, dtype), result_types(node, dtype))
+        return self._types[id(planned)][1]
 
     def forward(
         self,

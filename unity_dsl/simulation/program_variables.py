@@ -36,6 +36,8 @@ class Program:
     stored: dict[str, Local] = field(default_factory=dict)
     trained: set[Local] = field(default_factory=set)
     joined_of: dict[int, frozenset[str]] = field(default_factory=dict)
+    once_of: dict[int, dict[str, Layout]] = field(default_factory=dict)
+    chosen: dict[tuple[int, Layout, Layout, bool], Conversion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
@@ -53,6 +55,12 @@ class Program:
             self.joined_of[id(graph)] = calls.joined({value.name for value in leaving})
         return self.joined_of[id(graph)]
 
+    def gathered_once(self, graph: PlannedGraph) -> Mapping[str, Layout]:
+        """As `gathered_once`, which is the same of every iteration of a run."""
+        if id(graph) not in self.once_of:
+            self.once_of[id(graph)] = gathered_once(graph)
+        return self.once_of[id(graph)]
+
     @property
     def trained_bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.trained)
@@ -66,8 +74,12 @@ class Program:
 
     def steps(self, value: Value, source: Layout, target: Layout, *, copy: bool = False) -> Conversion:
         """Of a value as it is produced, or of a `copy`."""
-        shape, count, back, in_buckets = value.shape, value.bytes, value.stored_bytes, value.is_weight and not copy
-        return self.plan.conversions.conversion(source, target, shape, count, back, in_buckets=in_buckets)
+        key = id(value), source, target, copy
+        if key not in self.chosen:
+            shape, count, back, in_buckets = value.shape, value.bytes, value.stored_bytes, value.is_weight and not copy
+            found = self.plan.conversions.conversion(source, target, shape, count, back, in_buckets=in_buckets)
+            self.chosen[key] = found
+        return self.chosen[key]
 
 
 @dataclass
@@ -105,7 +117,7 @@ class Variables:
         self.held = dict(given)
         self.stored = dict(stored)
         self.named: list[Storage] = []
-        self.once = gathered_once(graph)
+        self.once = program.gathered_once(graph)
         self.joined = program.joined(graph, (*left, *(update.value for update in graph.graph.updates)))
         for source in graph.graph.inputs:
             self.add(source.value, program.keep(path + source.value.name, self._input(source.value)))

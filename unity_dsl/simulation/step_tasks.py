@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import groupby
 
 from ..graph.graph import Series, Value
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
 from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
-from ..graph.precision import arithmetic, operand_types, result_types
 from ..graph.reused_operands import updated_in_place, with_reused_operands
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
@@ -136,7 +135,8 @@ class _Forward(Variables):
     def _gathers_in_buckets(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
         return next((found for found in self.gathers(steps) if found[0].conversion.ends_in_sum), [])
 
-    def first_gathers(self) -> list[Gather]:
+    @cached_property
+    def first_gathers(self) -> Sequence[Gather]:
         """Those of the first operators that read any: what can be under way before the function is called."""
         for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
             if nodes and (found := self.gathers(stretch)):
@@ -181,8 +181,8 @@ class _Forward(Variables):
 
     def _node(self, step: PlannedNode) -> None:
         node, typed = step.node, step.typed
-        dtype = arithmetic(node, step.native, self.program.operators.library)
-        reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
+        taken_in, made_in = self.program.operators.types(step)
+        reads = zip(node.arguments, typed.arguments, taken_in, strict=True)
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         backward = self.program.backward
         last = backward.is_last and any(node.gradients)
@@ -195,10 +195,9 @@ class _Forward(Variables):
             backward.record(self._regathering(record))
         if last:
             raise Complete
-        makes = zip(node.results, typed.results, result_types(node, dtype), results, strict=True)
-        for value, layout, made_in, tensor in makes:
-            cast = made_in != value.dtype
-            self.add(value, self._cast(tensor, value.name, made_in, value.dtype) if cast else tensor, layout)
+        for value, layout, dtype, tensor in zip(node.results, typed.results, made_in, results, strict=True):
+            cast = dtype != value.dtype
+            self.add(value, self._cast(tensor, value.name, dtype, value.dtype) if cast else tensor, layout)
 
     def _regathering(self, record: Recorded) -> Recorded:
         """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
@@ -239,9 +238,9 @@ class _Forward(Variables):
         gathering, path = self.program.gathering, without_iterations(self.path) + segment.name
         for turn, (number, iteration) in enumerate(turns):
             if len(turns) > 1:
-                gathering.start(bodies[turn].first_gathers(), ahead=False)
+                gathering.start(bodies[turn].first_gathers, ahead=False)
                 last = turn + 1 == len(turns)
-                gathering.start(self._gathers_in_buckets(after) if last else bodies[turn + 1].first_gathers())
+                gathering.start(self._gathers_in_buckets(after) if last else bodies[turn + 1].first_gathers)
             entering = self._entering(step, number, carried)
             for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
                 entering.append((series.part, layout, parts[iteration]))
@@ -333,8 +332,8 @@ class _Forward(Variables):
         *before, first = bodies
         body = self._body(step, *turn, captured, first.stored)
         if before:
-            self.program.gathering.start(body.first_gathers(), ahead=False)
-            self.program.gathering.start(before[0].first_gathers())
+            self.program.gathering.start(body.first_gathers, ahead=False)
+            self.program.gathering.start(before[0].first_gathers)
         with self.program.gathering.in_what_is_run_again():
             self._iteration(step, turn[0], body, entering)
 

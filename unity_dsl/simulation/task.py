@@ -39,11 +39,11 @@ class Traffic:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Task:
-    """Work of one device. Tasks of the same device and channel run one after the other, in the order in which they are
-    listed; each starts when those in `after` are done as well. `reads` are tasks that made what it reads: they come
-    before it in any order of a channel's tasks.
+    """Work of one device, which nothing changes once all are listed. Tasks of the same device and channel run one after
+    the other, in the order in which they are listed; each starts when those in `after` are done as well. `reads` are
+    tasks that made what it reads: they come before it in any order of a channel's tasks.
 
     `name` is what a reader sees, `place` the path of the operator or tensor in the model that it is a part of.
     A collective's name is its kind. `seconds` is how long it takes alone, without launches; in the last of these it

@@ -2,32 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ..index.lowering.local_tensor import Storage
 from .task import COMPUTE, Phase, Purpose, Task, TaskGraph, Traffic
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A task whose memory is not settled yet."""
-
-    name: str
-    place: str
-    phase: Phase
-    seconds: float
-    after: tuple[int, ...]
-    channel: str
-    launches: int
-    traffic: tuple[Traffic, ...]
-    sent: float
-    limit: str
-    purpose: Purpose
-    reads: tuple[int, ...]
-    allocated: float = 0.0
-    freed: float = 0.0
 
 
 class TaskList:
@@ -38,8 +16,8 @@ class TaskList:
 
     def __init__(self) -> None:
         self.phase = Phase.FORWARD
-        self._drafts: list[_Draft] = []
-        self._holders: Counter[Storage] = Counter()
+        self._tasks: list[Task] = []
+        self._holders: dict[Storage, int] = {}
         self._waited: list[int] = []
         self._latest = -1
         self._written: dict[Storage, int] = {}
@@ -59,8 +37,8 @@ class TaskList:
     ) -> int:
         """Work on the device's own stream, behind all that was waited for."""
         after, self._waited = tuple(self._waited), []
-        draft = _Draft(name, place, self.phase, seconds, after, COMPUTE, launches, (), 0.0, limit, Purpose.VALUES, ())
-        self._latest = self._add(draft, builds, reads, into)
+        task = Task(name, place, self.phase, seconds, after, COMPUTE, launches=launches, limit=limit)
+        self._latest = self._add(task, builds, reads, into)
         return self._latest
 
     def collective(
@@ -79,33 +57,35 @@ class TaskList:
     ) -> int:
         """Communication in a group, behind the kernels so far, and beside later ones until one waits for it."""
         after = (*([self._latest] if self._latest >= 0 else []), *self._waited)
-        draft = _Draft(name, place, self.phase, seconds, after, channel, 1, traffic, sent, limit, purpose, ())
-        return self._add(draft, builds, reads, into)
+        task = Task(
+            name, place, self.phase, seconds, after, channel, traffic=traffic, sent=sent, limit=limit, purpose=purpose
+        )
+        return self._add(task, builds, reads, into)
 
     def wait(self, task: int) -> None:
         """Kernels from here on run behind that task."""
         self._waited.append(task)
 
-    def _add(self, draft: _Draft, builds: Iterable[Storage], reads: Iterable[Storage], into: Iterable[Storage]) -> int:
-        number, built, written = len(self._drafts), list(builds), self._written
-        draft.reads = tuple({written[storage]: None for storage in reads if storage in written})
-        draft.allocated = float(sum(storage.bytes for storage in built))
+    def _add(self, task: Task, builds: Iterable[Storage], reads: Iterable[Storage], into: Iterable[Storage]) -> int:
+        number, built, written = len(self._tasks), list(builds), self._written
+        task.reads = tuple({written[storage]: None for storage in reads if storage in written})
+        task.allocated = float(sum(storage.bytes for storage in built))
         written |= dict.fromkeys((*built, *into), number)
-        self._drafts.append(draft)
+        self._tasks.append(task)
         return number
 
     # ------------------------------------------------------------------------------------------ memory
 
     def hold(self, storages: Iterable[Storage]) -> None:
+        holders = self._holders
         for storage in storages:
-            self._holders[storage] += 1
+            holders[storage] = holders.get(storage, 0) + 1
 
     def drop(self, storages: Iterable[Storage]) -> None:
         """One holder less each. The last kernel so far ends before a storage that nobody holds is freed."""
         for storage in storages:
-            self._holders[storage] -= 1
-            if self._holders[storage] == 0:
-                del self._holders[storage]
+            self.release(storage)
+            if storage not in self._holders:
                 self.free(storage)
 
     def release(self, storage: Storage) -> None:
@@ -115,7 +95,7 @@ class TaskList:
             del self._holders[storage]
 
     def holders(self, storage: Storage) -> int:
-        return self._holders[storage]
+        return self._holders.get(storage, 0)
 
     def settle(self, built: Iterable[Storage]) -> None:
         """Free what the last task built and nobody holds."""
@@ -124,28 +104,9 @@ class TaskList:
                 self.free(storage)
 
     def free(self, storage: Storage) -> None:
-        if self._drafts:
-            self._drafts[-1].freed += storage.bytes
+        if self._tasks:
+            self._tasks[-1].freed += storage.bytes
 
     def finished(self, held: float) -> TaskGraph:
         """All tasks, and the bytes that are there before and after them."""
-        return TaskGraph(tuple(map(_task, self._drafts)), held)
-
-
-def _task(draft: _Draft) -> Task:
-    return Task(
-        name=draft.name,
-        place=draft.place,
-        phase=draft.phase,
-        seconds=draft.seconds,
-        after=draft.after,
-        channel=draft.channel,
-        launches=draft.launches,
-        traffic=draft.traffic,
-        sent=draft.sent,
-        allocated=draft.allocated,
-        freed=draft.freed,
-        limit=draft.limit,
-        purpose=draft.purpose,
-        reads=draft.reads,
-    )
+        return TaskGraph(tuple(self._tasks), held)
