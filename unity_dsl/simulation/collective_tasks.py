@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
@@ -38,7 +39,7 @@ def add_collective(
     of what it `reads`. Returns its task.
     """
     price, _ = price_step(step, mesh, machine, 1.0)
-    return _collective(tasks, step, place, price.transfer(count), builds, mesh, purpose, reads)
+    return _sent(step, price.transfer(count), mesh).listed(tasks, place, builds, purpose, reads)
 
 
 def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine, reads: Iterable[Storage]) -> Storage:
@@ -48,22 +49,39 @@ def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machin
     return made
 
 
-def _collective(
-    tasks: TaskList,
-    step: Step,
-    place: str,
-    transfer: Transfer,
-    builds: Sequence[Storage],
-    mesh: Mesh,
-    purpose: Purpose,
-    reads: Sequence[Storage],
-) -> int:
+@dataclass(frozen=True)
+class _Sent:
+    """A collective, wherever it is: as `TaskList.collective` has it."""
+
+    kind: str
+    seconds: float
+    channel: str
+    traffic: tuple[Traffic, ...]
+    sent: float
+    limit: str
+
+    def listed(
+        self, tasks: TaskList, place: str, builds: Sequence[Storage], purpose: Purpose, reads: Sequence[Storage]
+    ) -> int:
+        given = self.kind, place, self.seconds, self.channel, self.traffic, self.sent, builds, self.limit
+        return tasks.collective(*given, purpose, reads, () if builds else reads)
+
+
+def _sent(step: Step, transfer: Transfer, mesh: Mesh) -> _Sent:
     traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
-    channel = channel_of(step.axes, mesh)
     limit = "link" if 2 * transfer.latency <= transfer.seconds else "latency"
-    kind, seconds, sent = step.kind.value, transfer.seconds, transfer.sent
-    into = () if builds else reads
-    return tasks.collective(kind, place, seconds, channel, traffic, sent, builds, limit, purpose, reads, into)
+    return _Sent(step.kind.value, transfer.seconds, channel_of(step.axes, mesh), traffic, transfer.sent, limit)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A step of a conversion, as every iteration of a repeat makes it: the bytes that a device holds `after` it, and
+    how it comes to them, by a view, a kernel of so many seconds or a collective.
+    """
+
+    step: Step
+    after: int
+    by: float | _Sent | None
 
 
 class Conversions:
@@ -71,11 +89,11 @@ class Conversions:
 
     def __init__(self, tasks: TaskList, prices: ConversionModel) -> None:
         self.tasks, self.prices = tasks, prices
-        self._known: dict[object, tuple[tuple[Step, Price, int], ...]] = {}
+        self._known: dict[object, tuple[_Made, ...]] = {}
 
     def run(self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str) -> Local:
         """The tensor after steps, one after the other; later kernels wait for it. Nobody holds it yet."""
-        return self._through(self._priced(steps, value, start), x, x, value, place)
+        return self._through(self._made(steps, value, start), x, x, place)
 
     def start_together(
         self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str, *, ahead: bool
@@ -85,64 +103,70 @@ class Conversions:
         """
         arriving = []
         for step, x, value, start in gathers:
-            ((_, _, after),) = self._priced((step,), value, start)
-            arriving.append(Local(after, Storage(after), x.moves))
+            (made,) = self._made((step,), value, start)
+            arriving.append(Local(made.after, Storage(made.after), x.moves))
         first, _, _, _ = gathers[0]
-        made = [tensor.storage for tensor in arriving]
+        storages = [tensor.storage for tensor in arriving]
         name = place if len(gathers) == 1 else f"{place} and {len(gathers) - 1} more"
-        self.tasks.hold(made)
+        self.tasks.hold(storages)
         mesh, machine = self.prices.mesh, self.prices.machine
         held = sum(tensor.bytes for tensor in arriving) / mesh.degree(first.axes)
         purpose = Purpose.WEIGHTS if ahead else Purpose.VALUES
         reads = [x.storage for _, x, _, _ in gathers]
-        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, made, purpose, reads=reads)
+        return arriving, add_collective(self.tasks, first, name, held, mesh, machine, storages, purpose, reads=reads)
 
     def run_begun(
         self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str
     ) -> Local:
         """The tensor after steps of which the first, an all-gather, was started before."""
         self.tasks.wait(task)
-        (first, _, after), *rest = self._priced(steps, value, start)
+        first, *rest = self._made(steps, value, start)
         x = arriving
-        if joins(first):
-            x = Local(after, self._copy("join", after, place, arriving.storage), arriving.moves)
-        x = self._through(rest, x, arriving, value, place)
+        if joins(first.step):
+            x = Local(first.after, self._copy("join", first.after, place, arriving.storage), arriving.moves)
+        x = self._through(rest, x, arriving, place)
         if x.storage is not arriving.storage:
             self.tasks.drop([arriving.storage])
         else:
             self.tasks.release(arriving.storage)
         return x
 
-    def _through(
-        self, priced: Iterable[tuple[Step, Price, int]], x: Local, given: Local, value: Value, place: str
-    ) -> Local:
+    def _through(self, every: Iterable[_Made], x: Local, given: Local, place: str) -> Local:
         """The tensor after steps. What is between is freed, what was `given` is not."""
-        for step, price, after in priced:
-            made = self._step(step, x, price, value, after, place)
+        for one in every:
+            made = self._step(one, x, place)
             self.tasks.settle([] if x.storage in (given.storage, made.storage) else [x.storage])
             x = made
         return x
 
-    def _priced(self, steps: Sequence[Step], value: Value, start: Layout) -> tuple[tuple[Step, Price, int], ...]:
-        """Every step with its price, and the bytes that a device holds after it: found once for each iteration."""
+    def _made(self, steps: Sequence[Step], value: Value, start: Layout) -> tuple[_Made, ...]:
+        """How every step is made: found once for each iteration."""
         key = *steps, start, value.shape, value.bytes
         if key not in self._known:
             prices = zip(steps, self.prices.prices(steps, start, value.shape), strict=True)
-            self._known[key] = tuple((step, price, round(held * value.bytes)) for step, (price, held) in prices)
+            self._known[key] = tuple(
+                _Made(step, round(held * value.bytes), self._way(step, price, value)) for step, (price, held) in prices
+            )
         return self._known[key]
 
-    def _step(self, step: Step, x: Local, price: Price, value: Value, after: int, place: str) -> Local:
-        mesh, tasks, shape, count = self.prices.mesh, self.tasks, value.shape, float(value.bytes)
+    def _way(self, step: Step, price: Price, value: Value) -> float | _Sent | None:
         if step.kind is StepKind.SLICE:
+            return None
+        count, prices = float(value.bytes), self.prices
+        if prices.stays(step, value.shape):
+            return max(price.seconds(count) - prices.machine.launch_seconds, 0.0)
+        return _sent(step, price.transfer(count), prices.mesh)
+
+    def _step(self, one: _Made, x: Local, place: str) -> Local:
+        tasks, step, after, by = self.tasks, one.step, one.after, one.by
+        if by is None:
             return Local(after, x.storage, x.moves)
-        if self.prices.stays(step, shape):
-            made = Storage(after)
-            seconds = price.seconds(count) - self.prices.machine.launch_seconds
-            tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made], reads=[x.storage])
-            return Local(after, made, x.moves)
+        arrived = Storage(after)
+        if not isinstance(by, _Sent):
+            tasks.kernel(step.kind.value, place, by, 1, [arrived], reads=[x.storage])
+            return Local(after, arrived, x.moves)
         packed = [self._copy("pack", x.bytes, place, x.storage)] if packs(step) else []
-        arrived, reads = Storage(after), packed or [x.storage]
-        tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh, Purpose.VALUES, reads))
+        tasks.wait(by.listed(tasks, place, [arrived], Purpose.VALUES, packed or [x.storage]))
         tasks.settle(packed)
         if not joins(step):
             return Local(after, arrived, x.moves)

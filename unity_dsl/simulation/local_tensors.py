@@ -11,10 +11,13 @@ from ..index.lowering.local_tensor import Shape, Storage
 from ..machine.collective_price import local_fraction
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Local:
     """A device's part of a value: `bytes` of a storage, by `strides` (None: contiguous). `moves` says that it has a
     gradient. Two of the same storage are views.
+
+    Nothing changes it, nor what is recorded. They are not frozen, as a step has tens of thousands of them: a frozen one
+    takes three times as long to make.
     """
 
     bytes: int
@@ -27,7 +30,7 @@ Cotangents = Sequence[Storage | None]
 """Where gradients lie, None where there is none."""
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Recorded:
     """What the forward pass leaves to the backward pass: given the gradients of `outputs`, `run` lists the tasks that
     make those of `inputs`, which nobody holds yet. `saved` is held until then.
