@@ -13,8 +13,8 @@ Shape = tuple[int, ...]
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """What the elements of a tensor, and of its views, lie in: none is equal to another. Nothing changes it, but it is not
-    frozen: a simulated step has tens of thousands, and a frozen one takes three times as long to make.
+    """What the elements of a tensor, and of its views, lie in: none is equal to another. Nothing changes it, but it is
+    not frozen: a simulated step has tens of thousands, and a frozen one takes three times as long to make.
     """
 
     bytes: int
