@@ -433,11 +433,18 @@ def _converted(costs: Table, prices: Table) -> Table:
 
 def min_plus(costs: Table, prices: Table) -> Table:
     """The product in the (min, +) semiring, `result[s, j]` the least of costs[s, i] + prices[i, j]."""
-    if 0 < costs.size * prices.shape[1] <= _FEW_SUMS:
-        return np.asarray(np.minimum.reduce(costs[:, :, None] + prices, axis=1))
-    possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
-    if len(possible) < costs.shape[1]:
-        prices, costs = prices[possible], costs[:, possible]
+    if costs.size * prices.shape[1] > _FEW_SUMS:
+        possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
+        if len(possible) < costs.shape[1]:
+            prices, costs = prices[possible], costs[:, possible]
+    if len(costs) <= prices.shape[1]:
+        return _least_sums(costs, prices)
+    # NumPy is quicker with the longer dimension innermost.
+    return np.ascontiguousarray(_least_sums(prices.T, np.ascontiguousarray(costs.T)).T)
+
+
+def _least_sums(costs: Table, prices: Table) -> Table:
+    """The same, some entries of all sums at a time."""
     if 0 < costs.size * prices.shape[1] <= _IN_CACHE:
         return np.asarray(np.minimum.reduce(costs[:, :, None] + prices, axis=1))
     result = np.full((len(costs), prices.shape[1]), np.inf)
