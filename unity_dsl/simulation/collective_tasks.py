@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from ..graph.collective_steps import Step, StepKind
+from ..graph.collective_steps import BEGUN, Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.lowering.local_tensor import Storage
@@ -131,8 +131,23 @@ class Conversions:
             self._known[key] = tuple((step, price, round(held * value.bytes)) for step, (price, held) in prices)
         return self._known[key]
 
+    def begin(
+        self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str
+    ) -> tuple[Local, Callable[[], None]]:
+        """The tensor after steps, which later kernels may read when what is returned beside it was called. All steps
+        are taken but for the last one, if that can be begun. Nobody holds it yet.
+        """
+        priced = self._priced(steps, value, start)
+        if not priced or priced[-1][0].kind not in BEGUN:
+            return self._through(priced, x, x, value, place), lambda: None
+        before = self._through(priced[:-1], x, x, value, place)
+        step, price, after = priced[-1]
+        sent = self._send(step, price, after, before, place, float(value.bytes))
+        self.tasks.settle([] if before.storage is x.storage else [before.storage])
+        return sent
+
     def _step(self, step: Step, x: Local, price: Price, value: Value, after: int, place: str) -> Local:
-        mesh, tasks, shape, count = self.prices.mesh, self.tasks, value.shape, float(value.bytes)
+        tasks, shape, count = self.tasks, value.shape, float(value.bytes)
         if step.kind is StepKind.SLICE:
             return Local(after, x.storage, x.moves)
         if self.prices.stays(step, shape):
@@ -140,15 +155,31 @@ class Conversions:
             seconds = price.seconds(count) - self.prices.machine.launch_seconds
             tasks.kernel(step.kind.value, place, max(seconds, 0.0), 1, [made], reads=[x.storage])
             return Local(after, made, x.moves)
+        found, end = self._send(step, price, after, x, place, count)
+        end()
+        return found
+
+    def _send(
+        self, step: Step, price: Price, after: int, x: Local, place: str, count: float
+    ) -> tuple[Local, Callable[[], None]]:
+        """What a collective brings, of a value of `count` bytes, and what makes later kernels wait for it."""
+        tasks, arrived = self.tasks, Storage(after)
         packed = [self._copy("pack", x.bytes, place, x.storage)] if packs(step) else []
-        arrived, reads = Storage(after), packed or [x.storage]
-        tasks.wait(_collective(tasks, step, place, price.transfer(count), [arrived], mesh, Purpose.VALUES, reads))
+        transfer, read = price.transfer(count), packed or [x.storage]
+        task = _collective(tasks, step, place, transfer, [arrived], self.prices.mesh, Purpose.VALUES, read)
         tasks.settle(packed)
         if not joins(step):
-            return Local(after, arrived, x.moves)
-        made = self._copy("join", after, place, arrived)
-        tasks.settle([arrived])
-        return Local(after, made, x.moves)
+            return Local(after, arrived, x.moves), lambda: tasks.wait(task)
+        made = Storage(after)
+        tasks.hold([arrived])
+
+        def end() -> None:
+            tasks.wait(task)
+            seconds = self.prices.machine.traffic_seconds(2 * after)
+            tasks.kernel("join", place, seconds, 1, [made], reads=[arrived])
+            tasks.drop([arrived])
+
+        return Local(after, made, x.moves), end
 
     def _copy(self, name: str, count: int, place: str, read: Storage) -> Storage:
         return add_copy(self.tasks, name, place, count, self.prices.machine, [read])
