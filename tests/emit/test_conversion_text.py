@@ -13,7 +13,8 @@ import pytest
 from tests.fuzz.plans import random_plan
 from tests.graph.simulation import decode, encode
 from unity_dsl.emit.conversion_text import Collectives, conversion_name
-from unity_dsl.emit.program_text import render_collectives, render_model, render_parallel, write_down
+from unity_dsl.emit.parallel_text import render_collectives
+from unity_dsl.emit.program_text import render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.graph import Model

@@ -16,7 +16,7 @@ import pytest
 from tests.graph.overlapping import CYCLIC, HALO, STRIDED, library_with
 from tests.graph.transfers import transfers
 from unity_dsl.emit.conversion_text import Collectives
-from unity_dsl.emit.program_text import render_collectives
+from unity_dsl.emit.parallel_text import render_collectives
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.declared_slices import positions_of
 from unity_dsl.graph.layout import Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, Window, nest

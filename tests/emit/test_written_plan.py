@@ -49,6 +49,7 @@ PARTS = (
     "machine",
     "recomputed",
     "kept_iterations",
+    "interleaved",
     "gathered_again",
     "division",
     "simulated",

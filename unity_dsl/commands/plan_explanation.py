@@ -204,6 +204,7 @@ def summarise_explained(
         "micro_batches": found.plan.micro_batches,
         "recomputed": sorted(found.plan.recomputed),
         "kept_iterations": dict(found.plan.kept_iterations),
+        "interleaved": [list(names) for names in found.plan.interleaved],
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,

@@ -39,6 +39,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "assumed": list_assumed(plan, compilation.library),
         "recomputed": sorted(plan.recomputed),
         "kept_iterations": dict(plan.kept_iterations),
+        "interleaved": [list(names) for names in plan.interleaved],
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],

@@ -68,3 +68,9 @@ def _goes_on(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool],
         return False
     layouts = [step.runs[number].body.values[value.name].produced for value in step.segment.entry]
     return list(step.leaving(number - 1, around)) == layouts
+
+
+def iterations(modules: str, run: Run, count: int) -> str:
+    """The modules of a run's iterations, of a segment that has `count`: all of them, or a slice."""
+    last = run.first + run.count
+    return modules if run.count == count else f"{modules}[{run.first or ''}:{'' if last == count else last}]"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 from ..graph.axis_names import common_name
-from ..graph.collective_steps import Step, StepKind
+from ..graph.collective_steps import BEGUN, Step, StepKind
 from ..graph.layout import PARTITION, At, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.layout_conversion import Conversion, Conversions
 from ..index.library import Library
@@ -80,6 +80,11 @@ class ConversionText:
     @property
     def steps(self) -> tuple[StepText, ...]:
         return *self.forward, *self.backward, *([self.deferred] if self.deferred else [])
+
+    @property
+    def travels(self) -> bool:
+        """Whether it ends in what can be begun and waited for later, or its way back does."""
+        return any(steps and steps[-1].function in BEGUN for steps in (self.forward, self.backward))
 
     @property
     def direct(self) -> bool:

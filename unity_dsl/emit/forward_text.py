@@ -11,6 +11,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Segment, Value, computed_from
+from ..graph.interleaved_repeats import in_turns
 from ..graph.layout import Layout
 from ..graph.placed_order import in_stretches
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once, run_again
@@ -18,16 +19,17 @@ from ..graph.precision import FULL, arithmetic, operand_types, result_types
 from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
-from .body_loops import Passed, find_loops
+from .body_loops import Passed, find_loops, iterations
 from .comment_words import layout_word, loop_words, origin, roles, where
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
+from .interleaved_text import add_interleaved, arrive, depart
 from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
 from .operator_text import Place, operator_text
 from .placed_text import add_placed
 from .program_names import Names, path
 from .program_state import Copies, Program
+from .shared_call_text import is_shared
 from .source_lines import WIDTH, block, broken, statement
-from .torch_text import split_text
 
 if TYPE_CHECKING:
     from .kernels.operator_groups import OperatorGroup
@@ -60,6 +62,7 @@ class ForwardText:
         self.announced: dict[str, str] = {}
         self.held: dict[str, Copies] = {}
         self.shared = SharedCalls(planned, program.mesh, program.library)
+        self.travelling: dict[str, str] = {}  # what holds a value that is on its way
         self.joined: dict[str, list[str]] = {}  # what is joined later: the variables of its parts
         for name, held in outside.items():
             self.held[name] = held
@@ -116,9 +119,12 @@ class ForwardText:
             nodes = [step for step in stretch if isinstance(step, PlannedNode)]
             for placement, same in in_stretches(nodes):
                 add_placed(self, same, placement) if placement else self.operators(same)
-            for step in stretch:
-                if isinstance(step, PlannedSegment):
-                    self.segment(step, following if step is stretch[-1] else [])
+            bodies = (step for step in stretch if isinstance(step, PlannedSegment))
+            for together in in_turns(bodies, () if self.prefix else self.program.interleaved):
+                if len(together) > 1:
+                    add_interleaved(self, together)
+                else:
+                    self.segment(together[0], following if together[0] is stretch[-1] else [])
 
     def operators(self, steps: Sequence[PlannedNode]) -> None:
         for step in self.grouped(steps):
@@ -175,6 +181,7 @@ class ForwardText:
 
     def cast(self, name: str, given: str, source: str, target: str) -> str:
         """A variable for a value in another float type."""
+        arrive(self, [given], others_first=False)
         cast = self.names.fresh(f"{name}_{target}")
         self.module.lines += statement(f"{cast} = {given}.to({self.float_type(target)})", f"{source} -> {target}")
         return cast
@@ -215,8 +222,12 @@ class ForwardText:
         if found is None:
             return self.converted(value, source)
         given = [stored or self.converted(value, source), f"{self.state}.{'sync' if found.deferred else 'groups'}"]
+        arrive(self, given[:1], others_first=False)
         name = self.names.fresh(f"{value.name}_{layout_word(layout)}")
         comment = f"{source} -> {layout}" if source.kinds else ""
+        if self.module.in_turns and not held.parameter and not stored and found.travels:
+            depart(self, name, found.name, given, comment)
+            return name
         if stored:
             given.append(self.float_type(value.dtype))
             comment += f", {value.stored_dtype} -> {value.dtype}"
@@ -253,13 +264,14 @@ class ForwardText:
     # ------------------------------------------------------------------------------------------ operators
 
     def node(self, step: PlannedNode) -> None:
-        if self.program.kernels is None and self.is_shared(step):
+        if self.program.kernels is None and is_shared(self, step):
             return
         node, typed = step.node, replace(step.typed, native=step.native)
         program = self.program
         dtype = arithmetic(node, typed.native, program.library)
         reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
+        arrive(self, arguments)
         states = {number: arguments[operand] for number, operand in typed.reuse.states}
         results = [states.get(number) or self.names.fresh(v.name) for number, v in enumerate(node.results)]
         made, casts = [*results], []
@@ -282,36 +294,6 @@ class ForwardText:
         operands = [operand.name for operand in step.node.instance.inputs]
         return roles(step.typed.configuration, self.program.mesh, operands)
 
-    def is_shared(self, step: PlannedNode) -> bool:
-        """Whether an operator shares a call with others. It is written with the last concatenation, the first slice."""
-        node, name = step.node, step.node.results[0].name
-        if name in self.held:
-            return True  # a slice
-        if (dim := self.shared.joined_along(step)) is not None:
-            parts: list[str] = []
-            for value, layout in zip(node.arguments, step.typed.arguments, strict=True):
-                parts += self.joined.pop(value.name, ()) or [self.variable(value, layout)]
-            if name not in self.leaving and self.shared.joined_later(step):
-                self.joined[name] = parts
-                return True
-            if longer := len(parts) > len(node.arguments):
-                self.bind([step], f"torch.cat([{', '.join(parts)}], {dim})")
-            return longer
-        if (found := self.shared.slices(step)) is None:
-            return False
-        dim, slices = found
-        source = self.variable(node.arguments[0], step.typed.arguments[0])
-        self.bind([other for other, _ in slices], split_text(source, dim, [length for _, length in slices]))
-        return True
-
-    def bind(self, steps: Sequence[PlannedNode], call: str) -> None:
-        """The results of operators, which one call returns in this order."""
-        names = [self.names.fresh(step.node.results[0].name) for step in steps]
-        words = "; ".join(dict.fromkeys(origin(step.node, self.roles(step)) for step in steps))
-        self.module.lines += statement(f"{', '.join(names)} = {call}", words)
-        for step, name in zip(steps, names, strict=True):
-            self.add(step.node.results[0], name, step.typed.results[0])
-
     def kernel(self, group: OperatorGroup) -> None:
         """Operators that run as one kernel."""
         assert self.program.kernels is not None
@@ -319,6 +301,7 @@ class ForwardText:
         given = [
             self.variable(value, layout, None if value.dtype == "int" else group.dtype) for value, layout in group.reads
         ]
+        arrive(self, given)
         if made.draws:
             self.program.random = self.module.sites = True
             given.append(self.site(group.site))
@@ -423,7 +406,7 @@ class ForwardText:
             self.module.repeats.append(repeat)
         self.module.sites |= any(module.sites for module, _, _ in bodies)
 
-    def body(self, step: PlannedSegment, run: Run, number: int) -> ModuleText:
+    def body(self, step: PlannedSegment, run: Run, number: int, *, in_turns: bool = False) -> ModuleText:
         """The class of a run's iterations, or the function if they store nothing."""
         segment, program = step.segment, self.program
         last = run.first + run.count - 1
@@ -431,7 +414,8 @@ class ForwardText:
         if segment.predicate is None:
             words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
         stores = stores_anything(run.body.graph)
-        module = ModuleText(body_name(step, number, stores, self.names, program.classes), words, stores=stores)
+        name = body_name(step, number, stores, self.names, program.classes)
+        module = ModuleText(name, words, stores=stores, in_turns=in_turns)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]
@@ -451,6 +435,7 @@ class ForwardText:
         leaves = [*zip(segment.exit, step.leaving(number, self.planned), strict=True)]
         leaves += [(series.part, layout) for series, layout in zip(segment.stacked, step.border.stacked, strict=True)]
         module.results = body.write(leaves)
+        arrive(body, module.results)
         for number, (value, entry) in enumerate(zip(segment.exit, segment.entry, strict=True)):
             if value.dtype != entry.dtype:
                 module.results[number] += f".to({body.float_type(entry.dtype)})"
@@ -476,9 +461,7 @@ class ForwardText:
                 lines += statement(f"{', '.join(passed.carried)} = {', '.join(passed.current)}")
             variable = self.names.fresh(segment.name.rpartition(".")[2])
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
-            to = "" if last == segment.count else last
-            bounds = "" if run.count == segment.count else f"[{run.first or ''}:{to}]"
-            over = f"{modules}{bounds}" if module.stores else f"range({first}{last})"
+            over = iterations(modules, run, segment.count) if module.stores else f"range({first}{last})"
             if passed.ahead:
                 over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, passed.then)))})"
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)

@@ -71,11 +71,13 @@ def _one_layout(planned: PlannedValue, read: set[Layout], whole: Layout) -> Layo
     """The layout that is cut out of the whole tensor, if everything that is read is made from it and it is the only one
     that is.
     """
-    sources = {made.layout.without_copies: made.source.without_copies for made in planned.materialised}
+    sources: dict[Layout, Layout] = {}
+    for made in planned.materialised:  # copies of a layout are that layout: what it was first made from is its source
+        sources.setdefault(made.layout.without_copies, made.source.without_copies)
     produced = planned.produced.without_copies
     first = set()
     for layout in read:
-        while layout not in (produced, whole) and layout in sources and sources[layout] != whole:
+        while layout not in (produced, whole) and sources.get(layout, whole) not in (layout, whole):
             layout = sources[layout]
         first.add(layout)
     return first.pop() if len(first) == 1 else None

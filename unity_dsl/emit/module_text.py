@@ -30,8 +30,9 @@ class ModuleText:
     """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
 
     `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
-    so that it must know which iteration it is. `gathers` are lines that return what is gathered before all else. Of a
-    class with a `base` only the forward differs from that one.
+    so that it must know which iteration it is. `gathers` are lines that return what is gathered before all else. The
+    forward of one that runs `in_turns` with others is a generator. Of a class with a `base` only the forward differs
+    from that one.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ModuleText:
     sites: bool = False
     constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
     stores: bool = True
+    in_turns: bool = False
     base: ModuleText | None = None
 
     def stores_as(self, other: ModuleText) -> bool:

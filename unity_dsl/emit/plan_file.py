@@ -14,6 +14,7 @@ from math import prod
 from pathlib import Path, PurePath
 from typing import Any, Protocol
 
+from ..graph.interleaved_repeats import in_model_order
 from ..graph.layout import MeshAxis
 from ..graph.plan import AppliedRule, Cost, Exposure, Memory, Plan
 from ..syntax.diagnostic import fail
@@ -108,6 +109,7 @@ class PlanFile:
     kernels: str
     recomputed: tuple[str, ...]
     kept_iterations: Mapping[str, int]
+    interleaved: tuple[tuple[str, ...], ...]
     forbidden: tuple[str, ...]
     exposed: Exposure
     axes: tuple[MeshAxis, ...]
@@ -178,9 +180,10 @@ def render_plan_file(
         "models_considered": plan.considered,
         "recomputed": sorted(plan.recomputed),
         **({"kept_iterations": dict(sorted(plan.kept_iterations.items()))} if plan.kept_iterations else {}),
+        **({"interleaved": [list(names) for names in plan.interleaved]} if plan.interleaved else {}),
         "gathered_again": sorted(plan.gathered_again),
         "rules": list(map(_describe_applied, plan.rules)),
-        "graph": describe_graph(plan.graph),
+        "graph": describe_graph(in_model_order(plan)),
         "theorems": list(theorems),
         "declared": list(declared),
         "files": {name: digest(text.encode()) for name, text in sorted(files.items())},
@@ -326,6 +329,7 @@ def _read(document: object) -> PlanFile:
             name: as_count(count, f"kept_iterations.{name}")
             for name, count in as_table(top.get("kept_iterations", {}), "kept_iterations").items()
         },
+        interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
         forbidden=_texts(request.get("forbidden"), "request.forbidden"),
         exposed=_exposure(as_table(top.get("exposed", {}), "exposed")),
         axes=tuple(_mesh_axis(as_table(axis, "mesh")) for axis in as_list(top.get("mesh"), "mesh")),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Value
+from ..graph.interleaved_repeats import Interleaved
 from ..graph.layout import Layout, Mesh
 from ..index.library import Library
 from .constant_text import ConstantsText
@@ -39,9 +40,9 @@ class Program:
     """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
 
     `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
-    `recomputed` are paths of segments, of which as many last iterations as `kept_iterations` says are not; `kernels`
-    are functions of kernels.py, if groups of operators run as such. `constants` holds what depends on no input and no
-    parameter.
+    `recomputed` are paths of segments, of which as many last iterations as `kept_iterations` says are not;
+    `interleaved` are sets of repeats whose iterations run in turns; `kernels` are functions of kernels.py, if groups of
+    operators run as such. `constants` holds what depends on no input and no parameter.
     """
 
     mesh: Mesh
@@ -53,6 +54,7 @@ class Program:
     micro_batches: bool = False
     recomputed: frozenset[str] = frozenset()
     kept_iterations: Mapping[str, int] = field(default_factory=dict)
+    interleaved: Interleaved = ()
     kernels: KernelCalls | None = None
     constants: ConstantsText | None = None
     modules: list[ModuleText] = field(default_factory=list)

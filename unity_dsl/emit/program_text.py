@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -23,12 +22,12 @@ from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
 from .constant_text import ConstantsText
 from .conversion_text import Collectives
-from .exchange_text import axis_tuple
 from .forward_text import ForwardText
 from .input_parts import InputPart, input_parts, part_entries, write_inputs
 from .kernels.contraction_choice import ContractionChoice
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
+from .parallel_text import render_collectives
 from .placed_text import stored_size
 from .plan_file import TORCH, TRITON
 from .program_facts import program_facts
@@ -91,6 +90,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         freed=sorted(plan.gathered_again),
         held=program.constants.lines if program.constants else [],
         recomputed=bool(plan.recomputed),
+        in_turns=any(module.in_turns for module in program.modules),
         updating=updates_again(plan.graph, plan.recomputed),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
@@ -115,67 +115,9 @@ def render_kernels(text: ProgramText) -> str | None:
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
     program = text.program
-    return render_collectives(
-        text.plan.model.name, program.collectives, program.gathered, program.mixed, bool(text.plan.recomputed)
-    )
-
-
-def render_collectives(
-    title: str, collectives: Collectives, gathered: bool = False, mixed: bool = False, recomputed: bool = False
-) -> str:
-    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
-    `mixed` if conversions of parameters are to cast them, `recomputed` if bodies are run again in the backward pass.
-    """
-    mesh, steps = collectives.mesh, collectives.steps
-    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
-    deferred = {made.deferred.function for made in collectives.parameters if made.deferred}
-    planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
-    dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
-    functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
-    imports = {
-        "import re": gathered,
-        "from collections import Counter": deferred,
-        f"from collections.abc import Callable, {'Iterable, Iterator, ' * gathered}Sequence": collectives.functions,
-        f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
-            functional.values()
-        ),
-        "from itertools import product": planned,
-        "from math import prod": {"Blocks", "Windows"} & {*dimensions},
-        "from typing import NamedTuple": positions,
-    }
-    text = template("parallel.py.j2").render(
-        title=docstring_text(title),
-        mesh=" x ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes),
-        degrees=f"{{{', '.join(f'{json.dumps(axis.name)}: {axis.degree}' for axis in mesh.axes)}}}",
-        imports=[line for line, needed in imports.items() if needed],
-        groups=[{"name": group.name, "axes": axis_tuple(group.axes, mesh)} for group in collectives.groups.values()],
-        steps=steps,
-        collective=bool(steps - {"block", "one_only", "pad"} or collectives.reductions or deferred),
-        reordered=collectives.reordered,
-        planned=[line for plan in planned for line in plan.lines],
-        dimensions=dimensions,
-        positions=[
-            {
-                "name": function.name,
-                "parameters": "".join(f", {argument}: int" for _, argument in function.sizes),
-                "words": docstring_text(function.words),
-                "code": function.code,
-            }
-            for function in positions
-        ],
-        reductions=list(collectives.reductions),
-        elsewhere=collectives.elsewhere,
-        owned=collectives.owned,
-        parameters=collectives.parameters,
-        gathered=gathered,
-        mixed=mixed,
-        recomputed=recomputed,
-        gathers=gathered or bool(gathering),
-        scattered="reduce_scatter" in deferred,
-        reduced="all_reduce" in deferred,
-        conversions=[made.lines for made in collectives.functions],
-    )
-    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
+    facts = program.gathered, program.mixed, bool(text.plan.recomputed)
+    in_turns = any(module.in_turns for module in program.modules)
+    return render_collectives(text.plan.model.name, program.collectives, *facts, in_turns)
 
 
 def write_down(
@@ -199,7 +141,8 @@ def write_down(
 
         calls = KernelCalls(mesh, library, collectives, mixed, several, contractions)
     again = plan.recomputed, plan.kept_iterations
-    program = Program(mesh, library, collectives, Names(("Block",)), sites, mixed, several, *again, calls)
+    classes = Names(("Block",))
+    program = Program(mesh, library, collectives, classes, sites, mixed, several, *again, plan.interleaved, calls)
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))
     module, names = ModuleText("Model", ""), Names()
@@ -407,7 +350,8 @@ def _cuts(text: ProgramText) -> set[str]:
 def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
     arguments = ", ".join([*(f"{name}: Tensor" for name in module.parameters), "model: Model"])
     kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if len(module.results) > 1 else "Tensor"
-    kind = kind if module.results else "None"
+    kind = f"Iterator[{kind} | None]" if module.in_turns else kind if module.results else "None"
+    ends = "yield" if module.in_turns else "return"
     if module.stores:
         head = f"def forward(self, {arguments}) -> {kind}:"
     else:
@@ -423,7 +367,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
         "collisions": _collisions(module),
         "gathers": module.gathers,
         "signature": "\n".join(broken(head, "    " if module.stores else "")),
-        "lines": [*module.lines, *(statement(f"return {', '.join(module.results)}") if module.results else ())],
+        "lines": [*module.lines, *(statement(f"{ends} {', '.join(module.results)}") if module.results else ())],
     }
 
 

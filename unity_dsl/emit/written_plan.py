@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..graph.graph import Model
+from ..graph.interleaved_repeats import side_by_side
 from ..graph.layout import Mesh
 from ..graph.model_graph import build_model
 from ..graph.plan import BatchDivision, Plan
@@ -53,13 +54,17 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         frozenset(record.gathered_again),
         frozenset(record.recomputed),
         record.kept_iterations,
+        (),
         division,
         record.unlimited_seconds,
         exposed=record.exposed,
         simulated=record.simulated,
         ended=record.ended,
     )
-    return plan, library
+    try:
+        return (side_by_side(plan, record.interleaved) if record.interleaved else plan), library
+    except ValueError as reason:
+        raise _stale(out, str(reason)) from None
 
 
 def recorded_model(record: PlanFile, library: Library, micro_batches: int) -> tuple[Model, BatchDivision | None]:

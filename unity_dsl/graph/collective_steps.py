@@ -22,6 +22,8 @@ class StepKind(StrEnum):
 
 LOCAL_STEPS = frozenset({StepKind.SLICE, StepKind.MASK, StepKind.PAD})
 SUMS = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
+BEGUN = frozenset({*SUMS, StepKind.ALL_GATHER, StepKind.ALL_TO_ALL})
+"""What a program can begin, and wait for later, as the last step of a conversion."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from itertools import product
 from math import gcd
 from typing import Protocol
 
-from .collective_steps import SUMS, Step, StepKind
+from .collective_steps import BEGUN, SUMS, Step, StepKind
 from .layout import Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
 
 BUCKET_MIB = 25
@@ -31,6 +31,11 @@ class Conversion:
     def ends_in_sum(self) -> bool:
         """Whether the last step back is a sum over devices: that of a parameter's gradient is done in buckets."""
         return bool(self.backward) and self.backward[-1].kind in SUMS
+
+    @property
+    def travels(self) -> bool:
+        """Whether others can compute while the value is on its way, or its cotangent."""
+        return any(steps and steps[-1].kind in BEGUN for steps in (self.forward, self.backward))
 
     @property
     def ends_in_whole_sum(self) -> bool:

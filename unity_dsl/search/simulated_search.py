@@ -23,6 +23,7 @@ from ..simulation.timeline import Timeline
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
+from .turns import GAIN, describe_turns, in_turns
 
 NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""
@@ -38,16 +39,43 @@ class Simulations:
     def __init__(self, machine: Machine, library: Library) -> None:
         self.machine, self.library = machine, library
         self._known: dict[object, tuple[Plan, Timeline]] = {}
+        self._turns: dict[object, tuple[Plan, Plan]] = {}
 
     def timeline(self, plan: Plan) -> Timeline:
-        again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
-        key = id(plan.graph), plan.micro_batches, again
+        key = _simulated_of(plan)
         if key not in self._known:
             self._known[key] = plan, simulate_step(plan, self.machine, self.library)
         return self._known[key][1]
 
+    def shortest(self, plan: Plan) -> Plan:
+        """The plan, with its independent repeats in turns if that step is shorter and fits the memory as well."""
+        key = _simulated_of(plan)
+        if key not in self._turns:
+            self._turns[key] = plan, self._with_turns(plan)
+        before, found = self._turns[key]
+        if found is before:
+            return plan
+        return replace(plan, graph=found.graph, interleaved=found.interleaved, notes=(*plan.notes, found.notes[-1]))
+
     def seconds(self, plan: Plan) -> float:
-        return self.timeline(plan).seconds
+        """Of the shortest step."""
+        return self.timeline(self.shortest(plan)).seconds
+
+    def _with_turns(self, plan: Plan) -> Plan:
+        other = in_turns(plan)
+        if other is plan:
+            return plan
+        before, after = self.timeline(plan), self.timeline(other)
+        most = max(before.graph.peak().bytes, self.machine.memory_bytes)
+        if after.seconds >= (1 - GAIN) * before.seconds or after.graph.peak().bytes > most:
+            return plan
+        return replace(other, notes=(*plan.notes, describe_turns(other, after.seconds / before.seconds)))
+
+
+def _simulated_of(plan: Plan) -> object:
+    """What a plan's simulated step depends on."""
+    again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
+    return id(plan.graph), plan.micro_batches, plan.interleaved, again
 
 
 Finish = Callable[[Plan], AbstractContextManager[Callable[[], Plan]]]
@@ -69,7 +97,7 @@ def search_simulated(
     machine = simulations.machine
     first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
     if first.strategy != AUTO:
-        return _told_peak(first, simulations)
+        return _told_peak(simulations.shortest(first), simulations)
     ended = first.ended
     with ExitStack() as begun:
         finish = [begun.enter_context(begin(first))]
@@ -79,14 +107,14 @@ def search_simulated(
                 tell_stage("the same at what the simulated step exposes", first.seconds)
                 second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
             except SearchEnded as end:
-                return replace(_told_peak(first, simulations), ended=end.reason)
+                return replace(_told_peak(simulations.shortest(first), simulations), ended=end.reason)
             told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
             told += f" exposes on {describe_mesh(first.mesh)}"
             finish.append(begun.enter_context(begin(replace(second, notes=(*second.notes, told)))))
             ended = second.ended
         finished = [shortest() for shortest in finish]
     best = min(finished, key=lambda plan: (bool(plan.warnings), plan.seconds))
-    return replace(_told_peak(best, simulations), ended=ended or why_ended())
+    return replace(_told_peak(simulations.shortest(best), simulations), ended=ended or why_ended())
 
 
 def _told_peak(plan: Plan, simulations: Simulations) -> Plan:
@@ -103,7 +131,7 @@ def _told_peak(plan: Plan, simulations: Simulations) -> Plan:
 
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:
     """The plan with its simulated time, and what is exposed in it, as `expected` of what it does not have."""
-    timeline = simulations.timeline(plan)
+    timeline = simulations.timeline(simulations.shortest(plan))
     found = exposure_of(timeline, expected)
     counted = Exposure(*(max(LEAST, part) for part in (found.launches, found.sums, found.gathers)))
     return replace(plan, simulated=timeline.seconds), counted

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..graph.collective_steps import Step, StepKind
+from ..graph.collective_steps import BEGUN, Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
 from ..index.lowering.local_tensor import Storage
@@ -157,22 +157,49 @@ class Conversions:
             return max(price.seconds(count) - prices.machine.launch_seconds, 0.0)
         return _sent(step, price.transfer(count), prices.mesh)
 
+    def begin(
+        self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str
+    ) -> tuple[Local, Callable[[], None]]:
+        """The tensor after steps, which later kernels may read when what is returned beside it was called. All steps
+        are taken but for the last one, if that can be begun. Nobody holds it yet.
+        """
+        every = self._made(steps, value, start)
+        if not every or every[-1].step.kind not in BEGUN or not isinstance(last := every[-1].by, _Sent):
+            return self._through(every, x, x, place), lambda: None
+        before = self._through(every[:-1], x, x, place)
+        sent = self._send(every[-1], last, before, place)
+        self.tasks.settle([] if before.storage is x.storage else [before.storage])
+        return sent
+
     def _step(self, one: _Made, x: Local, place: str) -> Local:
-        tasks, step, after, by = self.tasks, one.step, one.after, one.by
-        if by is None:
-            return Local(after, x.storage, x.moves)
-        arrived = Storage(after)
-        if not isinstance(by, _Sent):
-            tasks.kernel(step.kind.value, place, by, 1, [arrived], reads=[x.storage])
-            return Local(after, arrived, x.moves)
+        if one.by is None:
+            return Local(one.after, x.storage, x.moves)
+        if isinstance(one.by, _Sent):
+            found, end = self._send(one, one.by, x, place)
+            end()
+            return found
+        made = Storage(one.after)
+        self.tasks.kernel(one.step.kind.value, place, one.by, 1, [made], reads=[x.storage])
+        return Local(one.after, made, x.moves)
+
+    def _send(self, one: _Made, by: _Sent, x: Local, place: str) -> tuple[Local, Callable[[], None]]:
+        """What a collective brings, and what makes later kernels wait for it."""
+        tasks, step, after, arrived = self.tasks, one.step, one.after, Storage(one.after)
         packed = [self._copy("pack", x.bytes, place, x.storage)] if packs(step) else []
-        tasks.wait(by.listed(tasks, place, [arrived], Purpose.VALUES, packed or [x.storage]))
+        task = by.listed(tasks, place, [arrived], Purpose.VALUES, packed or [x.storage])
         tasks.settle(packed)
         if not joins(step):
-            return Local(after, arrived, x.moves)
-        made = self._copy("join", after, place, arrived)
-        tasks.settle([arrived])
-        return Local(after, made, x.moves)
+            return Local(after, arrived, x.moves), lambda: tasks.wait(task)
+        made = Storage(after)
+        tasks.hold([arrived])
+
+        def end() -> None:
+            tasks.wait(task)
+            seconds = self.prices.machine.traffic_seconds(2 * after)
+            tasks.kernel("join", place, seconds, 1, [made], reads=[arrived])
+            tasks.drop([arrived])
+
+        return Local(after, made, x.moves), end
 
     def _copy(self, name: str, count: int, place: str, read: Storage) -> Storage:
         return add_copy(self.tasks, name, place, count, self.prices.machine, [read])

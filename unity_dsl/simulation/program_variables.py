@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Value
@@ -101,6 +101,7 @@ class Held:
 class Variables:
     """The variables of a forward function, with the conversions and casts that make them. `path` stands before their
     names, and `stored` is what the function stores, if that is there already. The values `left` are read behind it.
+    Where it runs `in_turns` with others, its conversions are begun, and wait until they `arrive`.
     """
 
     def __init__(
@@ -112,11 +113,14 @@ class Variables:
         stored: Mapping[str, Local] = {},
         *,
         left: Iterable[Value],
+        in_turns: bool = False,
     ) -> None:
         self.program, self.graph, self.path = program, graph, path
         self.held = dict(given)
         self.stored = dict(stored)
         self.named: list[Storage] = []
+        self.in_turns, self.travelling = in_turns, dict[Local, Callable[[], None]]()
+        self.leaves: list[Recorded] = []  # of parameters that are read as they are, whose gradients come at once
         self.once = program.gathered_once(graph)
         self.joined = program.joined(graph, (*left, *(update.value for update in graph.graph.updates)))
         for source in graph.graph.inputs:
@@ -181,6 +185,7 @@ class Variables:
 
     def _cast(self, given: Local, name: str, source: str, target: str) -> Local:
         """A variable for a tensor in another float type, with its way back recorded."""
+        self.arrive([given])
         tasks, machine, place = self.program.tasks, self.program.prices.machine, self.path + name
         result = add_cast(tasks, given, source, target, place, machine)
         tasks.hold([result.storage])
@@ -217,12 +222,65 @@ class Variables:
             return self._cast(uncast, value.name, value.stored_dtype, value.dtype)
         conversion = program.steps(value, source, layout, copy=source != held.produced)
         given = self._in_layout(value, source) if uncast is None else uncast
+        self.arrive([given])
+        if self.in_turns and not held.stored and uncast is None and conversion.travels:
+            # A body is the same where what it is given has no gradient, as an input: it waits where others would.
+            if conversion.forward or value.needs_gradient:
+                return self._begun(conversion, given, value, source, layout)
         if not (conversion.forward or (given.moves and conversion.backward)):
             return self._in_layout(value, source)
         start = given if uncast is None else as_read(program.tasks, given, value, place, program.prices.machine)
         found = program.conversions.run(conversion.forward, start, value, source, place)
         settle_cast(program.tasks, start, given, found)
         return self._recorded(held, conversion, given, found, source, layout)
+
+    def _begun(self, conversion: Conversion, given: Local, value: Value, source: Layout, layout: Layout) -> Local:
+        """A converted tensor that is to `arrive` before anything reads it; its gradient is begun and waited for in the
+        same way, the other way round.
+        """
+        tasks, conversions, place = self.program.tasks, self.program.conversions, self.path + value.name
+        found, end = conversions.begin(conversion.forward, given, value, source, place)
+        result, token = Local(found.bytes, found.storage, given.moves), Local(0, Storage(0), True)
+        tasks.hold([result.storage])
+        self.name([result.storage])
+        under_way: list[tuple[Local, Callable[[], None]]] = []
+
+        def begin_back(outgoing: Cotangents) -> Cotangents:
+            (arrived,) = outgoing
+            assert arrived is not None
+            gradient = Local(result.bytes, arrived, False)
+            left, wait = conversions.begin(conversion.backward, gradient, value, layout.transpose, place)
+            tasks.hold([left.storage])
+            under_way.append((left, wait))
+            return [Storage(0)]
+
+        def end_back(outgoing: Cotangents) -> Cotangents:
+            left, wait = under_way.pop()
+            wait()
+            tasks.release(left.storage)
+            return [left.storage]
+
+        def arrive() -> None:
+            end()
+            if given.moves:
+                self.program.backward.record(Recorded((token,), (result,), (), begin_back))
+
+        if given.moves:
+            self.program.backward.record(Recorded((given,), (token,), (), end_back))
+        self.travelling[result] = arrive
+        return result
+
+    def arrive(self, tensors: Iterable[Local]) -> None:
+        """Of these what was begun is waited for."""
+        for tensor in tensors:
+            if (end := self.travelling.pop(tensor, None)) is not None:
+                end()
+
+    def record_leaves(self) -> None:
+        """Just before the operator that reads them: autograd accumulates their gradients when it has made them."""
+        for record in self.leaves:
+            self.program.backward.record(record)
+        self.leaves.clear()
 
     def _recorded(
         self, held: Held, conversion: Conversion, given: Local, found: Local, source: Layout, layout: Layout
@@ -255,5 +313,9 @@ class Variables:
             program.backward.buckets.add(wide, last, left, place)
             return [None]
 
-        program.backward.record(Recorded((given,), (result,), (), back))
+        record = Recorded((given,), (result,), (), back)
+        if self.in_turns and last is not None and not (rest or conversion.forward):
+            self.leaves.append(record)
+        else:
+            program.backward.record(record)
         return result

@@ -6,12 +6,14 @@ the function around them returns. The backward pass runs what was recorded, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import groupby
+from typing import TypeVar
 
 from ..graph.graph import Series, Value
+from ..graph.interleaved_repeats import common_runs, in_turns
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
 from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
@@ -94,8 +96,27 @@ def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
     return simulate(step_tasks(plan, machine, library), hardware_of(machine))
 
 
+Result = TypeVar("Result")
+
 _Carried = tuple[Value, Layout, Local]
 """A value that crosses the border of a body, and the tensor that does."""
+
+
+_Turns = Generator[None, None, Result]
+"""What computes up to where it must wait, each time that it is resumed."""
+
+
+def _ended(turns: Sequence[_Turns[Result]]) -> list[Result]:
+    """What each of them returns, resumed one after the other until all have ended."""
+    found: dict[int, Result] = {}
+    while len(found) < len(turns):
+        for place, turn in enumerate(turns):
+            if place not in found:
+                try:
+                    next(turn)
+                except StopIteration as ended:
+                    found[place] = ended.value
+    return [found[place] for place in range(len(turns))]
 
 
 class _Forward(Variables):
@@ -113,9 +134,28 @@ class _Forward(Variables):
                 self._gather(stretch)
             for placement, same in in_stretches([step for step in stretch if isinstance(step, PlannedNode)]):
                 self._placed(same, placement)
-            for step in stretch:
-                if isinstance(step, PlannedSegment):
-                    self._segment(step, following if step is stretch[-1] else [])
+            bodies = (step for step in stretch if isinstance(step, PlannedSegment))
+            for together in in_turns(bodies, () if self.path else self.program.plan.interleaved):
+                if len(together) > 1:
+                    self._interleaved(together)
+                else:
+                    self._segment(together[0], following if together[0] is stretch[-1] else [])
+
+    def steps_in_turns(self) -> _Turns[None]:
+        """Operators one after the other; others compute while what one reads is on its way."""
+        self._gather(self.graph.steps)
+        for step in self.graph.steps:
+            assert isinstance(step, PlannedNode), "a body that runs in turns has none of its own"
+            arguments = self._arguments(step)
+            yield from self.arrived(arguments)
+            self.record_leaves()
+            self._compute(step, arguments)
+
+    def arrived(self, tensors: Sequence[Local]) -> _Turns[None]:
+        """Waits for these, if they are on their way, when others have computed."""
+        if not self.travelling.keys().isdisjoint(tensors):
+            yield
+            self.arrive(tensors)
 
     def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[list[Gather]]:
         """The weights that operators among these read gathered: those whose gradients come in buckets together, and the
@@ -180,10 +220,16 @@ class _Forward(Variables):
         self.program.backward.record(Recorded(moving, tuple(local for local in made if local.moves), (), back))
 
     def _node(self, step: PlannedNode) -> None:
+        self._compute(step, self._arguments(step))
+
+    def _arguments(self, step: PlannedNode) -> list[Local]:
+        taken_in, _ = self.program.operators.types(step)
+        reads = zip(step.node.arguments, step.typed.arguments, taken_in, strict=True)
+        return [self.variable(value, layout, wanted) for value, layout, wanted in reads]
+
+    def _compute(self, step: PlannedNode, arguments: Sequence[Local]) -> None:
         node, typed = step.node, step.typed
-        taken_in, made_in = self.program.operators.types(step)
-        reads = zip(node.arguments, typed.arguments, taken_in, strict=True)
-        arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
+        _, made_in = self.program.operators.types(step)
         backward = self.program.backward
         last = backward.is_last and any(node.gradients)
         results, named, record = self.program.operators.forward(
@@ -265,6 +311,28 @@ class _Forward(Variables):
         for series, layout, parts in zip(segment.stacked, border.stacked, stacks, strict=True):
             self.add(series.whole, self._stacked(series, parts), layout.inserted(series.dim))
 
+    def _interleaved(self, steps: Sequence[PlannedSegment]) -> None:
+        """Repeats whose iterations run in turns: each goes on where it needs what it has begun to send, then the next
+        does.
+        """
+        captured = [
+            {value.name: self.variable(value, layout) for value, layout in step.border.reads(step.segment)}
+            for step in steps
+        ]
+        carried: list[list[_Carried]] = [[] for _ in steps]
+        for iterations, numbers in common_runs(steps):
+            for iteration in iterations:
+                turns = []
+                for step, number, outside, values in zip(steps, numbers, captured, carried, strict=True):
+                    body = self._body(step, number, iteration, outside, in_turns=True)
+                    turns.append(self._iterating(step, number, body, self._entering(step, number, values)))
+                for place, (left, _) in enumerate(_ended(turns)):
+                    self._replace(carried[place], left)
+                    carried[place] = left
+        for step, values in zip(steps, carried, strict=True):
+            for value, (_, layout, tensor) in zip(step.segment.results, values, strict=True):
+                self.add(value, tensor, layout)
+
     def _body(
         self,
         step: PlannedSegment,
@@ -272,6 +340,8 @@ class _Forward(Variables):
         iteration: int,
         captured: Mapping[str, Local],
         stored: Mapping[str, Local] = {},
+        *,
+        in_turns: bool = False,
     ) -> _Forward:
         """The function of an iteration, with what it stores and what it sees of the values around it."""
         segment, run = step.segment, step.runs[number]
@@ -283,7 +353,7 @@ class _Forward(Variables):
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
             given[value.name] = Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
-        return _Forward(self.program, run.body, path, given, stored, left=segment.leaves)
+        return _Forward(self.program, run.body, path, given, stored, left=segment.leaves, in_turns=in_turns)
 
     def _entering(self, step: PlannedSegment, number: int, carried: Sequence[_Carried]) -> list[_Carried]:
         """What an iteration of a run is given of what the one before left, if there is one."""
@@ -305,15 +375,26 @@ class _Forward(Variables):
         self, step: PlannedSegment, number: int, body: _Forward, entering: Sequence[_Carried]
     ) -> tuple[list[_Carried], list[Local]]:
         """What an iteration leaves, and the slices that it makes: all are held."""
+        ((left, made),) = _ended([self._iterating(step, number, body, entering)])
+        return left, made
+
+    def _iterating(
+        self, step: PlannedSegment, number: int, body: _Forward, entering: Sequence[_Carried]
+    ) -> _Turns[tuple[list[_Carried], list[Local]]]:
+        """The same, of a body that may run in turns with others."""
         segment, tasks = step.segment, self.program.tasks
         for value, layout, tensor in entering:
             body.add(value, tensor, layout)
         try:
-            body.steps()
+            if body.in_turns:
+                yield from body.steps_in_turns()
+            else:
+                body.steps()
             leaving = zip(segment.exit, step.leaving(number, self.graph), segment.entry, strict=True)
             left = [(value, layout, body.variable(value, layout, entry.dtype)) for value, layout, entry in leaving]
             stacked = zip(segment.stacked, step.border.stacked, strict=True)
             made = [body.variable(series.part, layout) for series, layout in stacked]
+            yield from body.arrived([tensor for _, _, tensor in left])
             tasks.hold(tensor.storage for tensor in (*(tensor for _, _, tensor in left), *made))
             body.update()
         finally:

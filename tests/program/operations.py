@@ -1,0 +1,46 @@
+"""What a program does on a rank, by torch.compile or without: its operations in order, its gradients. Imported by the
+ranks of a pool.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from unity_dsl.emit.rank_comparison import load_program
+
+
+def list_operations(rank: int, ranks: int, program: str) -> list[str]:
+    """Of a step, forwards and backwards: `mm`, the names of collectives when they begin, `wait` for the end of one."""
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    found: list[str] = []
+
+    class Listing(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            namespace, _, name = func._schema.name.partition("::")
+            if namespace == "_c10d_functional":
+                found.append("wait" if name == "wait_tensor" else name.removesuffix("_"))
+            elif name == "mm":
+                found.append(name)
+            return func(*args, **(kwargs or {}))
+
+    with Listing():
+        find_gradients(rank, ranks, program)
+    return found
+
+
+def find_gradients(rank: int, ranks: int, program: str, compiled: bool = False) -> dict[str, Any]:
+    """The loss of a batch of random numbers, and its gradients by name."""
+    import torch
+
+    with load_program(Path(program)) as module:
+        model = module.Model(module.build_mesh("cpu"))
+        model.initialise(0)
+        torch.manual_seed(0)
+        batch = {name: torch.randn(spec.shape) for name, spec in module.INPUTS.items()}
+        call = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
+        loss, _ = call(**batch)
+        loss.backward()
+        model.synchronise()
+        return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in model.named_parameters()}}

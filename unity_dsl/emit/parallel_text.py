@@ -1,0 +1,79 @@
+"""Renders parallel.py from its template (codegen/parallel.py.j2): conversions, and the groups that they need."""
+
+from __future__ import annotations
+
+import json
+import re
+
+from .conversion_text import Collectives
+from .exchange_text import axis_tuple
+from .program_names import docstring_text
+from .templates import template
+
+
+def render_collectives(
+    title: str,
+    collectives: Collectives,
+    gathered: bool = False,
+    mixed: bool = False,
+    recomputed: bool = False,
+    in_turns: bool = False,
+) -> str:
+    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
+    `mixed` if conversions of parameters are to cast them, `recomputed` if bodies are run again in the backward pass,
+    `in_turns` if bodies run so, whose conversions are waited for later.
+    """
+    mesh, steps = collectives.mesh, collectives.steps
+    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
+    deferred = {made.deferred.function for made in collectives.parameters if made.deferred}
+    planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
+    dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
+    functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
+    abstract = {"Callable": True, "Iterable": gathered, "Iterator": gathered or in_turns, "Sequence": True}
+    imports = {
+        "import re": gathered,
+        "from collections import Counter": deferred,
+        f"from collections.abc import {', '.join(name for name, needed in abstract.items() if needed)}": (
+            collectives.functions
+        ),
+        f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
+            functional.values()
+        ),
+        "from itertools import product": planned,
+        "from math import prod": {"Blocks", "Windows"} & {*dimensions},
+        "from typing import NamedTuple": positions,
+    }
+    text = template("parallel.py.j2").render(
+        title=docstring_text(title),
+        mesh=" x ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes),
+        degrees=f"{{{', '.join(f'{json.dumps(axis.name)}: {axis.degree}' for axis in mesh.axes)}}}",
+        imports=[line for line, needed in imports.items() if needed],
+        groups=[{"name": group.name, "axes": axis_tuple(group.axes, mesh)} for group in collectives.groups.values()],
+        steps=steps,
+        collective=bool(steps - {"block", "one_only", "pad"} or collectives.reductions or deferred),
+        reordered=collectives.reordered,
+        planned=[line for plan in planned for line in plan.lines],
+        dimensions=dimensions,
+        positions=[
+            {
+                "name": function.name,
+                "parameters": "".join(f", {argument}: int" for _, argument in function.sizes),
+                "words": docstring_text(function.words),
+                "code": function.code,
+            }
+            for function in positions
+        ],
+        reductions=list(collectives.reductions),
+        elsewhere=collectives.elsewhere,
+        owned=collectives.owned,
+        parameters=collectives.parameters,
+        gathered=gathered,
+        mixed=mixed,
+        recomputed=recomputed,
+        in_turns=in_turns,
+        gathers=gathered or bool(gathering),
+        scattered="reduce_scatter" in deferred,
+        reduced="all_reduce" in deferred,
+        conversions=[made.lines for made in collectives.functions],
+    )
+    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"

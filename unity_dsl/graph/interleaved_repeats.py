@@ -1,0 +1,137 @@
+"""Repeats that do not need each other, whose iterations run in turns: while values of one travel, another computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
+
+from .graph import Graph, Segment
+from .layout_conversion import Conversions
+from .plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
+
+Interleaved = tuple[tuple[str, ...], ...]
+"""Sets of repeats of a model whose iterations run in turns, by their names."""
+
+
+def independent_repeats(plan: Plan) -> Interleaved:
+    """Largest sets of a model's repeats that have as many iterations, none of which needs another, and some of which
+    convert values by collectives: each repeat, in the model's order, is of the first set that it fits in. Those that
+    are run again or have bodies of their own are in none.
+    """
+    found: list[list[PlannedSegment]] = []
+    for step in _plain_repeats(plan):
+        for known in found:
+            if known[0].segment.count == step.segment.count and _fits(plan.graph.graph, found, known, step):
+                known.append(step)
+                break
+        else:
+            found.append([step])
+    sets = (steps for steps in found if len(steps) > 1 and any(_travels(step, plan.conversions) for step in steps))
+    return tuple(tuple(step.segment.name for step in steps) for steps in sets)
+
+
+def side_by_side(plan: Plan, interleaved: Interleaved) -> Plan:
+    """The plan with the repeats of each set one behind the other, all else in the order that it has where it can be
+    (Kahn's topological order of the graph in which a set is one vertex). Raises ValueError for sets that do not exist.
+    """
+    graph, plain = plan.graph, {step.segment.name: step.segment.count for step in _plain_repeats(plan)}
+    if any(len({plain.get(name, 0) for name in names}) != 1 or names[0] not in plain for names in interleaved):
+        raise ValueError("repeats that run in turns have one number of iterations each, and nothing but operators")
+    order = _order(graph.graph, interleaved)
+    if order is None:
+        raise ValueError("repeats that run in turns need each other")
+    steps = graph.graph.steps
+    ordered = replace(graph.graph, steps=tuple(steps[number] for number in order))
+    graph = replace(graph, graph=ordered, steps=tuple(graph.steps[number] for number in order))
+    return replace(plan, graph=graph, interleaved=interleaved)
+
+
+def in_model_order(plan: Plan) -> PlannedGraph:
+    """The plan's graph with its steps as the model has them."""
+    if not plan.interleaved:
+        return plan.graph
+    place = {id(step): number for number, step in enumerate(plan.model.graph.steps)}
+    pairs = zip(plan.graph.graph.steps, plan.graph.steps, strict=True)
+    steps = [planned for _, planned in sorted(pairs, key=lambda pair: place[id(pair[0])])]
+    return replace(plan.graph, graph=plan.model.graph, steps=tuple(steps))
+
+
+def in_turns(steps: Iterable[PlannedSegment], interleaved: Interleaved) -> Iterator[list[PlannedSegment]]:
+    """Bodies that come one behind the other: those of a set together, others alone."""
+    member = {name: number for number, names in enumerate(interleaved) for name in names}
+    for number, same in groupby(steps, lambda step: member.get(step.segment.name)):
+        if number is None:
+            yield from ([step] for step in same)
+        else:
+            yield list(same)
+
+
+def common_runs(steps: Sequence[PlannedSegment]) -> Iterator[tuple[range, tuple[int, ...]]]:
+    """Iterations of repeats in which none of them goes on to another run, with the numbers of their runs."""
+    ends = [[run.first + run.count for run in step.runs] for step in steps]
+    first = 0
+    for end in sorted({end for found in ends for end in found}):
+        yield range(first, end), tuple(sum(other <= first for other in found) for found in ends)
+        first = end
+
+
+def _plain_repeats(plan: Plan) -> Iterator[PlannedSegment]:
+    for step in plan.graph.steps:
+        if isinstance(step, PlannedSegment) and _is_plain(step) and step.segment.name not in plan.recomputed:
+            yield step
+
+
+def _is_plain(step: PlannedSegment) -> bool:
+    segment, bodies = step.segment, [run.body for run in step.runs]
+    crossing = segment.sliced or segment.stacked or segment.predicate is not None
+    return bool(segment.results) and not crossing and all(_is_chain(body) for body in bodies)
+
+
+def _is_chain(body: PlannedGraph) -> bool:
+    """Whether all that a body does is operators, on all devices, with weights of its own."""
+    if body.graph.updates or not body.graph.weights:
+        return False
+    return all(isinstance(step, PlannedNode) and not step.placement for step in body.steps)
+
+
+def _fits(
+    graph: Graph, found: Sequence[list[PlannedSegment]], known: list[PlannedSegment], step: PlannedSegment
+) -> bool:
+    """Whether a repeat can be one of a `known` set, beside all that were found."""
+    sets = ([*steps, step] if steps is known else steps for steps in found)
+    return _order(graph, [[step.segment.name for step in steps] for steps in sets]) is not None
+
+
+def _travels(step: PlannedSegment, conversions: Conversions) -> bool:
+    """Whether values of a body are converted by collectives that can be waited for later."""
+    return any(
+        conversions.conversion(made.source, made.layout, planned.value.shape, planned.value.bytes).travels
+        for run in step.runs
+        for planned in run.body.values.values()
+        if not planned.value.is_weight
+        for made in planned.materialised
+    )
+
+
+def _order(graph: Graph, sets: Iterable[Sequence[str]]) -> list[int] | None:
+    """The numbers of the steps with each set together, or None where one of a set needs another, in whatever way."""
+    steps = graph.steps
+    leader = {name: names[0] for names in sets for name in names}
+    units: dict[str, list[int]] = {}
+    makers: dict[str, str] = {}
+    for number, step in enumerate(steps):
+        unit = leader.get(step.name, step.name) if isinstance(step, Segment) else f"operator {number}"
+        units.setdefault(unit, []).append(number)
+        makers |= {value.name: unit for value in step.makes}
+    waits = {
+        unit: {makers[value.name] for number in numbers for value in steps[number].reads if value.name in makers}
+        for unit, numbers in units.items()
+    }
+    order: list[int] = []
+    while units:
+        ready = next((unit for unit in units if waits[unit].isdisjoint(units)), None)
+        if ready is None:
+            return None
+        order += units.pop(ready)
+    return order
