@@ -12,7 +12,14 @@ import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.graph import Graph, Segment
-from unity_dsl.graph.interleaved_repeats import common_runs, in_model_order, in_turns, independent_repeats, side_by_side
+from unity_dsl.graph.interleaved_repeats import (
+    in_model_order,
+    in_turns,
+    independent_repeats,
+    run_number,
+    side_by_side,
+    stretches,
+)
 from unity_dsl.graph.plan import Plan, PlannedSegment
 
 
@@ -95,11 +102,22 @@ def test_two_sets_that_need_each_other_crosswise_are_not_both_taken(tmp_path: Pa
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_common_runs_are_those_of_every_repeat(seed: int, tmp_path: Path) -> None:
-    """By numbers of iterations, one by one."""
+def test_stretches_are_iterations_without_conversions_between_them(seed: int, tmp_path: Path) -> None:
+    """Each takes what the one before leaves, in all repeats; the first of the next stretch does not in one of them."""
     plan = plan_of(random_repeats(Random(seed)), tmp_path, f"random:{seed}")
     for names in independent_repeats(plan):
         steps = [s for s in plan.graph.steps if isinstance(s, PlannedSegment) and s.segment.name in names]
-        found = [(iteration, numbers) for iterations, numbers in common_runs(steps) for iteration in iterations]
-        of = [[n for n, run in enumerate(step.runs) for _ in range(run.count)] for step in steps]
-        assert found == [(i, numbers) for i, numbers in enumerate(zip(*of, strict=True))]
+        runs = [[(n, run) for n, run in enumerate(step.runs) for _ in range(run.count)] for step in steps]
+        assert [[n for n, _ in of] for of in runs] == [[run_number(s, i) for i in range(len(runs[0]))] for s in steps]
+        begins = {found.start for found in stretches(steps, plan.graph)}
+        for iteration in range(1, len(runs[0])):
+            same = []
+            for step, of in zip(steps, runs, strict=True):
+                (before, run), (number, following) = of[iteration - 1], of[iteration]
+                last = iteration == run.first + run.count
+                taken = [following.body.values[value.name].produced for value in step.segment.entry]
+                inside = [run.body.values[value.name].produced for value in step.segment.entry]
+                left = list(step.leaving(before, plan.graph)) if last else inside
+                same.append(left == taken)
+                assert last or number == before
+            assert (iteration in begins) == (not all(same))

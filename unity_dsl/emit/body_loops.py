@@ -52,7 +52,7 @@ def find_loops(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool
     for number, run in enumerate(step.runs):
         for iterations, again in run.parts(run_again):
             part = Loop((number,), iterations, again)
-            if not found or not (part.run.first > run.first or _goes_on(step, around, stores, number)):
+            if not found or not (part.run.first > run.first or _follows(step, around, stores, number)):
                 found.append(part)
             elif part.again == found[-1].again:
                 found[-1] = found[-1].followed_by(part)
@@ -62,15 +62,12 @@ def find_loops(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool
     return found
 
 
-def _goes_on(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool], number: int) -> bool:
+def _follows(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool], number: int) -> bool:
     """Whether the modules of a run take what those of the one before leave."""
-    if number == 0 or not (stores[number - 1] and stores[number]):
-        return False
-    layouts = [step.runs[number].body.values[value.name].produced for value in step.segment.entry]
-    return list(step.leaving(number - 1, around)) == layouts
+    return number > 0 and stores[number - 1] and stores[number] and step.goes_on(number, around)
 
 
-def iterations(modules: str, run: Run, count: int) -> str:
-    """The modules of a run's iterations, of a segment that has `count`: all of them, or a slice."""
-    last = run.first + run.count
-    return modules if run.count == count else f"{modules}[{run.first or ''}:{'' if last == count else last}]"
+def iterations(modules: str, numbers: range, count: int) -> str:
+    """The modules of iterations of a segment that has `count`: all of them, or a slice."""
+    first, last = numbers.start or "", "" if numbers.stop == count else numbers.stop
+    return modules if len(numbers) == count else f"{modules}[{first}:{last}]"

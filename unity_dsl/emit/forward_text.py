@@ -461,7 +461,9 @@ class ForwardText:
                 lines += statement(f"{', '.join(passed.carried)} = {', '.join(passed.current)}")
             variable = self.names.fresh(segment.name.rpartition(".")[2])
             first, last = ("" if run.first == 0 else f"{run.first}, "), run.first + run.count
-            over = iterations(modules, run, segment.count) if module.stores else f"range({first}{last})"
+            over = (
+                iterations(modules, range(run.first, last), segment.count) if module.stores else f"range({first}{last})"
+            )
             if passed.ahead:
                 over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, passed.then)))})"
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)

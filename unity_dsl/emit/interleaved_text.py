@@ -1,4 +1,4 @@
-"""Text of repeats whose iterations run in turns: one loop for all, of bodies that are generators.
+"""Text of repeats whose iterations run in turns: one call for all, of bodies that are generators.
 
 A body yields where it must wait for what it has begun to send, so that the others compute meanwhile. Autograd runs what
 was computed the latest first, so that the backward passes of the bodies run in turns as well.
@@ -7,11 +7,10 @@ was computed the latest first, so that the backward passes of the bodies run in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Protocol
 
 from ..graph.graph import Segment, Value
-from ..graph.interleaved_repeats import common_runs
+from ..graph.interleaved_repeats import run_number, stretches
 from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
 from .body_loops import iterations
@@ -68,57 +67,48 @@ def add_interleaved(text: ForwardText, steps: Sequence[PlannedSegment]) -> None:
     captured = [[text.variable(*read) for read in step.border.reads(step.segment)] for step in steps]
     carried = [[text.names.fresh(value.name) for value in step.segment.results] for step in steps]
     modules = [[text.body(step, run, number, in_turns=True) for number, run in enumerate(step.runs)] for step in steps]
-    for together, numbers in common_runs(steps):
-        runs = [
-            replace(step.runs[number], first=together.start, count=len(together))
-            for step, number in zip(steps, numbers, strict=True)
-        ]
-        current = [_entering(text, step, run) for step, run in zip(steps, runs, strict=True)]
-        _iterate(text, steps, runs, current, carried, captured)
-        for step, run, number, names in zip(steps, runs, numbers, carried, strict=True):
-            ends = step.runs[number].first + step.runs[number].count == together.stop
-            inside = [run.body.values[value.name].produced for value in step.segment.entry]
-            leaving = step.leaving(number, text.planned) if ends else inside
-            for value, name, layout in zip(step.segment.results, names, leaving, strict=True):
+    for numbers in stretches(steps, text.planned):
+        current = [_entering(text, step, numbers.start) for step in steps]
+        _iterate(text, steps, numbers, current, carried, captured)
+        for step, names in zip(steps, carried, strict=True):
+            for value, name, layout in zip(step.segment.results, names, _leaving(text, step, numbers), strict=True):
                 text.add(value, name, layout)
     for step, bodies in zip(steps, modules, strict=True):
         text.keep(step.segment, [(body, run.first, run.count) for body, run in zip(bodies, step.runs, strict=True)])
 
 
-def _entering(text: ForwardText, step: PlannedSegment, run: Run) -> list[str]:
-    """The variables that hold what the first of some iterations is given."""
+def _entering(text: ForwardText, step: PlannedSegment, iteration: int) -> list[str]:
+    """The variables that hold what an iteration is given."""
     segment = step.segment
-    layouts = [run.body.values[value.name].produced for value in segment.entry]
-    given = segment.initial if run.first == 0 else segment.results
-    carries = zip(given, layouts, segment.entry, strict=True)
-    return [text.variable(value, layout, entry.dtype) for value, layout, entry in carries]
+    body = step.runs[run_number(step, iteration)].body
+    given = segment.initial if iteration == 0 else segment.results
+    carries = zip(given, segment.entry, strict=True)
+    return [text.variable(value, body.values[entry.name].produced, entry.dtype) for value, entry in carries]
+
+
+def _leaving(text: ForwardText, step: PlannedSegment, numbers: range) -> Sequence[Layout]:
+    """The layouts in which the last of these iterations leaves what it carries."""
+    number = run_number(step, numbers[-1])
+    if numbers.stop < step.segment.count and number == run_number(step, numbers.stop):
+        return [step.runs[number].body.values[value.name].produced for value in step.segment.entry]
+    return step.leaving(number, text.planned)
 
 
 def _iterate(
     text: ForwardText,
     steps: Sequence[PlannedSegment],
-    runs: Sequence[Run],
+    numbers: range,
     current: Sequence[Sequence[str]],
     carried: Sequence[Sequence[str]],
     captured: Sequence[Sequence[str]],
 ) -> None:
-    """A loop, or one iteration of each."""
-    first, run = steps[0].segment, runs[0]
+    """So many iterations of each."""
+    first = steps[0].segment
     words = f"{where(first.span)}{', '.join(loop_words(step.segment) for step in steps)}: in turns"
-    modules = [path("self", step.segment.name, "_modules") for step in steps]
-    once, lines = run.count == 1, text.module.lines
-    called = [f"{module}[{run.first}]" for module in modules]
-    if not once:
-        for names, given in zip(carried, current, strict=True):
-            if list(names) != list(given):
-                lines += statement(f"{', '.join(names)} = {', '.join(given)}")
-        called = [text.names.fresh(step.segment.name.rpartition(".")[2]) for step in steps]
-        over = ", ".join(iterations(module, run, first.count) for module in modules)
-        lines += statement(f"for {', '.join(called)} in zip({over}, strict=True):", words)
-    targets = [names[0] if len(names) == 1 else f"({', '.join(names)})" for names in carried]
-    calls = [
-        f"{call}({', '.join([*given, *outside, 'self'])})"
-        for call, given, outside in zip(called, current if once else carried, captured, strict=True)
-    ]
-    code = f"{', '.join(targets)} = parallel.in_turns({', '.join(calls)})"
-    lines += statement(code, words if once else "", indent="" if once else "    ")
+    targets = ", ".join(f"({', '.join(names)}{',' * (len(names) == 1)})" for names in carried)
+    calls = []
+    for step, given, outside in zip(steps, current, captured, strict=True):
+        modules = iterations(path("self", step.segment.name, "_modules"), numbers, first.count)
+        entering = f"({', '.join(given)}{',' * (len(given) == 1)})"
+        calls.append(f"parallel.through({', '.join([modules, entering, *outside, 'self'])})")
+    text.module.lines += statement(f"{targets} = parallel.in_turns({', '.join(calls)})", words)

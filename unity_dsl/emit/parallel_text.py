@@ -29,7 +29,7 @@ def render_collectives(
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
     functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
-    abstract = {"Callable": True, "Iterable": gathered, "Iterator": gathered or in_turns, "Sequence": True}
+    abstract = {"Callable": True, "Iterable": gathered or in_turns, "Iterator": gathered or in_turns, "Sequence": True}
     imports = {
         "import re": gathered,
         "from collections import Counter": deferred,

@@ -349,9 +349,10 @@ def _cuts(text: ProgramText) -> set[str]:
 
 def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
     arguments = ", ".join([*(f"{name}: Tensor" for name in module.parameters), "model: Model"])
-    kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if len(module.results) > 1 else "Tensor"
+    several, results = module.in_turns or len(module.results) > 1, ", ".join(module.results)
+    kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if several else "Tensor"
     kind = f"Iterator[{kind} | None]" if module.in_turns else kind if module.results else "None"
-    ends = "yield" if module.in_turns else "return"
+    ends = f"yield ({results}{',' * (len(module.results) == 1)})" if module.in_turns else f"return {results}"
     if module.stores:
         head = f"def forward(self, {arguments}) -> {kind}:"
     else:
@@ -367,7 +368,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
         "collisions": _collisions(module),
         "gathers": module.gathers,
         "signature": "\n".join(broken(head, "    " if module.stores else "")),
-        "lines": [*module.lines, *(statement(f"{ends} {', '.join(module.results)}") if module.results else ())],
+        "lines": [*module.lines, *(statement(ends) if module.results else ())],
     }
 
 

@@ -67,13 +67,24 @@ def in_turns(steps: Iterable[PlannedSegment], interleaved: Interleaved) -> Itera
             yield list(same)
 
 
-def common_runs(steps: Sequence[PlannedSegment]) -> Iterator[tuple[range, tuple[int, ...]]]:
-    """Iterations of repeats in which none of them goes on to another run, with the numbers of their runs."""
-    ends = [[run.first + run.count for run in step.runs] for step in steps]
-    first = 0
-    for end in sorted({end for found in ends for end in found}):
-        yield range(first, end), tuple(sum(other <= first for other in found) for found in ends)
-        first = end
+def stretches(steps: Sequence[PlannedSegment], around: PlannedGraph) -> Iterator[range]:
+    """Iterations of repeats in each of which all take what the ones before leave, as they leave it."""
+    first, count = 0, steps[0].segment.count
+    for iteration in range(1, count):
+        if not all(_goes_on(step, iteration, around) for step in steps):
+            yield range(first, iteration)
+            first = iteration
+    yield range(first, count)
+
+
+def run_number(step: PlannedSegment, iteration: int) -> int:
+    """Of the run that an iteration is one of."""
+    return sum(run.first <= iteration for run in step.runs) - 1
+
+
+def _goes_on(step: PlannedSegment, iteration: int, around: PlannedGraph) -> bool:
+    number = run_number(step, iteration)
+    return number == run_number(step, iteration - 1) or step.goes_on(number, around)
 
 
 def _plain_repeats(plan: Plan) -> Iterator[PlannedSegment]:

@@ -134,6 +134,13 @@ class PlannedSegment:
             return [following.body.values[value.name].produced for value in segment.entry]
         return [around.values[value.name].produced for value in segment.results]
 
+    def goes_on(self, number: int, around: PlannedGraph) -> bool:
+        """Whether the iterations of a run take what those of the run before leave, as they leave it."""
+        if number == 0:
+            return False
+        layouts = [self.runs[number].body.values[value.name].produced for value in self.segment.entry]
+        return list(self.leaving(number - 1, around)) == layouts
+
 
 @dataclass(frozen=True)
 class PlannedGraph:

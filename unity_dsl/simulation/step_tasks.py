@@ -6,14 +6,13 @@ the function around them returns. The backward pass runs what was recorded, the 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import TypeVar
 
 from ..graph.graph import Series, Value
-from ..graph.interleaved_repeats import common_runs, in_turns
+from ..graph.interleaved_repeats import in_turns, run_number, stretches
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
 from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
@@ -35,6 +34,7 @@ from .program_variables import Held, Program, Variables
 from .task import Phase, TaskGraph
 from .task_list import TaskList
 from .timeline import Timeline
+from .turns import Turns, ended
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
@@ -96,27 +96,8 @@ def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
     return simulate(step_tasks(plan, machine, library), hardware_of(machine))
 
 
-Result = TypeVar("Result")
-
 _Carried = tuple[Value, Layout, Local]
 """A value that crosses the border of a body, and the tensor that does."""
-
-
-_Turns = Generator[None, None, Result]
-"""What computes up to where it must wait, each time that it is resumed."""
-
-
-def _ended(turns: Sequence[_Turns[Result]]) -> list[Result]:
-    """What each of them returns, resumed one after the other until all have ended."""
-    found: dict[int, Result] = {}
-    while len(found) < len(turns):
-        for place, turn in enumerate(turns):
-            if place not in found:
-                try:
-                    next(turn)
-                except StopIteration as ended:
-                    found[place] = ended.value
-    return [found[place] for place in range(len(turns))]
 
 
 class _Forward(Variables):
@@ -141,7 +122,7 @@ class _Forward(Variables):
                 else:
                     self._segment(together[0], following if together[0] is stretch[-1] else [])
 
-    def steps_in_turns(self) -> _Turns[None]:
+    def steps_in_turns(self) -> Turns[None]:
         """Operators one after the other; others compute while what one reads is on its way."""
         self._gather(self.graph.steps)
         for step in self.graph.steps:
@@ -151,7 +132,7 @@ class _Forward(Variables):
             self.record_leaves()
             self._compute(step, arguments)
 
-    def arrived(self, tensors: Sequence[Local]) -> _Turns[None]:
+    def arrived(self, tensors: Sequence[Local]) -> Turns[None]:
         """Waits for these, if they are on their way, when others have computed."""
         if not self.travelling.keys().isdisjoint(tensors):
             yield
@@ -320,18 +301,35 @@ class _Forward(Variables):
             for step in steps
         ]
         carried: list[list[_Carried]] = [[] for _ in steps]
-        for iterations, numbers in common_runs(steps):
-            for iteration in iterations:
-                turns = []
-                for step, number, outside, values in zip(steps, numbers, captured, carried, strict=True):
-                    body = self._body(step, number, iteration, outside, in_turns=True)
-                    turns.append(self._iterating(step, number, body, self._entering(step, number, values)))
-                for place, (left, _) in enumerate(_ended(turns)):
-                    self._replace(carried[place], left)
-                    carried[place] = left
+        for iterations in stretches(steps, self.graph):
+            taken = [
+                self._entering(step, run_number(step, iterations.start), values)
+                for step, values in zip(steps, carried, strict=True)
+            ]
+            given = zip(steps, captured, carried, taken, strict=True)
+            carried = ended([self._through(iterations, *of_one) for of_one in given])
         for step, values in zip(steps, carried, strict=True):
             for value, (_, layout, tensor) in zip(step.segment.results, values, strict=True):
                 self.add(value, tensor, layout)
+
+    def _through(
+        self,
+        iterations: range,
+        step: PlannedSegment,
+        captured: Mapping[str, Local],
+        carried: list[_Carried],
+        entering: list[_Carried],
+    ) -> Turns[list[_Carried]]:
+        """Iterations of a repeat, the first of which is given what is `entering`. Returns what the last one leaves."""
+        for iteration in iterations:
+            number = run_number(step, iteration)
+            if iteration > iterations.start:
+                entering = self._entering(step, number, carried)
+            body = self._body(step, number, iteration, captured, in_turns=True)
+            left, _ = yield from self._iterating(step, number, body, entering)
+            self._replace(carried, left)
+            carried = left
+        return carried
 
     def _body(
         self,
@@ -375,12 +373,12 @@ class _Forward(Variables):
         self, step: PlannedSegment, number: int, body: _Forward, entering: Sequence[_Carried]
     ) -> tuple[list[_Carried], list[Local]]:
         """What an iteration leaves, and the slices that it makes: all are held."""
-        ((left, made),) = _ended([self._iterating(step, number, body, entering)])
+        ((left, made),) = ended([self._iterating(step, number, body, entering)])
         return left, made
 
     def _iterating(
         self, step: PlannedSegment, number: int, body: _Forward, entering: Sequence[_Carried]
-    ) -> _Turns[tuple[list[_Carried], list[Local]]]:
+    ) -> Turns[tuple[list[_Carried], list[Local]]]:
         """The same, of a body that may run in turns with others."""
         segment, tasks = step.segment, self.program.tasks
         for value, layout, tensor in entering:
