@@ -1,9 +1,10 @@
 """Predicted peak memory against what a program holds on the ranks of this machine: `python bench/memory.py`.
 
-Predicted is that of the tasks of a training step; counted are the storages that are alive at once in a training step of
-the emitted program with AdamW. Cases are all examples at their small presets, and some at sizes that fit, on one rank
-and on two, by data parallelism and by plans drawn by chance, in float32; some of them in mixed precision, or with all
-repeats recomputed, as well. A body that the data decides about (skipnet) is predicted as executed.
+Predicted is what the plan says, by the tasks of a training step; counted are the storages that are alive at once in a
+training step of the emitted program with AdamW. Cases are all examples at their small presets, and some at sizes that
+fit, on one rank and on two, by data parallelism and by plans drawn by chance, in float32; some of them in mixed
+precision, or with all repeats recomputed, as well. A body that the data decides about (skipnet) is predicted as
+executed.
 """
 
 from __future__ import annotations
@@ -25,8 +26,6 @@ from tests.program.peak_memory import count_memory
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.machine.machine import load_machine
-from unity_dsl.simulation.step_tasks import step_tasks
 
 FILE = RESULTS / "memory.json"
 REDUCED: Mapping[str, Mapping[str, int]] = {
@@ -104,10 +103,10 @@ def measure(case: Case, pool: RankPool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         write_program(compiled.plan, compiled.library, compiled.sources, request, out, force=True)
-        peak = step_tasks(compiled.plan, load_machine(request.machine), compiled.library).peak()
+        predicted = compiled.plan.cost.memory
         counted = max((pool.run(count_memory, str(out), ranks=case.ranks)), key=lambda found: found.peak)
-    at = "" if peak.task is None else f"{peak.task.phase.value}: {peak.task.name} {peak.task.place}".strip()
-    return {"predicted": round(peak.bytes), "counted": counted.peak, "predicted_at": at, "counted_at": counted.at}
+    most, at = round(predicted.total), predicted.at
+    return {"predicted": most, "counted": counted.peak, "predicted_at": at, "counted_at": counted.at}
 
 
 def describe(key: str, row: Mapping[str, Any]) -> str:

@@ -157,6 +157,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             later=later,
             imported=strategy,
             of_use=lambda cheapest: in_micro_batches(cheapest, division).cost.seconds < below,
+            division=division,
         )
         return in_micro_batches(found, division)
 

@@ -14,6 +14,8 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.search.accounting.memory_prediction import predict_memory
 
 from .counting import count_collectives
 
@@ -112,7 +114,8 @@ def test_an_inference_program_holds_its_outputs_whole(tmp_path: Path) -> None:
     path = tmp_path / "m.udl"
     path.write_text(LAYERS.lstrip("\n") + OUTPUTS.lstrip("\n"))
     plan = compile_model(Request(path, devices=4)).plan
-    assert plan.cost.memory.activations == 4 * (8 * 4 + 8 * 12)
+    held = predict_memory(plan.model, plan.graph, plan.mesh, load_library())
+    assert held.activations == 4 * (8 * 4 + 8 * 12) <= plan.cost.memory.activations
 
 
 STORED = """

@@ -209,7 +209,7 @@ def summarise_explained(
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
         "model_flops": found.plan.micro_batches * sum(model_flops(found.plan.model).values()),
-        "peak_memory_bytes": found.timeline.graph.peak().bytes,
+        "peak_memory_bytes": found.plan.cost.memory.total,
         COMPARED: None if found.other is None else found.other.seconds,
         f"{COMPARED}_refused": found.refused or None,
         "layouts": layouts,
@@ -232,8 +232,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     step = "step" if plan.model.loss is not None else "call"
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
-    peak = timeline.graph.peak()
-    at_peak = f", {peak.task.name} of {peak.task.place}" if peak.task is not None and peak.task.place else ""
+    memory = plan.cost.memory
+    at_peak = f", {memory.at}" if memory.at else ""
     lines = [
         (
             "plan",
@@ -244,7 +244,7 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
         ),
         ("utilisation", f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan)} a {step}"),
-        ("memory", f"at most {describe_bytes(peak.bytes)} a device{at_peak}"),
+        ("memory", f"at most {describe_bytes(memory.total)} a device{at_peak}"),
     ]
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))

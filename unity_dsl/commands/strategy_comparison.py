@@ -102,7 +102,7 @@ def simulated(found: Compilation, name: str, seconds: float) -> Row:
         seconds,
         timeline.seconds,
         lower_bound(timeline.graph, timeline.hardware).seconds,
-        timeline.most_memory().peak,
+        plan.cost.memory.total,
         sum(timeline.sent.values()),
         not plan.warnings,
         tuple(used.rule for used in plan.rules),

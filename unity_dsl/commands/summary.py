@@ -113,7 +113,7 @@ def batch_text(plan: Plan) -> str:
 
 
 def memory_text(memory: Memory) -> str:
-    """What a device holds, and of what it is made."""
+    """The most that a device holds, of what it is made, and when."""
     parts = {
         "parameters": memory.parameters,
         "buffers": memory.buffers,
@@ -122,7 +122,8 @@ def memory_text(memory: Memory) -> str:
         "activations": memory.activations,
     }
     listed = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items() if count)
-    return f"{describe_bytes(memory.total)} a device: {listed}"
+    at = f", in {memory.at}" if memory.at else ""
+    return f"{describe_bytes(memory.total)} a device: {listed}{at}"
 
 
 def describe_flops(plan: Plan) -> str:

@@ -369,9 +369,11 @@ def _applied(rule: Mapping[str, object]) -> AppliedRule:
 
 def _cost(parts: Mapping[str, object]) -> Cost:
     held = as_table(parts.get("memory"), "cost.memory")
-    memory = {field.name: as_amount(held.get(field.name), f"cost.memory.{field.name}") for field in fields(Memory)}
+    counts = [field.name for field in fields(Memory) if field.name != "at"]
+    memory = {name: as_amount(held.get(name), f"cost.memory.{name}") for name in counts}
     seconds = [field.name for field in fields(Cost) if field.name != "memory"]
-    return Cost(**{name: as_amount(parts.get(name), f"cost.{name}") for name in seconds}, memory=Memory(**memory))
+    most = Memory(**memory, at=as_text(held.get("at"), "cost.memory.at"))
+    return Cost(**{name: as_amount(parts.get(name), f"cost.{name}") for name in seconds}, memory=most)
 
 
 def _kernels(word: str) -> str:

@@ -14,7 +14,7 @@ from ..index.library import Library
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import read_machine
 from ..rules.replay import replayed
-from ..search.accounting.memory_prediction import memory_warnings
+from ..search.accounting.memory_budget import memory_warnings
 from ..search.micro_batches.batch_division import divided_model
 from ..syntax.diagnostic import fail
 from ..syntax.parse_model import parse_model

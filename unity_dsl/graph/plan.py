@@ -165,13 +165,21 @@ class PlannedGraph:
 
 @dataclass(frozen=True)
 class Memory:
-    """Predicted bytes on each device at the end of a forward pass, by what they hold."""
+    """Predicted bytes on each device when it holds the most, by what they hold: activations are all that is neither
+    stored nor a gradient of a parameter. `at` says what runs at that time.
+    """
 
     parameters: float = 0.0
     buffers: float = 0.0
     gradients: float = 0.0
     optimizer: float = 0.0
     activations: float = 0.0
+    at: str = ""
+
+    @property
+    def place(self) -> str:
+        """The path of the operator or tensor that most is held for, without numbers of iterations."""
+        return without_iterations(self.at.rpartition(" of ")[2])
 
     @property
     def total(self) -> float:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..graph.axis_names import named_axes
 from ..graph.graph import Graph, Model, Segment
 from ..graph.layout import Layout, Mesh
-from ..graph.plan import Plan
+from ..graph.plan import BatchDivision, Plan
 from ..graph.typed_configurations import Theorems
 from ..index.library import Library
 from ..machine.conversion_model import ConversionModel
@@ -100,6 +100,7 @@ def search(
     later: Later | None = None,
     imported: Strategy | None = None,
     of_use: Callable[[Plan], bool] = lambda cheapest: True,
+    division: BatchDivision | None = None,
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
@@ -118,7 +119,8 @@ def search(
     those of the plan `chosen` by an earlier search of this model, or of one of other sizes. Of the best plans of
     several meshes that cost nearly the same `auto` takes the one that the `referee` gives the fewest seconds; of those
     next to it that keep all weights alike as well, now or `later`. A plan of another system is `imported` as a
-    strategy, and `strategy` its name. Plans within the memory are searched where the cheapest of all is `of_use`.
+    strategy, and `strategy` its name. Plans within the memory are searched where the cheapest of all is `of_use`; the
+    model is that of a micro-batch in a `division` of the batch, if there is one, and gradients of others are held too.
     Operators have the configurations that `theorems` proves, by default those with a certificate and those that the
     prover proves now. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
@@ -131,8 +133,9 @@ def search(
     earlier = {} if known is None else known
     gradients, referee = model.gradient_bytes, referee if strategy == AUTO else None
     wanted = _Wanted(
-        machine, library, proving, strategy, pins, gradients, excluded, again, found=earlier, referee=referee
+        machine, library, proving, strategy, pins, gradients, excluded, division, again, found=earlier, referee=referee
     )
+    budget = wanted.budget
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     lasting = None if recompute is None else kept_iterations
     if seed is not None or (imported or STRATEGIES[strategy]).algorithm is not None:
@@ -140,8 +143,8 @@ def search(
             drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
         else:
             drawn = _by_algorithm(model, every, wanted, rules, fusions, imported or STRATEGIES[strategy])
-        drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), library)
-        drawn = told_kept(within_memory(drawn, machine, library, segments), lasting, machine, library)
+        drawn = counted(recomputing(replace(drawn, notes=(*notes, *drawn.notes)), again, machine, library), budget)
+        drawn = told_kept(within_memory(drawn, budget, segments), lasting, budget)
         mesh = named_axes(drawn.graph, drawn.mesh)
         return replace(drawn, mesh=mesh, exposed=machine.exposure, ended=why_ended())
     algebras = algebras or algebras_for(model, strategy, ShippedRules((), library), rules)
@@ -158,11 +161,11 @@ def search(
             best = _plan_as(chosen, changed, model, meshes, priced, known)
         else:
             best = _best(model, meshes, priced, substitutions)
-        return None if best is None else counted(replace(best, notes=(*best.notes, *notes)), library)
+        return None if best is None else counted(replace(best, notes=(*best.notes, *notes)), budget)
 
     cheapest = search_at([mesh for mesh in every if mesh in wanted.found] or every, wanted, chosen)
     assert cheapest is not None, "any cost is of use"
-    found = within_memory(cheapest, machine, library, segments)
+    found = within_memory(cheapest, budget, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
 
         def search_limited(
@@ -171,20 +174,21 @@ def search(
             again: frozenset[str],
             known: Mapping[Mesh, Found],
             below: float,
+            busy: str,
         ) -> Searched:
-            priced = wanted.limited(multiplier, again, below)
+            priced = wanted.limited(multiplier, again, below, busy)
             priced.found.update(known)
             plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
             return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
         if of_use(cheapest):
             roomy = StoredBytes.of(model, pins.values()).roomy(every, machine.memory_bytes)
-            limited = LimitedSearch(machine, library, roomy, search_limited, segments, wanted.coarse)
+            limited = LimitedSearch(budget, roomy, search_limited, segments, wanted.coarse)
             found = within_limit(cheapest, found, wanted.bounds, limited)
-            found = told_kept(found, lasting, machine, library, referee)
+            found = told_kept(found, lasting, budget, referee)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
-        found = told_kept(shortest_beside(found, every, wanted, later), lasting, machine, library, referee)
+        found = told_kept(shortest_beside(found, every, wanted, later), lasting, budget, referee)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)
 
 

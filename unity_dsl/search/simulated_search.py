@@ -14,12 +14,13 @@ from dataclasses import replace
 
 from ..graph.plan import Exposure, Plan
 from ..index.library import Library
-from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..simulation.exposure import exposure_of
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
+from .accounting.memory_budget import Budget
+from .accounting.weighed_plan import counted
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
@@ -55,7 +56,9 @@ class Simulations:
         before, found = self._turns[key]
         if found is before:
             return plan
-        return replace(plan, graph=found.graph, interleaved=found.interleaved, notes=(*plan.notes, found.notes[-1]))
+        cost = replace(plan.cost, memory=found.cost.memory)
+        notes = (*plan.notes, found.notes[-1])
+        return replace(plan, graph=found.graph, cost=cost, interleaved=found.interleaved, notes=notes)
 
     def seconds(self, plan: Plan) -> float:
         """Of the shortest step."""
@@ -66,8 +69,10 @@ class Simulations:
         if other is plan:
             return plan
         before, after = self.timeline(plan), self.timeline(other)
-        most = max(before.graph.peak().bytes, self.machine.memory_bytes)
-        if after.seconds >= (1 - GAIN) * before.seconds or after.graph.peak().bytes > most:
+        if after.seconds >= (1 - GAIN) * before.seconds:
+            return plan
+        other = counted(other, Budget(self.machine, self.library, plan.division))
+        if other.cost.memory.total > max(plan.cost.memory.total, self.machine.memory_bytes):
             return plan
         return replace(other, notes=(*plan.notes, describe_turns(other, after.seconds / before.seconds)))
 
@@ -97,7 +102,7 @@ def search_simulated(
     machine = simulations.machine
     first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
     if first.strategy != AUTO:
-        return _told_peak(simulations.shortest(first), simulations)
+        return simulations.shortest(first)
     ended = first.ended
     with ExitStack() as begun:
         finish = [begun.enter_context(begin(first))]
@@ -107,26 +112,14 @@ def search_simulated(
                 tell_stage("the same at what the simulated step exposes", first.seconds)
                 second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
             except SearchEnded as end:
-                return replace(_told_peak(simulations.shortest(first), simulations), ended=end.reason)
+                return replace(simulations.shortest(first), ended=end.reason)
             told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
             told += f" exposes on {describe_mesh(first.mesh)}"
             finish.append(begun.enter_context(begin(replace(second, notes=(*second.notes, told)))))
             ended = second.ended
         finished = [shortest() for shortest in finish]
     best = min(finished, key=lambda plan: (bool(plan.warnings), plan.seconds))
-    return replace(_told_peak(simulations.shortest(best), simulations), ended=ended or why_ended())
-
-
-def _told_peak(plan: Plan, simulations: Simulations) -> Plan:
-    """The plan, with a note where it fits the memory as it is predicted, and the tasks of its step hold more at a time:
-    what an operator needs while it runs is not predicted.
-    """
-    peak, limit = simulations.timeline(plan).graph.peak(), simulations.machine.memory_bytes
-    if plan.warnings or peak.bytes <= limit or peak.task is None:
-        return plan
-    told = f"a simulated step holds {describe_bytes(peak.bytes)} of {describe_bytes(limit)} a device for a while, in"
-    told += f" {peak.task.name} of {peak.task.place}: more than is predicted, so that it may not fit"
-    return replace(plan, notes=(*plan.notes, told))
+    return replace(simulations.shortest(best), ended=ended or why_ended())
 
 
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
 from ..graph.layout import Layout, Mesh
-from ..graph.plan import Plan, PlannedGraph, PlannedSegment
+from ..graph.plan import Cost, Plan, PlannedGraph, PlannedSegment
 from ..rules.shipped_rules import ShippedRules
 from ..syntax.parse_rules import RuleDecl
-from .accounting.memory_prediction import kept_gathered, predict_memory
+from .accounting.weighed_plan import counted, gathered_paths
 from .choices.restriction import Restriction, places
 from .exact_search.bounded_search import Optimum
 from .layout_pins import apply_pins
@@ -47,8 +47,10 @@ def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequen
             raise explain_refusal(reason, allowed, model, mesh, library, wanted.strategy) from None
 
     def fits(model: Model, graph: PlannedGraph, mesh: Mesh) -> bool:
-        again = {kept.path for kept in kept_gathered(graph, mesh, library)}
-        return predict_memory(model, graph, mesh, library, gathered_again=again).total <= machine.memory_bytes
+        conversions = wanted.priced(mesh).conversions
+        plan = Plan(model, mesh, machine.name, wanted.strategy, graph, Cost(), conversions)
+        plan = replace(plan, gathered_again=gathered_paths(plan, library))
+        return not wanted.budget.is_beyond(plan) and wanted.budget.fits(counted(plan, wanted.budget))
 
     return Space(model, meshes, machine, library, rules, problem, fits)
 

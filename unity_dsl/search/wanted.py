@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING
 
 from ..graph.graph import Graph, Model
 from ..graph.layout import Layout, Mesh
-from ..graph.plan import Plan, PlannedGraph
+from ..graph.plan import BatchDivision, Memory, Plan, PlannedGraph
 from ..graph.typed_configurations import Theorems
 from ..index.library import Library
 from ..machine.machine import Machine
+from .accounting.memory_budget import Budget
 from .accounting.plan_cost import plan_cost
 from .accounting.weighed_plan import recomputing
 from .choices.operator_options import ProvedTable
-from .choices.restriction import Restriction
+from .choices.restriction import Restriction, places
 from .layout_pins import Pin, apply_pins, without_unnamed_cuts
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.problem_context import Prices, prices_on
-from .memory_limit.held_bytes import HeldBytes
+from .memory_limit.held_bytes import HeldBytes, Moment
 from .memory_limit.memory_price import MemoryPrice
 from .meshes.near_search import Found
 from .strategies import STRATEGIES
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What plans are searched for: those of a strategy with pins, on a machine.
+    """What plans are searched for: those of a strategy with pins, on a machine, of a micro-batch in a `division` of the
+    batch if there is one.
 
     The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
     starts near these; `coarse` are those of coarse meshes, `ties` meshes on which a step was simulated to be hardly
-    longer. The `referee`, if there is one, tells the seconds of a plan's simulated step. Plans of a model as it is are
-    searched for if they cost `below` so much.
+    longer, `counted` what plans hold. The `multiplier` is of what is held while the operator `busy` runs, or the
+    busiest one. The `referee`, if there is one, tells the seconds of a plan's simulated step. Plans of a model as it is
+    are searched for if they cost `below` so much.
     """
 
     machine: Machine
@@ -47,34 +50,49 @@ class Wanted:
     pins: Mapping[str, Pin]
     gradient_bytes: float
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    division: BatchDivision | None = None
     recomputed: frozenset[str] = frozenset()
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     found: dict[Mesh, Found] = field(default_factory=dict)
     bounds: dict[Mesh, float] = field(default_factory=dict)
     proved: ProvedTable = field(default_factory=dict)
     multiplier: float = 0.0
-    held: dict[tuple[int, frozenset[str]], tuple[Graph, HeldBytes]] = field(default_factory=dict)
+    busy: str = ""
+    held: dict[tuple[int, frozenset[str], str], tuple[Graph, HeldBytes]] = field(default_factory=dict)
     fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
     referee: Callable[[Plan], float] | None = None
     below: float = inf
     coarse: dict[Mesh, Found] = field(default_factory=dict)
     ties: list[Mesh] = field(default_factory=list)
+    counted: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict)
 
-    def limited(self, multiplier: float, recomputed: frozenset[str], below: float) -> Wanted:
+    @property
+    def budget(self) -> Budget:
+        """What plans may hold."""
+        return Budget(self.machine, self.library, self.division, self.counted)
+
+    def limited(self, multiplier: float, recomputed: frozenset[str], below: float, busy: str) -> Wanted:
         """The same at a price of memory, in seconds a byte, of plans that cost less than so much with what they pay for
-        it. What is found is kept apart.
+        it: for what is held while the operator `busy` runs, if the model has one of this path. What is found is kept
+        apart.
         """
         apart = replace(self, found={}, bounds={}, coarse={}, ties=[], referee=None)
-        return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below)
+        return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
 
     def memory(self, model: Model) -> MemoryPrice | None:
         """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""
         if not self.multiplier and not self.recomputed:
             return None
-        key = id(model.graph), self.recomputed
+        busy = self.busy if any(place.path == self.busy and place.node for place in places(model)) else ""
+        key = id(model.graph), self.recomputed, busy
         if key not in self.held:
             saved = next((held.saved for _, held in self.held.values()), None)
-            self.held[key] = model.graph, HeldBytes(model.graph, self.library, saved, self.recomputed)
+            self.held[key] = (
+                model.graph,
+                HeldBytes(
+                    model.graph, self.library, saved, self.recomputed, moment=Moment(self.division is not None, busy)
+                ),
+            )
         return MemoryPrice(self.held[key][1], self.multiplier, self.machine)
 
     def cost(self, plan: Plan) -> float:

@@ -49,7 +49,7 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
         found = near_plan(task, given.mesh, held, known.best.cost * PROMISING, rounds=1)
         if found is None:
             return None
-        plan = in_micro_batches(counted(made(found, given.model, wanted), wanted.library), given.division)
+        plan = in_micro_batches(counted(made(found, given.model, wanted), wanted.budget), given.division)
         told = f"all weights are kept {keeping.value}: so a step is simulated to be shorter than the cheapest one"
         alike = replace(given, mesh=plan.mesh, graph=plan.graph, cost=plan.cost, conversions=plan.conversions)
         made_here[keeping] = found, replace(alike, notes=(*given.notes, told), simulated=None)
@@ -58,8 +58,7 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
     def seconds(keeping: Keeping) -> float:
         """Of its simulated step, infinite where there is none that fits."""
         plan = plan_of(keeping)
-        fits = plan is not None and plan.cost.memory.total <= wanted.machine.memory_bytes
-        return referee(plan) if plan is not None and fits else inf
+        return referee(plan) if plan is not None and wanted.budget.fits(plan) else inf
 
     ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     with begun_map(seconds, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:

@@ -4,7 +4,7 @@ more than once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -80,13 +80,13 @@ class BackwardPass:
         del self._records[first:]
         return made
 
-    def run(self, loss: Local, parameters: Container[Local]) -> None:
+    def run(self, loss: Local, parameters: Mapping[Local, int]) -> None:
         """Lists the tasks of the backward pass from the loss. Gradients of parameters are added to those of earlier
-        ones, and held.
+        ones, and held; each stands for those of so many parameters.
         """
         first = Storage(loss.bytes)
         self.tasks.kernel("ones", "", 0.0, 1, [first])
-        self._give(loss, first)
+        self._give(loss, first, parameters)
         while self._records:
             record = self._records.pop()
             outgoing = [self._arrived.pop(tensor, None) for tensor in record.outputs]
@@ -99,7 +99,7 @@ class BackwardPass:
                 found = used.run(outgoing)
                 for tensor, storage in zip(record.inputs, found, strict=True):
                     if storage is not None:
-                        self._give(tensor, storage)
+                        self._give(tensor, storage, parameters)
             self.tasks.drop(given)
             self.tasks.drop(saved)
         others = [tensor for tensor in self._arrived if tensor not in parameters]
@@ -111,12 +111,12 @@ class BackwardPass:
         self._arrived.clear()
         return [*gradients, *self.buckets.finish()]
 
-    def _give(self, tensor: Local, gradient: Storage) -> None:
+    def _give(self, tensor: Local, gradient: Storage, parameters: Mapping[Local, int]) -> None:
         """The gradient of one use; that of another is added to it in place."""
         before = self._arrived.get(tensor)
         if before is None:
             self.tasks.hold([gradient])
-            self._arrived[tensor] = gradient
+            self._arrive(tensor, gradient, parameters)
             return
         alone = self.tasks.holders(before) == 1
         target = before if alone else Storage(tensor.bytes)
@@ -126,5 +126,11 @@ class BackwardPass:
         if not alone:
             self.tasks.hold([target])
             self.tasks.drop([before])
-            self._arrived[tensor] = target
+            self._arrive(tensor, target, parameters)
         self.tasks.settle([gradient])
+
+    def _arrive(self, tensor: Local, gradient: Storage, parameters: Mapping[Local, int]) -> None:
+        """What is held from now on of a tensor's gradient."""
+        self._arrived[tensor] = gradient
+        if tensor in parameters:
+            self.tasks.hold_gradient(gradient, (parameters[tensor] - 1) * gradient.bytes)

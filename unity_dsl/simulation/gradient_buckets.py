@@ -23,21 +23,32 @@ _Key = tuple[tuple[int, ...], StepKind, str]
 
 @dataclass(eq=False)
 class _Gradient:
-    """What is to be summed of a parameter: so many `bytes`, from `rows`; a device keeps `kept` of the sum."""
+    """What is to be summed of a parameter: so many `bytes`, from `rows`; a device keeps `kept` of the sum. It stands
+    for the gradients of as many parameters as `times` says.
+    """
 
     name: str
     rows: Storage
     bytes: int
     kept: int
+    times: int
+
+    @property
+    def more(self) -> int:
+        """Bytes that are kept of the sums of others."""
+        return (self.times - 1) * self.kept
 
 
 @dataclass(eq=False)
 class _Flying:
-    """A bucket on its way: its task, where the sums will lie, and what of them each parameter keeps."""
+    """A bucket on its way: its task, where the sums will lie, and what of them each parameter keeps; whether it
+    `lands`, to be added to those of other passes.
+    """
 
     task: int
     results: list[Storage]
     parameters: list[_Gradient]
+    lands: bool
 
 
 @dataclass
@@ -53,14 +64,17 @@ class GradientBuckets:
     _waiting: dict[_Key, list[_Gradient]] = field(default_factory=dict)
     _flying: list[_Flying] = field(default_factory=list)
 
-    def add(self, value: Value, step: Step, gradient: Local, name: str) -> None:
-        """A gradient that autograd is done with, perhaps a view, and the step over a group that is left to do. Takes
-        over its hold.
+    def add(self, value: Value, step: Step, gradient: Local, name: str, times: int = 1) -> None:
+        """A gradient that autograd is done with, perhaps a view, and the step over a group that is left to do; it may
+        stand for those of several parameters. Takes over its hold.
         """
         tasks = self.tasks
+        tasks.hold_gradient(gradient.storage)
         if step.kind is StepKind.ALL_REDUCE:
-            gradient = self._added(self._sums.pop(name, None), gradient)
+            before = self._sums.pop(name, None)
+            gradient = self._added(before, gradient)
             if self.accumulating:
+                tasks.hold_gradient(gradient.storage, (times - 1) * gradient.bytes if before is None else 0.0)
                 self._sums[name] = gradient
                 return
         rows, kept = gradient.storage, gradient.bytes
@@ -71,7 +85,7 @@ class GradientBuckets:
             tasks.drop([gradient.storage])
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
-        bucket.append(_Gradient(name, rows, gradient.bytes, kept))
+        bucket.append(_Gradient(name, rows, gradient.bytes, kept, times))
         if sum(part.bytes for part in bucket) >= BUCKET_MIB * 2**20:
             self._send(key)
 
@@ -97,7 +111,10 @@ class GradientBuckets:
         for number, part in enumerate(flying.parameters):
             brought = flying.results[number if len(flying.results) > 1 else 0]
             self.tasks.hold([brought])
-            self._landed[part.name] = self._added(self._landed.get(part.name), Local(part.kept, brought, False))
+            before = self._landed.get(part.name)
+            if before is None and flying.lands:
+                self.tasks.hold_gradient(brought, part.more)
+            self._landed[part.name] = self._added(before, Local(part.kept, brought, False))
         self.tasks.drop(flying.results)
 
     def _added(self, before: Local | None, gradient: Local) -> Local:
@@ -124,12 +141,17 @@ class GradientBuckets:
         )
         self.tasks.hold(results)
         self.tasks.drop([flat])
-        self._flying.append(_Flying(task, results, parts))
-        while (self.accumulating or self._landed) and len(self._flying) > 1:
+        lands = self.accumulating or bool(self._landed)
+        for number, result in enumerate(results):
+            own = parts if in_place else [parts[number]]
+            self.tasks.hold_gradient(result, 0.0 if lands else sum(part.more for part in own))
+        self._flying.append(_Flying(task, results, parts, lands))
+        while lands and len(self._flying) > 1:
             self._land()
 
     def _copy(self, what: str, name: str, count: int, reads: Sequence[Storage]) -> Storage:
         """A copy that is held."""
         made = add_copy(self.tasks, what, name, count, self.machine, reads)
         self.tasks.hold([made])
+        self.tasks.hold_gradient(made)
         return made

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Value
@@ -26,6 +27,9 @@ from .task_list import TaskList
 class Program:
     """What the functions of a program share. Of what is `stored`, by name, the tensors `trained` have a gradient. The
     device has the coordinates `place` along the mesh axes on whose coordinates devices do different things.
+
+    If it is `brief`, iterations stand for others like them: a tensor of theirs for as many as `times` says, and its
+    gradient for as many as the number in `trained`.
     """
 
     plan: Plan
@@ -33,8 +37,10 @@ class Program:
     prices: ConversionModel
     operators: Operators
     place: Mapping[int, int] = field(default_factory=dict)
+    brief: bool = False
     stored: dict[str, Local] = field(default_factory=dict)
-    trained: set[Local] = field(default_factory=set)
+    trained: dict[Local, int] = field(default_factory=dict)
+    times: dict[Local, int] = field(default_factory=dict)
     joined_of: dict[int, frozenset[str]] = field(default_factory=dict)
     once_of: dict[int, dict[str, Layout]] = field(default_factory=dict)
     chosen: dict[tuple[int, Layout, Layout, bool], Conversion] = field(default_factory=dict)
@@ -43,6 +49,17 @@ class Program:
         self.conversions = Conversions(self.tasks, self.prices)
         self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
         self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
+        self._standing = 1, 1
+
+    @contextmanager
+    def standing(self, tensors: int, gradients: int) -> Iterator[None]:
+        """Within it what is stored stands for so many tensors, its gradients for so many, of each that is stored."""
+        before = self._standing
+        self._standing = tensors * before[0], gradients * before[1]
+        try:
+            yield
+        finally:
+            self._standing = before
 
     def is_at(self, placement: Placement) -> bool:
         """Whether the device is one of these."""
@@ -63,12 +80,19 @@ class Program:
 
     @property
     def trained_bytes(self) -> int:
-        return sum(tensor.bytes for tensor in self.trained)
+        return sum(self.times[tensor] * tensor.bytes for tensor in self.trained)
 
-    def keep(self, name: str, tensor: Local) -> Local:
+    @property
+    def stored_bytes(self) -> int:
+        return sum(self.times[tensor] * tensor.storage.bytes for tensor in self.stored.values())
+
+    def keep(self, name: str, tensor: Local, *, trained: bool = False) -> Local:
         """The tensor of that name, which is there before the step and after it: in every pass the same."""
         if name not in self.stored:
             self.stored[name] = tensor
+            self.times[tensor], gradients = self._standing
+            if trained:
+                self.trained[tensor] = gradients
             self.tasks.hold([tensor.storage])
         return self.stored[name]
 
@@ -149,9 +173,8 @@ class Variables:
             here = self.program.is_at(layout.placement)
             count = round(value.stored_bytes * local_fraction(layout, self.mesh)) if here else 0
             tensor = Local(count, Storage(count), trained and value.needs_gradient)
-            tensor = self.stored[value.name] = self.program.keep(self.path + value.name, tensor)
-            if tensor.moves:
-                self.program.trained.add(tensor)
+            tensor = self.program.keep(self.path + value.name, tensor, trained=tensor.moves)
+            self.stored[value.name] = tensor
         self.add(value, self.stored[value.name], layout, stored=self.stored[value.name].moves)
 
     def add(self, value: Value, tensor: Local, layout: Layout | None = None, *, stored: bool = False) -> None:
@@ -310,7 +333,7 @@ class Variables:
             if last is None:
                 return [left.storage]
             tasks.hold([left.storage])
-            program.backward.buckets.add(wide, last, left, place)
+            program.backward.buckets.add(wide, last, left, place, program.trained.get(given, 1))
             return [None]
 
         record = Recorded((given,), (result,), (), back)

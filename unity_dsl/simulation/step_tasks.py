@@ -28,6 +28,7 @@ from .device_joining import join_devices
 from .event_loop import simulate
 from .gathering_tasks import Gather
 from .hardware import hardware_of
+from .iteration_turns import PASSES, Turn, turns_of
 from .local_tensors import Cotangents, Local, Recorded
 from .operator_tasks import Operators
 from .program_variables import Held, Program, Variables
@@ -42,36 +43,46 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
 
     All devices do the same, and one stands for them; one for each coordinate where some alone compute an operator.
     """
-    machine = machine.exposing(Exposure())
-    graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.recomputed)
-    plan = replace(plan, graph=graph)
-    prices = ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
+    plan, prices = as_simulated(plan, machine, library)
     places = different_places(plan.graph, plan.mesh)
-    graphs = [_device_tasks(plan, prices, library, place) for place in places]
+    graphs = []
+    for place in places:
+        tasks, held = device_tasks(plan, prices, library, place)
+        graphs.append(tasks.finished(held))
     if len(graphs) == 1:
         return graphs[0]
     names = {plan.mesh.axes[axis].name: axis for axis in places[0]}
     return join_devices(places, graphs, lambda channel: [names[name] for name in channel.split(", ") if name in names])
 
 
-def _device_tasks(plan: Plan, prices: ConversionModel, library: Library, place: Mapping[int, int]) -> TaskGraph:
-    """Those of a device with these coordinates."""
+def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, ConversionModel]:
+    """A plan as its program runs it, and the prices of its conversions, nothing being hidden."""
+    graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.recomputed)
+    prices = ConversionModel(plan.mesh, machine.exposing(Exposure()), library, plan.model.gradient_bytes)
+    return replace(plan, graph=graph), prices
+
+
+def device_tasks(
+    plan: Plan, prices: ConversionModel, library: Library, place: Mapping[int, int], *, brief: bool = False
+) -> tuple[TaskList, float]:
+    """Those of a device with these coordinates, and the bytes that it holds before and after them."""
     tasks, machine = TaskList(), prices.machine
-    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place)
-    for number in range(1, plan.micro_batches + 1):
-        _list_passes(program, last=number == plan.micro_batches)
+    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place, brief)
+    passes = min(plan.micro_batches, PASSES) if brief else plan.micro_batches
+    for number in range(1, passes + 1):
+        _list_passes(program, last=number == passes)
     if tasks.phase is Phase.BACKWARD:
         gradients = program.backward.finish()
         tasks.phase = Phase.UPDATE
         if updated := program.trained_bytes:
-            temporary = Storage(updated)
+            temporary = Storage(updated if machine.device == "cpu" else 0)  # on a GPU the step is one kernel
             tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary], reads=gradients)
             tasks.settle([temporary])
         tasks.drop(gradients)
-    held = sum(tensor.storage.bytes for tensor in program.stored.values())
+    held = program.stored_bytes
     if plan.model.loss is not None:
         held += MOMENTS * program.trained_bytes
-    return tasks.finished(held)
+    return tasks, held
 
 
 def _list_passes(program: Program, *, last: bool) -> None:
@@ -256,37 +267,39 @@ class _Forward(Variables):
         ]
         stacks: list[list[Local]] = [[] for _ in segment.stacked]
         carried: list[_Carried] = []
-        turns = [
-            (number, iteration)
-            for number, run in enumerate(step.runs)
-            for iteration in range(run.first, run.first + run.count)
-        ]
-        bodies = [self._body(step, number, iteration, captured) for number, iteration in turns]
-        gathering, path = self.program.gathering, without_iterations(self.path) + segment.name
-        for turn, (number, iteration) in enumerate(turns):
-            if len(turns) > 1:
-                gathering.start(bodies[turn].first_gathers, ahead=False)
-                last = turn + 1 == len(turns)
-                gathering.start(self._gathers_in_buckets(after) if last else bodies[turn + 1].first_gathers)
-            entering = self._entering(step, number, carried)
-            for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
-                entering.append((series.part, layout, parts[iteration]))
-            first = self.program.backward.recorded
-            again_later = iteration < self.program.plan.run_again(path, segment.count)
-            try:
-                with gathering.in_what_is_run_again(again_later):
-                    left, made = self._iteration(step, number, bodies[turn], entering)
-            except Complete:
-                self.program.tasks.drop(part.storage for stack in stacks for part in stack)
-                raise
-            if again_later:
-                again = partial(self._again, step, turns[turn], captured, entering, bodies[max(turn - 1, 0) : turn + 1])
-                holds = [tensor.storage for tensor in (*(tensor for _, _, tensor in entering), *captured.values())]
-                self.program.backward.recompute(first, holds, again)
-            for stack, tensor in zip(stacks, made, strict=True):
-                stack.append(tensor)
-            self._replace(carried, left)
-            carried = left
+        gathering, program, path = self.program.gathering, self.program, without_iterations(self.path) + segment.name
+        run_again = program.plan.run_again(path, segment.count)
+        turns = [*turns_of(step, run_again, brief=program.brief)]
+        bodies = [self._body(step, turn, captured) for turn in turns]
+        standing: Sequence[Storage] = ()
+        for place, turn in enumerate(turns):
+            with program.tasks.seeing() as seen:
+                if len(turns) > 1:
+                    gathering.start(bodies[place].first_gathers, ahead=False)
+                    last = place + 1 == len(turns)
+                    gathering.start(self._gathers_in_buckets(after) if last else bodies[place + 1].first_gathers)
+                entering = self._entering(step, turn.run, carried)
+                for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
+                    entering.append((series.part, layout, parts[turn.iteration]))
+                first = program.backward.recorded
+                again_later = turn.iteration < run_again
+                try:
+                    with gathering.in_what_is_run_again(again_later), program.standing(turn.times, turn.gradients):
+                        left, made = self._iteration(step, turn.run, bodies[place], entering)
+                except Complete:
+                    program.tasks.drop(part.storage for stack in stacks for part in stack)
+                    raise
+                if again_later:
+                    again = partial(self._again, step, turn, captured, entering, bodies[max(place - 1, 0) : place + 1])
+                    holds = [tensor.storage for tensor in (*(tensor for _, _, tensor in entering), *captured.values())]
+                    program.backward.recompute(first, holds, again)
+                for stack, tensor in zip(stacks, made, strict=True):
+                    stack.append(tensor)
+                self._replace(carried, left)
+                carried = left
+            if place and turns[place - 1].times > 1:
+                program.tasks.stand_for(standing, turns[place - 1].times)
+            standing = seen
         for value, (_, layout, tensor) in zip(segment.results, carried, strict=True):
             self.add(value, tensor, layout)
         for series, layout, parts in zip(segment.stacked, border.stacked, stacks, strict=True):
@@ -325,7 +338,7 @@ class _Forward(Variables):
             number = run_number(step, iteration)
             if iteration > iterations.start:
                 entering = self._entering(step, number, carried)
-            body = self._body(step, number, iteration, captured, in_turns=True)
+            body = self._body(step, Turn(number, iteration), captured, in_turns=True)
             left, _ = yield from self._iterating(step, number, body, entering)
             self._replace(carried, left)
             carried = left
@@ -334,15 +347,14 @@ class _Forward(Variables):
     def _body(
         self,
         step: PlannedSegment,
-        number: int,
-        iteration: int,
+        turn: Turn,
         captured: Mapping[str, Local],
         stored: Mapping[str, Local] = {},
         *,
         in_turns: bool = False,
     ) -> _Forward:
         """The function of an iteration, with what it stores and what it sees of the values around it."""
-        segment, run = step.segment, step.runs[number]
+        segment, run = step.segment, step.runs[turn.run]
         given: dict[str, Held] = {}
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
             outside = self.held[value.name]
@@ -350,8 +362,9 @@ class _Forward(Variables):
             planned = run.body.values.get(value.name)
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
             given[value.name] = Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
-        path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{iteration}.")
-        return _Forward(self.program, run.body, path, given, stored, left=segment.leaves, in_turns=in_turns)
+        path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{turn.iteration}.")
+        with self.program.standing(turn.times, turn.gradients):
+            return _Forward(self.program, run.body, path, given, stored, left=segment.leaves, in_turns=in_turns)
 
     def _entering(self, step: PlannedSegment, number: int, carried: Sequence[_Carried]) -> list[_Carried]:
         """What an iteration of a run is given of what the one before left, if there is one."""
@@ -402,19 +415,19 @@ class _Forward(Variables):
     def _again(
         self,
         step: PlannedSegment,
-        turn: tuple[int, int],
+        turn: Turn,
         captured: Mapping[str, Local],
         entering: Sequence[_Carried],
         bodies: Sequence[_Forward],
     ) -> None:
         """Runs an iteration once more, the last of `bodies`, and meanwhile gathers the weights of the one before it."""
         *before, first = bodies
-        body = self._body(step, *turn, captured, first.stored)
+        body = self._body(step, turn, captured, first.stored)
         if before:
             self.program.gathering.start(body.first_gathers, ahead=False)
             self.program.gathering.start(before[0].first_gathers)
         with self.program.gathering.in_what_is_run_again():
-            self._iteration(step, turn[0], body, entering)
+            self._iteration(step, turn.run, body, entering)
 
     def _replace(self, carried: Sequence[_Carried], left: Sequence[_Carried]) -> None:
         """Variables hold what an iteration leaves instead of what it was given. Takes over holds."""

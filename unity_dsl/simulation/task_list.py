@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from ..index.lowering.local_tensor import Storage
 from .task import COMPUTE, Phase, Purpose, Task, TaskGraph, Traffic
+
+
+@dataclass(frozen=True)
+class HeldMost:
+    """The most bytes that a device holds, those of them that are gradients of parameters, and the task that runs `at`
+    that time, empty where that is before all.
+    """
+
+    bytes: float
+    gradients: float
+    at: str
 
 
 class TaskList:
     """Tasks so far. A storage is there from the task that builds it until the last holder drops it; what nobody holds
     when its task is `settled` lives while that runs. Kernels run in order: each waits for what kernels before it wait
     for. A task reads what the last task before it `builds` or writes `into`, of each storage that it `reads`.
+    Where an iteration stands for several, storages take the place of those of all.
     """
 
     def __init__(self) -> None:
@@ -21,6 +36,11 @@ class TaskList:
         self._waited: list[int] = []
         self._latest = -1
         self._written: dict[Storage, int] = {}
+        self._more: dict[Storage, float] = {}
+        self._gradients: dict[Storage, float] = {}
+        self._gradients_made: defaultdict[int, float] = defaultdict(float)
+        self._gradients_freed: defaultdict[int, float] = defaultdict(float)
+        self._seen: list[list[Storage]] = []
 
     # ------------------------------------------------------------------------------------------ tasks
 
@@ -72,6 +92,8 @@ class TaskList:
         task.allocated = float(sum(storage.bytes for storage in built))
         written |= dict.fromkeys((*built, *into), number)
         self._tasks.append(task)
+        for seen in self._seen:
+            seen += built
         return number
 
     # ------------------------------------------------------------------------------------------ memory
@@ -105,8 +127,48 @@ class TaskList:
 
     def free(self, storage: Storage) -> None:
         if self._tasks:
-            self._tasks[-1].freed += storage.bytes
+            self._tasks[-1].freed += storage.bytes + self._more.pop(storage, 0.0)
+            if storage in self._gradients:
+                self._gradients_freed[len(self._tasks) - 1] += self._gradients.pop(storage)
+
+    def hold_gradient(self, storage: Storage, more: float = 0.0) -> None:
+        """Tells that a storage which is held is of gradients of parameters, and takes the place of `more` bytes."""
+        before = self._gradients.get(storage, 0.0)
+        self._add_bytes(storage, more)
+        self._gradients[storage] = storage.bytes + self._more.get(storage, 0.0)
+        self._gradients_made[len(self._tasks) - 1] += self._gradients[storage] - before
+
+    @contextmanager
+    def seeing(self) -> Iterator[list[Storage]]:
+        """The storages that tasks listed within it build."""
+        seen: list[Storage] = []
+        self._seen.append(seen)
+        try:
+            yield seen
+        finally:
+            self._seen.pop()
+
+    def stand_for(self, storages: Iterable[Storage], times: int) -> None:
+        """Each of these that is held takes the place of so many from here on."""
+        for storage in storages:
+            if storage in self._holders:
+                self._add_bytes(storage, (times - 1) * (storage.bytes + self._more.get(storage, 0.0)))
+
+    def _add_bytes(self, storage: Storage, more: float) -> None:
+        if more and self._tasks:
+            self._more[storage] = self._more.get(storage, 0.0) + more
+            self._tasks[-1].allocated += more
 
     def finished(self, held: float) -> TaskGraph:
         """All tasks, and the bytes that are there before and after them."""
         return TaskGraph(tuple(self._tasks), held)
+
+    def most(self, held: float) -> HeldMost:
+        """The most that is held, if it is that much before and after all tasks. As `TaskGraph.peak`."""
+        now, gradients, found = held, 0.0, HeldMost(held, 0.0, "")
+        for number, task in enumerate(self._tasks):
+            now, gradients = now + task.allocated, gradients + self._gradients_made.get(number, 0.0)
+            if now > found.bytes:
+                found = HeldMost(now, gradients, f"{task.name} of {task.place}" if task.place else task.name)
+            now, gradients = now - task.freed, gradients - self._gradients_freed.get(number, 0.0)
+        return found

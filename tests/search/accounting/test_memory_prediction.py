@@ -1,4 +1,4 @@
-"""Predicted memory against what a program holds: its state, and what autograd really keeps."""
+"""What is kept at the end of a forward pass against what a program holds: its state, and what autograd really keeps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.layout import Mesh
-from unity_dsl.graph.plan import Memory
+from unity_dsl.graph.plan import Memory, Plan
 from unity_dsl.index.library import Library
-from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
+from unity_dsl.search.accounting.memory_prediction import predict_memory
 from unity_dsl.search.layout_pins import parse_pin
 from unity_dsl.search.plan_search import search
 
@@ -38,7 +39,20 @@ def held(
     recompute: Collection[str] = (),
 ) -> Memory:
     pinned = dict(map(parse_pin, pins))
-    return search(build(text), mesh, MACHINE, library, strategy, pinned, recompute=recompute).cost.memory
+    return kept(search(build(text), mesh, MACHINE, library, strategy, pinned, recompute=recompute), library)
+
+
+def kept(plan: Plan, library: Library) -> Memory:
+    """What a plan keeps at the end of the forward pass."""
+    return predict_memory(
+        plan.model,
+        plan.graph,
+        plan.mesh,
+        library,
+        gathered_again=plan.gathered_again,
+        recomputed=plan.recomputed,
+        kept_iterations=plan.kept_iterations,
+    )
 
 
 MODEL = """
@@ -83,10 +97,10 @@ def test_what_is_run_again_keeps_what_enters_it_and_one_iteration(build: Build, 
     """
     for mesh, part in ((ONE, 1), (TWO, 2), (FOUR, 4)):
         for text, inside in ((DEEP, 4), (DEEP.replace("relu(", "relu(2 * "), 4 + 4)):
-            kept = held(build, library, text, mesh).activations
+            before = held(build, library, text, mesh).activations
             again = held(build, library, text, mesh, recompute=["layer"]).activations
             end = TENSOR // part + TENSOR  # exp's result, and the target whole: its slice is a view of it
-            assert kept == TENSOR + (4 + 5 * 4) * TENSOR // part + end  # so is that of the first x
+            assert before == TENSOR + (4 + 5 * 4) * TENSOR // part + end  # so is that of the first x
             once = TENSOR + (4 + inside) * TENSOR // part  # the first x, an input, enters whole
             assert again == max(once, TENSOR + 4 * TENSOR // part + end), (
                 "a layer again, or the end of the forward pass"
@@ -100,7 +114,7 @@ def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, l
     """
     for mesh, part in ((ONE, 1), (TWO, 2)):
         for text, inside in ((DEEP, 4), (DEEP.replace("relu(", "relu(2 * "), 8)):
-            for kept in range(5):
+            for number in range(5):
                 plan = search(
                     build(text),
                     mesh,
@@ -108,11 +122,11 @@ def test_iterations_that_are_kept_are_gone_when_others_run_again(build: Build, l
                     library,
                     "data_parallel",
                     recompute=["layer"],
-                    kept_iterations={"layer": kept},
+                    kept_iterations={"layer": number},
                 )
-                end = TENSOR + (4 + 4 * kept + 1) * TENSOR // part + TENSOR
-                again = TENSOR + (4 - kept + bool(kept) + inside) * TENSOR // part
-                assert plan.cost.memory.activations == max(end, again), (mesh, kept)
+                end = TENSOR + (4 + 4 * number + 1) * TENSOR // part + TENSOR
+                again = TENSOR + (4 - number + bool(number) + inside) * TENSOR // part
+                assert kept(plan, library).activations == max(end, again), (mesh, number)
 
 
 def test_activations_are_what_the_backward_pass_reads(build: Build, library: Library) -> None:
@@ -162,7 +176,7 @@ def program(example: str, path: Path, devices: int, strategy: str, precision: st
     request = Request(file, preset="small", precision=precision, devices=devices, strategy=strategy)
     made = compile_model(request)
     write_program(made.plan, made.library, made.sources, request, path)
-    return made.plan.cost.memory
+    return kept(made.plan, made.library)
 
 
 @pytest.mark.parametrize(
@@ -187,12 +201,3 @@ def test_activations_of_a_divided_batch(example: str, pool: RankPool, tmp_path: 
     """A slice keeps the whole that it is a view of."""
     memory = program(example, tmp_path / "out", 2, "data_parallel")
     assert pool.run(ranks.activations, str(tmp_path / "out"), ranks=2) == [memory.activations] * 2
-
-
-def test_a_plan_that_does_not_fit_carries_a_warning(build: Build, library: Library) -> None:
-    def warned(bytes_: float) -> list[str]:
-        machine = Machine(**{**vars(MACHINE), "memory_bytes": bytes_})
-        return [found.code for found in search(build(MODEL), TWO, machine, library, "data_parallel").warnings]
-
-    total = held(build, library, MODEL, TWO).total
-    assert warned(total) == [] and warned(total - 1) == ["W301"]

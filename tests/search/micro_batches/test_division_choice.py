@@ -21,7 +21,7 @@ EXAMPLES = folder("examples")
 
 
 def request(example: str, memory: int, count: int | None = None, devices: int = 2) -> Request:
-    settings = {"b": 32}
+    settings = {"b": 256 if example == "mlp" else 32}  # of less, an mlp holds the most while its weights are updated
     path = EXAMPLES / f"{example}.udl"
     return Request(path, settings, "small", devices=devices, memory=memory, micro_batches=count)
 
@@ -31,16 +31,17 @@ def planned(example: str, memory: int, count: int | None = None, devices: int = 
 
 
 @pytest.mark.parametrize(
-    ("example", "devices", "parts"), [("mlp", 1, (0.3, 0.12)), ("mlp", 2, (0.3, 0.12)), ("gpt2", 2, (0.12,))]
+    ("example", "devices", "parts"), [("mlp", 1, (0.6, 0.25)), ("mlp", 2, (0.6, 0.2)), ("gpt2", 2, (0.12,))]
 )
 def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int, parts: tuple[float, ...]) -> None:
     """Against every power of two, each compiled for itself, under limits from what the whole batch holds downwards."""
     whole = planned(example, 10**12, devices=devices)
     assert whole.micro_batches == 1 and whole.unlimited_seconds is None
-    held = whole.cost.memory
+    held, stored = whole.cost.memory, 5 * whole.cost.memory.parameters  # with gradients, moments, and the update's
+    shares = 1 if example == "mlp" else devices
     taken = set()
     for part in parts:
-        memory = int((held.total - held.activations + part * held.activations) / devices)
+        memory = int((stored + part * held.activations) / shares)
         fixed = [planned(example, memory, count, devices) for count in (1, 2, 4, 8, 16, 32)]
         fitting = [plan for plan in fixed if not plan.warnings]
         found = planned(example, memory, devices=devices)
@@ -86,20 +87,20 @@ def test_weights_that_do_not_fit_are_told(tmp_path: Path, capsys: pytest.Capture
     arguments[0] = str(EXAMPLES / "resnext50.udl")
     assert run([*arguments, "500kB"]) == 2
     told = capsys.readouterr().err
-    assert "E313" in told and "micro-batches were not tried: 4 cannot be: `batch_norm`" in told
+    assert "E313" in told and "micro-batches were not tried: 2 cannot be: `batch_norm`" in told
 
 
 def test_the_number_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = planned("mlp", 10**12).cost.memory
-    memory = int((whole.total - 0.8 * whole.activations) / 2)
-    arguments = [str(EXAMPLES / "mlp.udl"), "--preset", "small", "--set", "b=32", "--devices", "2"]
+    memory = int(5 * whole.parameters + 0.2 * whole.activations)
+    arguments = [str(EXAMPLES / "mlp.udl"), "--preset", "small", "--set", "b=256", "--devices", "2"]
     arguments += ["--memory", f"{memory}B", "-o", str(tmp_path / "out")]
     assert run([*arguments, "--json"]) == 0
     count = json.loads(capsys.readouterr().out)["micro_batches"]
     document = json.loads((tmp_path / "out" / "plan.json").read_text())
     assert document["micro_batches"]["count"] == count > 1 and document["request"]["micro_batches"] is None
-    assert document["parameters"]["b"] == 32 == count * document["micro_batches"]["size"]
+    assert document["parameters"]["b"] == 256 == count * document["micro_batches"]["size"]
     out, trace = str(tmp_path / "out"), str(tmp_path / "trace.json")
     for command in (["explain", out], ["trace", out, "-o", trace]):
         assert run(command) == 0
-        assert f"{count} micro-batches of b = {32 // count} a step of b = 32" in capsys.readouterr().out
+        assert f"{count} micro-batches of b = {256 // count} a step of b = 256" in capsys.readouterr().out

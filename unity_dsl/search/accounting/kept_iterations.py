@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 
 from ...graph.plan import Plan
-from ...index.library import Library
 from ...machine.byte_count import describe_bytes
-from ...machine.machine import Machine
-from ...simulation.step_tasks import step_tasks
-from .memory_prediction import kept_gathered, memory_warnings, predict_memory
+from .memory_budget import Budget, memory_warnings
 from .recomputation import added, segments
-from .weighed_plan import forward_price, held_memory
+from .weighed_plan import forward_price, gathered_paths
 
 
-def keeping_iterations(plan: Plan, iterations: Mapping[str, int], machine: Machine, library: Library) -> Plan:
+def keeping_iterations(plan: Plan, iterations: Mapping[str, int], budget: Budget) -> Plan:
     """The plan with so many last iterations of segments that it runs again kept as they are, of a plan that keeps none
     so. Weights that they gather are gathered again. What it holds is counted, with a warning where that is more than
     there is.
@@ -27,17 +25,12 @@ def keeping_iterations(plan: Plan, iterations: Mapping[str, int], machine: Machi
     kept = {path: count for path, count in iterations.items() if count and path in plan.recomputed}
     if not kept:
         return plan
-    less = forward_price(plan, machine, library).of_last(plan.graph, kept)
-    again = plan.gathered_again | _inside(_gathered(plan, library), kept)
+    less = forward_price(plan, budget.machine, budget.library).of_last(plan.graph, kept)
+    again = plan.gathered_again | _inside(gathered_paths(plan, budget.library), kept)
     plan = replace(plan, cost=added(plan.cost, less, -1.0), kept_iterations=kept, gathered_again=again)
-    memory = held_memory(plan, library, again)
-    warnings = tuple(memory_warnings(memory, machine))
+    memory = budget.held(plan)
+    warnings = tuple(memory_warnings(memory, budget.machine))
     return replace(plan, cost=replace(plan.cost, memory=memory), warnings=warnings)
-
-
-def _gathered(plan: Plan, library: Library) -> frozenset[str]:
-    """The paths of weights that operators keep gathered for the backward pass."""
-    return frozenset(one.path for one in kept_gathered(plan.graph, plan.mesh, library))
 
 
 def _inside(paths: frozenset[str], kept: Collection[str]) -> frozenset[str]:
@@ -45,58 +38,68 @@ def _inside(paths: frozenset[str], kept: Collection[str]) -> frozenset[str]:
     return frozenset(path for path in paths if path.startswith(tuple(f"{segment}." for segment in kept)))
 
 
-def with_room_used(plan: Plan, machine: Machine, library: Library) -> Plan:
+def with_room_used(plan: Plan, budget: Budget) -> Plan:
     """A plan that fits the memory with as few iterations run again as the room that is left allows: of the segments
-    that take the longest first, by bisection. What the tasks of its step hold besides what is predicted stays free.
+    that take the longest first.
     """
-    if not plan.recomputed or plan.kept_iterations or plan.cost.memory.total > machine.memory_bytes:
+    if not plan.recomputed or plan.kept_iterations or not budget.fits(plan):
         return plan
-    besides = max(0.0, step_tasks(plan, machine, library).peak().bytes - plan.cost.memory.total)
-    room = machine.memory_bytes - besides
+    machine, library = budget.machine, budget.library
     counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.recomputed}
     seconds = {path: cost.seconds for path, cost in forward_price(plan, machine, library).of_segments(plan.graph)}
-    gathered, chosen = _gathered(plan, library), dict[str, int]()
+    gathered, chosen = gathered_paths(plan, library), dict[str, int]()
 
-    def fits_with(kept: Mapping[str, int]) -> bool:
+    def held(path: str, number: int) -> float:
+        kept = {**chosen, path: number}
         again = plan.gathered_again | _inside(gathered, kept)
-        return held_memory(replace(plan, kept_iterations=kept), library, again).total <= room
+        return budget.held(replace(plan, kept_iterations=kept, gathered_again=again)).total
 
     for path in sorted(counts, key=lambda path: (-seconds[path], path)):
-        fits, exceeds = 0, counts[path]
-        while fits + 1 < exceeds:
-            middle = (fits + exceeds) // 2
-            if fits_with({**chosen, path: middle}):
-                fits = middle
-            else:
-                exceeds = middle
-        chosen |= {path: fits} if fits else {}
-    return keeping_iterations(plan, chosen, machine, library)
+        found = most_within(counts[path] - 1, partial(held, path), budget.bytes)
+        chosen |= {path: found} if found else {}
+    return keeping_iterations(plan, chosen, budget)
+
+
+def most_within(most: int, held: Callable[[int], float], limit: float) -> int:
+    """The largest number, at most so large, of which what is `held` is within a limit, as it is of 0: it is the more
+    the larger the number, and grows nearly evenly. By interpolation, and bisection in turns.
+    """
+    low, high = (0, held(0)), (most, held(most) if most else limit)
+    if high[1] <= limit:
+        return most
+    tries = 0
+    while low[0] + 1 < high[0]:
+        between = (limit - low[1]) / (high[1] - low[1]) if tries % 3 < 2 else 0.5
+        middle = min(max(low[0] + int(between * (high[0] - low[0])), low[0] + 1), high[0] - 1)
+        found = middle, held(middle)
+        low, high = (found, high) if found[1] <= limit else (low, found)
+        tries += 1
+    return low[0]
 
 
 def told_kept(
     plan: Plan,
     iterations: Mapping[str, int] | None,
-    machine: Machine,
-    library: Library,
+    budget: Budget,
     referee: Callable[[Plan], float] | None = None,
 ) -> Plan:
     """The plan with so many last iterations kept of what it runs again, or, if None, as many as there is room for,
     unless the referee gives none fewer seconds; with a note on what is run again.
     """
     if iterations is not None:
-        kept = keeping_iterations(plan, iterations, machine, library)
+        kept = keeping_iterations(plan, iterations, budget)
     else:
-        kept = with_room_used(plan, machine, library)
+        kept = with_room_used(plan, budget)
         if kept is not plan and referee is not None and referee(plan) < referee(kept):
             kept = plan
-    return replace(kept, notes=(*kept.notes, *describe_recomputed(kept, machine, library)))
+    return replace(kept, notes=(*kept.notes, *describe_recomputed(kept, budget)))
 
 
-def describe_recomputed(plan: Plan, machine: Machine, library: Library) -> Iterator[str]:
+def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
     """What running segments again saves and costs."""
     if plan.recomputed:
-        kept = predict_memory(plan.model, plan.graph, plan.mesh, library, gathered_again=plan.gathered_again)
-        price = forward_price(plan, machine, library)
+        kept = budget.held(replace(plan, recomputed=frozenset(), kept_iterations={}))
+        price = forward_price(plan, budget.machine, budget.library)
         more = sum(forward.seconds for path, forward in price.of_segments(plan.graph) if path in plan.recomputed)
         more -= price.of_last(plan.graph, plan.kept_iterations).seconds
         freed = kept.total - plan.cost.memory.total

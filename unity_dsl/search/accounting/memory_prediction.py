@@ -1,20 +1,19 @@
-"""Predicts the memory of each device: parameters, gradients, optimizer state, activations at the end of a forward pass.
+"""Predicts what each device keeps at the end of a forward pass: parameters, gradients, optimizer state, activations.
 
 Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
 the optimizer of the written train.py, and what the forward pass keeps for the backward one: every storage that a run of
 the lowerings keeps (a view keeps what it is a view of), once for each iteration of a repeat. Of a body that is
 recomputed an iteration keeps what enters it; one is held as a whole while it is run again, with what variables hold,
 which counts where it makes the most. Kernels are those of a GPU: a CPU keeps more of `F.rms_norm`, and of attention
-over values of another length than the keys'. Not counted: what lives only while an operator runs, buffers of
-collectives, what the allocator cannot use, and that less is held at other times. Outputs of a training step are held
-where the backward pass needs them alone; a model without a loss returns them whole.
+over values of another length than the keys'. Not counted: what lives only while an operator runs, and buffers of
+collectives; `memory_budget.py` counts these too. Outputs of a training step are held where the backward pass needs them
+alone; a model without a loss returns them whole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from math import ceil
 
 from ...graph.graph import Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Placement, Replicate, Shard, invariant
@@ -26,11 +25,8 @@ from ...graph.reused_operands import with_reused_operands
 from ...index.library import Library
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape, Storage, contiguous
-from ...machine.byte_count import describe_bytes
 from ...machine.collective_price import local_fraction
-from ...machine.machine import Machine
 from ...machine.operator_price import MOMENTS
-from ...syntax.diagnostic import Diagnostic, warn
 from ..choices.restriction import stored_values
 from .recomputation import steps_again
 
@@ -85,7 +81,8 @@ def predict_memory(
     recomputed: Collection[str] = (),
     kept_iterations: Mapping[str, int] = {},
 ) -> Memory:
-    """Bytes that each device holds in a planned model's step, or at the end of a call of one without a loss.
+    """Bytes that each device holds at the end of the forward pass of a planned model's step that has the gradients of
+    one before, or at the end of a call of one without a loss.
     `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again, save
     for so many last iterations as are kept.
     """
@@ -96,11 +93,13 @@ def predict_memory(
         kept = activations.of(graph, "", frozenset())
         if model.loss is None:
             kept.own.update({(value.name, invariant(mesh)): float(value.bytes) for value in model.outputs})
-        found.append(replace(_stored(graph, mesh, place), activations=kept.bytes + kept.again))
+        found.append(replace(stored_memory(graph, mesh, place), activations=kept.bytes + kept.again))
     return max(found, key=lambda memory: memory.total)
 
 
-def _stored(graph: PlannedGraph, mesh: Mesh, place: Mapping[int, int]) -> Memory:
+def stored_memory(graph: PlannedGraph, mesh: Mesh, place: Mapping[int, int]) -> Memory:
+    """Bytes of weights and buffers, of gradients and moments, on a device with these coordinates."""
+
     def held(name: str) -> float:
         planned = graph.values[name]
         if any(place[axis] != coordinate for axis, coordinate in planned.produced.placement):
@@ -114,7 +113,7 @@ def _stored(graph: PlannedGraph, mesh: Mesh, place: Mapping[int, int]) -> Memory
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:
-                total = total.plus(_stored(run.body, mesh, place), run.count)
+                total = total.plus(stored_memory(run.body, mesh, place), run.count)
     return total
 
 
@@ -148,39 +147,6 @@ def kept_gathered(
             for run in step.runs:
                 inner, expected = f"{prefix}{segment.name}.", times * run.count * segment.probability
                 yield from kept_gathered(run.body, mesh, library, inner, count * run.count, expected)
-
-
-def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
-    """W301 where a device does not have what it would hold."""
-    if memory.total <= machine.memory_bytes:
-        return
-    parts = {
-        "parameters": memory.parameters + memory.buffers,
-        "their gradients": memory.gradients,
-        "the optimizer": memory.optimizer,
-        "activations": memory.activations,
-    }
-    shares = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items())
-    yield warn(
-        "W301",
-        f"every device would hold {describe_bytes(memory.total)}, and there are {describe_bytes(machine.memory_bytes)}",
-        label=shares,
-        help=_remedy(memory, machine.memory_bytes),
-    )
-
-
-def _remedy(memory: Memory, limit: float) -> str:
-    """What would make a plan fit: with less activations, if there is room for all else."""
-    room = limit - (memory.total - memory.activations)
-    if room <= 0:
-        return (
-            "parameters, gradients and the optimizer do not fit by themselves: more devices hold smaller slices of "
-            "them, and a dtype of two bytes takes half"
-        )
-    part = f"1/{ceil(memory.activations / room)}"
-    return (
-        f"activations would fit with {part} of the batch (`--micro-batches` accumulates gradients), or on more devices"
-    )
 
 
 class Activations:

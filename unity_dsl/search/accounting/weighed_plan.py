@@ -6,11 +6,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
-from ...graph.plan import Cost, Memory, Plan
+from ...graph.plan import Cost, Plan
 from ...index.library import Library
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from .memory_prediction import kept_gathered, memory_warnings, predict_memory
+from .memory_budget import Budget, memory_warnings
+from .memory_prediction import kept_gathered
 from .plan_cost import conversion_seconds
 from .recomputation import ForwardPrice, added
 
@@ -18,22 +19,9 @@ MOST_SEGMENTS = 4
 """Of how many segments every set is tried."""
 
 
-def counted(plan: Plan, library: Library) -> Plan:
-    """The plan with what it holds on each device, all gathered weights being kept for the backward pass."""
-    return replace(plan, cost=replace(plan.cost, memory=held_memory(plan, library)))
-
-
-def held_memory(plan: Plan, library: Library, gathered_again: Collection[str] = ()) -> Memory:
-    """What a plan holds on each device that gathers some weights again."""
-    return predict_memory(
-        plan.model,
-        plan.graph,
-        plan.mesh,
-        library,
-        gathered_again=gathered_again,
-        recomputed=plan.recomputed,
-        kept_iterations=plan.kept_iterations,
-    )
+def counted(plan: Plan, budget: Budget) -> Plan:
+    """The plan with the most that it holds on a device."""
+    return replace(plan, cost=replace(plan.cost, memory=budget.held(plan)))
 
 
 def recomputing(plan: Plan, paths: Collection[str], machine: Machine, library: Library) -> Plan:
@@ -63,30 +51,30 @@ def forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPric
     return ForwardPrice(ConversionModel(plan.mesh, machine, library))
 
 
-def within_memory(plan: Plan, machine: Machine, library: Library, segments: Sequence[str] = ()) -> Plan:
+def within_memory(plan: Plan, budget: Budget, segments: Sequence[str] = ()) -> Plan:
     """A plan that was counted; with a warning where it holds more than there is.
 
     Where there is room for it only without some of the weights that it keeps gathered, the backward pass gathers these
     again: those that take the least for it. It may also run some of these `segments` again; of the ways in which the
     plan fits the one of the fewest seconds is taken.
     """
-    if plan.cost.memory.total > machine.memory_bytes:
-        plan = _fitting(plan, machine, library, segments) or plan
-    return replace(plan, warnings=tuple(memory_warnings(plan.cost.memory, machine)))
+    if not budget.fits(plan):
+        plan = _fitting(plan, budget, segments) or plan
+    return replace(plan, warnings=tuple(memory_warnings(plan.cost.memory, budget.machine)))
 
 
-def _fitting(plan: Plan, machine: Machine, library: Library, segments: Sequence[str]) -> Plan | None:
+def _fitting(plan: Plan, budget: Budget, segments: Sequence[str]) -> Plan | None:
     """Of the ways in which a plan fits, the one of the fewest seconds. Sets of segments are looked at in the order of
     what they take, and none that takes longer by itself than a way that fits.
     """
     new = [path for path in segments if path not in plan.recomputed]
-    prices = _prices_again(plan, machine, library) if new else ()
+    prices = _prices_again(plan, budget.machine, budget.library) if new else ()
     ways = [_running_again(plan, paths, prices) if paths else plan for paths in _subsets(new)]
     best: Plan | None = None
     for way in sorted(ways, key=lambda way: way.cost.seconds):
         if best is not None and way.cost.seconds >= best.cost.seconds:
             break
-        found = _gathered_again(way if way is plan else counted(way, library), machine, library)
+        found = _gathered_again(way, budget, is_counted=way is plan)
         if found is not None and (best is None or found.cost.seconds < best.cost.seconds):
             best = found
     return best
@@ -101,28 +89,45 @@ def _subsets(segments: Sequence[str]) -> Iterator[tuple[str, ...]]:
         yield from ((), *((segment,) for segment in segments), tuple(segments))
 
 
-def least_held(plan: Plan, library: Library) -> float:
-    """Bytes on each device where every weight that can be is gathered again."""
-    again = {kept.path for kept in kept_gathered(plan.graph, plan.mesh, library)}
-    return held_memory(plan, library, again).total
+def least_held(plan: Plan, budget: Budget) -> float:
+    """The most bytes on a device, were every weight that can be gathered again."""
+    again = gathered_paths(plan, budget.library)
+    return (
+        budget.held(replace(plan, gathered_again=again)).total
+        if again - plan.gathered_again
+        else plan.cost.memory.total
+    )
 
 
-def _gathered_again(plan: Plan, machine: Machine, library: Library) -> Plan | None:
-    """The plan as it fits the machine's memory, if need be with weights gathered once more in the backward pass."""
-    if plan.cost.memory.total <= machine.memory_bytes:
-        return plan
-    mesh, conversions = plan.mesh, ConversionModel(plan.mesh, machine, library, plan.model.gradient_bytes)
+def gathered_paths(plan: Plan, library: Library) -> frozenset[str]:
+    """The paths of weights that operators keep gathered for the backward pass, unless they are gathered again."""
+    return frozenset(kept.path for kept in kept_gathered(plan.graph, plan.mesh, library))
+
+
+def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | None:
+    """The plan as it fits the memory, if need be with weights gathered once more in the backward pass."""
+    mesh, conversions = plan.mesh, ConversionModel(plan.mesh, budget.machine, budget.library, plan.model.gradient_bytes)
     seconds: dict[str, float] = {}
     freed: dict[str, float] = {}
-    for kept in kept_gathered(plan.graph, mesh, library):
+    for kept in kept_gathered(plan.graph, mesh, budget.library):
         if not any(kept.path.startswith(f"{path}.") for path in plan.recomputed):
             once = conversion_seconds(kept.planned, kept.layout, conversions)
             seconds[kept.path] = seconds.get(kept.path, 0.0) + kept.times * once
             freed[kept.path] = freed.get(kept.path, 0.0) + kept.bytes
-    again = cheapest_of(seconds, freed, plan.cost.memory.total - machine.memory_bytes)
-    memory = held_memory(plan, library, again)
-    if memory.total > machine.memory_bytes:
+    if budget.is_beyond(replace(plan, gathered_again=frozenset(seconds))):
         return None
+    plan = plan if is_counted else counted(plan, budget)
+    if budget.fits(plan):
+        return plan
+    needed = plan.cost.memory.total - budget.bytes
+    while True:
+        again = cheapest_of(seconds, freed, needed)
+        memory = budget.held(replace(plan, gathered_again=again))
+        if memory.total <= budget.bytes:
+            break
+        if len(again) == len(seconds):
+            return None
+        needed = max(sum(freed[path] for path in again), needed) + memory.total - budget.bytes
     more = sum(seconds[path] for path in again)
     which = "gathered weights" if len(again) == len(seconds) else f"{len(again)} of {len(seconds)} gathered weights"
     note = (

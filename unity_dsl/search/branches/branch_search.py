@@ -255,8 +255,8 @@ def _with_branches(given: Plan, placing: Placing, wanted: Wanted) -> Plan | None
             return None
     if best is None:
         return None
-    found = counted(made(best, model, wanted), wanted.library)
-    fits = found.cost.memory.total <= wanted.machine.memory_bytes
+    found = counted(made(best, model, wanted), wanted.budget)
+    fits = wanted.budget.fits(found)
     return replace(found, rules=given.rules, considered=given.considered) if fits else None
 
 

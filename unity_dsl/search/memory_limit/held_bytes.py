@@ -28,6 +28,7 @@ from ...index.lowering.division import InnerReduce
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape
 from ...machine.collective_price import local_fraction
+from ..accounting.recomputation import segments
 from ..choices.layout_space import Space
 from ..choices.operator_options import Options
 from ..choices.restriction import node_path
@@ -39,21 +40,35 @@ from .stored_bytes import HELD_TRAINED
 @dataclass(frozen=True)
 class _Saved:
     """What an operator saves in one way of being computed. `own` are bytes of storages that only it knows, at local
-    `sizes` of its axes; `grows[s, a]` tells whether storage s has axis a. `operands` and `results` are saved by place.
+    `sizes` of its axes; `grows[s, a]` tells whether storage s has axis a. Behind those that it saves come those that it
+    only `passes` on, or frees. `operands` and `results` are saved by place.
     """
 
     axes: tuple[str, ...]
     sizes: npt.NDArray[np.float64]
     own: npt.NDArray[np.float64]
     grows: npt.NDArray[np.float64]
+    passes: npt.NDArray[np.bool_]
     operands: frozenset[int]
     results: frozenset[int]
 
     def bytes(self, typed: Sequence[TypedOperator]) -> Table:
         """Own bytes of configurations that are computed in this way. Shape [configurations]."""
+        return np.asarray(self._each(typed) @ np.where(self.passes, 0.0, self.own))
+
+    def largest(self, typed: Sequence[TypedOperator]) -> Table:
+        """Those of the largest storage alone that is saved."""
+        return np.asarray((self._each(typed) * np.where(self.passes, 0.0, self.own)).max(axis=1, initial=0.0))
+
+    def passing(self, typed: Sequence[TypedOperator]) -> Table:
+        """Those of what is not saved."""
+        return np.asarray(self._each(typed) @ np.where(self.passes, self.own, 0.0))
+
+    def _each(self, typed: Sequence[TypedOperator]) -> Table:
+        """How many times larger each storage is. Shape [configurations, storages]."""
         sizes = np.array([[found.local_sizes[axis] for axis in self.axes] for found in typed], dtype=float)
         ratios = np.log(sizes.reshape(len(typed), len(self.axes)) / self.sizes)
-        return np.asarray(np.exp(ratios @ self.grows.T) @ self.own)
+        return np.asarray(np.exp(ratios @ self.grows.T))
 
 
 class HeldBytes:
@@ -65,8 +80,14 @@ class HeldBytes:
         library: Library,
         saved: dict[object, _Saved] | None = None,
         recomputed: Collection[str] = (),
+        *,
+        moment: Moment | None = None,
     ) -> None:
-        self.library = library
+        self.library, self.moment = library, moment
+        self.copies = HELD_TRAINED if moment is None or moment.gradients else HELD_TRAINED - 1
+        self.busy = None if moment is None else moment.operator or busiest(graph, library)
+        around = {path: segment.count for path, segment in segments(graph) if f"{self.busy}".startswith(f"{path}.")}
+        self.iterations = prod(around.values())
         self.inside = tuple(f"{path}." for path in recomputed)
         self.kept: KeptValues = kept_values(graph, library, recomputed)
         self.saved: dict[object, _Saved] = {} if saved is None else saved
@@ -93,7 +114,8 @@ class HeldBytes:
             if part := self.kept.given.get((node_path(prefix, node), number)):
                 layouts = (found.arguments[number] for found in typed)
                 total += part * value.bytes * _fractions(layouts, mesh)
-        if not any(node.gradients) or prefix.startswith(self.inside):
+        kept = not prefix.startswith(self.inside)
+        if not any(node.gradients) or not (kept or node_path(prefix, node) == self.busy):
             return total
         ways: dict[_Way, list[int]] = {}
         for place, found in enumerate(typed):
@@ -101,8 +123,12 @@ class HeldBytes:
         for way, places in ways.items():
             some = [typed[place] for place in places]
             saved = self._saved(node, prefix, some[0], mesh, way)
-            held = saved.bytes(some)
             wanted = operand_types(node, arithmetic(node, way.native, self.library))
+            if node_path(prefix, node) == self.busy:
+                total[places] += _while_it_runs(node, saved, some, wanted, mesh) / self.iterations
+            if not kept:
+                continue
+            held = saved.bytes(some)
             for number in saved.operands:
                 value, dtype = node.arguments[number], wanted[number]
                 if value.dtype != dtype or prefix + value.name not in read:
@@ -131,7 +157,7 @@ class HeldBytes:
 
     def of_stored(self, value: Value, layouts: Iterable[Layout], mesh: Mesh) -> Table:
         """Bytes of a weight or buffer, with what training keeps of it, by storage layout."""
-        copies = HELD_TRAINED if value.needs_gradient else 1
+        copies = self.copies if value.needs_gradient else 1
         return copies * value.stored_bytes * np.array([local_fraction(layout, mesh) for layout in layouts])
 
     def of_copies(self, value: Value, space: Space, *, alone: bool = False) -> Table:
@@ -141,6 +167,49 @@ class HeldBytes:
         """
         held = value.bytes * np.array([local_fraction(layout, space.prices.mesh) for layout in space.layouts])
         return np.where(space.views, held[:, None] if alone and value.is_cast else 0.0, held[None, :])
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When bytes are counted: not as the forward pass ends, but while an `operator` runs, given by its path, or the
+    busiest one; whether all `gradients` are there by then, of another micro-batch. Of repeats it is an iteration in
+    which nearly all that is kept is there.
+    """
+
+    gradients: bool
+    operator: str = ""
+
+
+def busiest(graph: Graph, library: Library) -> str | None:
+    """Of the operators behind all repeats of a model, the one that holds the most only while it runs, on one device:
+    nearly all that the forward pass keeps is there at that time.
+    """
+    found: dict[str, float] = {}
+    for node in reversed(graph.steps):
+        if not isinstance(node, Node):
+            break
+        typed = type_operator(node.instance, (), Mesh(()), library)
+        assert not isinstance(typed, str), typed
+        if any(node.gradients):
+            width = DTYPE_BYTES[arithmetic(node, typed.native, library)]
+            saved = _find_saved(node, typed, Mesh(()), library, width, (None,) * len(node.arguments))
+            wanted = operand_types(node, arithmetic(node, typed.native, library))
+            found[node.name] = float(_while_it_runs(node, saved, [typed], wanted, Mesh(()))[0])
+    return max(found, key=found.__getitem__, default=None)
+
+
+def _while_it_runs(
+    node: Node, saved: _Saved, typed: Sequence[TypedOperator], types: Sequence[str], mesh: Mesh
+) -> Table:
+    """What an operator holds only while it runs, or if that is more its gradient: those of its operands, and one of
+    what it keeps. It reads operands in these types.
+    """
+    backward = saved.largest(typed)
+    for number, (value, dtype, needed) in enumerate(zip(node.arguments, types, node.gradients, strict=True)):
+        if needed:
+            parts = np.array([local_fraction(one.arguments[number], mesh) for one in typed])
+            backward = backward + value.elements * DTYPE_BYTES[dtype] * parts
+    return np.maximum(saved.passing(typed), backward)
 
 
 @dataclass(frozen=True)
@@ -178,7 +247,7 @@ def _find_saved(
     """Runs the operator's lowering, once more with each axis twice as long: storages that grow have the axis."""
     axes = tuple(node.instance.sizes)
 
-    def run(sizes: Mapping[str, int]) -> tuple[Execution, list[int]]:
+    def run(sizes: Mapping[str, int]) -> tuple[Execution, list[int], int]:
         longer = replace(typed, local_sizes=sizes)
         times = {axis: sizes[axis] // typed.local_sizes[axis] for axis in axes}
         instance = replace(node.instance, sizes={a: size * times[a] for a, size in node.instance.sizes.items()})
@@ -188,10 +257,12 @@ def _find_saved(
         ]
         found = local_execution(instance, longer, mesh, library, node.gradients, width, local)
         known = {tensor.storage for tensor in (*found.inputs, *found.outputs)}
-        return found, [storage.bytes for storage in found.saved if storage not in known]
+        own = [storage.bytes for storage in found.saved if storage not in known]
+        passing = [storage.bytes for storage in found.built if storage not in found.saved]
+        return found, [*own, *passing], len(own)
 
     sizes = dict(typed.local_sizes)
-    first, own = run(sizes)
+    first, own, kept = run(sizes)
     grown = [run({**sizes, axis: 2 * sizes[axis]})[1] for axis in axes] if own else []
     grows = [[longer[number] > before for longer in grown] for number, before in enumerate(own)]
     saved = set(first.saved)
@@ -200,6 +271,7 @@ def _find_saved(
         np.array([sizes[axis] for axis in axes], dtype=float),
         np.array(own, dtype=float),
         np.array(grows, dtype=float).reshape(len(own), len(axes)),
+        np.arange(len(own)) >= kept,
         frozenset(number for number, tensor in enumerate(first.inputs) if tensor.storage in saved),
         frozenset(number for number, tensor in enumerate(first.outputs) if tensor.storage in saved),
     )

@@ -12,9 +12,8 @@ from math import inf
 
 from ...graph.layout import Mesh
 from ...graph.plan import Plan
-from ...index.library import Library
-from ...machine.machine import Machine
 from ..accounting.kept_iterations import with_room_used
+from ..accounting.memory_budget import Budget
 from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
 from ..meshes.mesh_search import COARSE
 from ..meshes.near_search import Found
@@ -44,8 +43,10 @@ class Searched:
     bounds: Mapping[Mesh, float]
 
 
-Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found], float], Searched]
-"""At a multiplier, on meshes, with segments recomputed, from what is known, below a cost."""
+Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found], float, str], Searched]
+"""At a multiplier of what is held while an operator runs, on meshes, with segments recomputed, from what is known,
+below a cost.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,11 @@ class LimitedSearch:
     """Searches on any mesh of `every` one. Of the `segments` that may be recomputed, `others` are plans that do so and
     were searched as if they did not. `coarse` are plans of coarse meshes, from which searches start; `scouts` are the
     best ones of multipliers, by what is recomputed; `tried` are all plans that were found within the limit, or as near
-    to it as they are.
+    to it as they are. A multiplier is of bytes at one moment, by what is recomputed while an operator of `busy` runs:
+    for that the plan before held the most.
     """
 
-    machine: Machine
-    library: Library
+    budget: Budget
     every: Sequence[Mesh]
     search: Search
     segments: Sequence[str]
@@ -65,11 +66,17 @@ class LimitedSearch:
     others: list[Plan] = field(default_factory=list)
     scouts: dict[tuple[float, frozenset[str]], Found] = field(default_factory=dict)
     tried: list[Plan] = field(default_factory=list)
+    busy: dict[frozenset[str], str] = field(default_factory=dict)
 
     @property
     def fitting(self) -> list[Plan]:
         """Of the `others`, those that fit."""
         return [plan for plan in self.others if not plan.warnings]
+
+    @property
+    def scouted(self) -> list[Mesh]:
+        """The meshes on which multipliers are scouted: coarse ones, or the only one."""
+        return list(self.every) if len(self.every) == 1 else [m for m in self.every if len(m.axes) <= COARSE]
 
     def attempt(
         self,
@@ -79,24 +86,46 @@ class LimitedSearch:
         known: Mapping[Mesh, Found] = {},
         below: float = inf,
     ) -> tuple[Attempt, Found] | Bounds:
-        """The best plan for a multiplier, in which the segments `again` are recomputed, if it costs so little."""
+        """The best plan for a multiplier, in which the segments `again` are recomputed, if it costs so little. Where it
+        does not fit for what it holds at another moment, that of this moment is found as well.
+        """
+        found = self._attempt(multiplier, meshes, again, known, below)
+        if isinstance(found, Bounds) or not multiplier or not found[0].plan.warnings:
+            return found
+        before, self.busy[again] = self.busy.get(again, ""), found[0].plan.cost.memory.place
+        if self.busy[again] == before:
+            return found
+        other = self._attempt(multiplier, (found[0].plan.mesh,), again, known, below)
+        return other if not isinstance(other, Bounds) and other[0].least < found[0].least else found
+
+    def _attempt(
+        self,
+        multiplier: float,
+        meshes: Sequence[Mesh],
+        again: frozenset[str],
+        known: Mapping[Mesh, Found],
+        below: float,
+    ) -> tuple[Attempt, Found] | Bounds:
         fitting = [plan.cost.seconds for plan in self.tried if not plan.warnings]
         if fitting:
             tell_stage("cheaper plans within the memory", min(fitting))
-        searched = self.search(multiplier, meshes, again, known, below)
-        bounds = {mesh: bound - multiplier * self.machine.memory_bytes for mesh, bound in searched.bounds.items()}
+        searched = self.search(multiplier, meshes, again, known, below, self.busy.get(again, ""))
+        bounds = {mesh: bound - multiplier * self.budget.bytes for mesh, bound in searched.bounds.items()}
         if searched.plan is None or searched.found is None:
             return Bounds(multiplier, bounds)
         if self.segments:
-            self.others.append(within_memory(searched.plan, self.machine, self.library, self.segments))
-        plan = within_memory(searched.plan, self.machine, self.library)
+            self.others.append(within_memory(searched.plan, self.budget, self.segments))
+        plan = within_memory(searched.plan, self.budget)
         self.tried.append(plan)
-        return Attempt(multiplier, plan, least_held(plan, self.library), bounds), searched.found
+        return Attempt(multiplier, plan, least_held(plan, self.budget), bounds), searched.found
 
     def scout(self, start: Attempt, other: Plan) -> Tried:
-        """Multipliers on coarse meshes, with small problems, from a plan that does not fit, and another that may."""
-        tried = Tried(self.machine.memory_bytes, [start, Attempt(inf, other, least_held(other, self.library))])
-        coarse, again = [mesh for mesh in self.every if len(mesh.axes) <= COARSE], start.plan.recomputed
+        """Multipliers on coarse meshes, with small problems, or on the only mesh, from a plan that does not fit, and
+        another that may.
+        """
+        tried = Tried(self.budget.bytes, [start, Attempt(inf, other, least_held(other, self.budget))])
+        coarse, again = self.scouted, start.plan.recomputed
+        self.busy.setdefault(again, start.plan.cost.memory.place)
 
         def search(multiplier: float, below: float) -> Attempt | Bounds:
             left = [mesh for mesh in coarse if not tried.is_out(mesh)]
@@ -118,7 +147,7 @@ class LimitedSearch:
         again, multiplier = scouted.attempts[0].plan.recomputed, scouted.multiplier
         start = self.scouts.get((multiplier, again))
         looked_at = start is not None or any(one.multiplier == multiplier for one in scouted.exhausted)
-        meshes = [mesh for mesh in self.every if not (looked_at and len(mesh.axes) <= COARSE)]
+        meshes = [mesh for mesh in self.every if not (looked_at and mesh in self.scouted)]
         meshes = [mesh for mesh in meshes if not scouted.is_out(mesh)]
         if not meshes:
             return scouted
@@ -144,12 +173,12 @@ class LimitedSearch:
         """
         best = min((p for p in self.fitting if p.recomputed), key=lambda plan: plan.cost.seconds, default=None)
         again = frozenset(self.segments) if best is None else best.recomputed
-        start = counted(recomputing(cheapest.plan, again, self.machine, self.library), self.library)
+        start = counted(recomputing(cheapest.plan, again, self.budget.machine, self.budget.library), self.budget)
         if not again or (scouted.best is not None and start.cost.seconds >= scouted.best.seconds):
             return None
-        if start.cost.memory.total > self.machine.memory_bytes:
-            lessened = within_memory(start, self.machine, self.library)
-            return self.scout(Attempt(0.0, start, least_held(start, self.library)), lessened)
+        if not self.budget.fits(start):
+            lessened = within_memory(start, self.budget)
+            return self.scout(Attempt(0.0, start, least_held(start, self.budget)), lessened)
         coarse = [m for m in self.every if len(m.axes) <= COARSE and cheapest.bounds.get(m, 0.0) < start.cost.seconds]
         found = self.attempt(0.0, tuple(dict.fromkeys((cheapest.plan.mesh, *coarse))), again, self.coarse)
         assert not isinstance(found, Bounds), "any cost is of use"
@@ -169,9 +198,7 @@ def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], l
     except SearchEnded as end:
         fitting = [plan for plan in (lessened, *limited.tried, *limited.others) if not plan.warnings]
         best = min(fitting, key=lambda plan: plan.cost.seconds, default=lessened)
-        told = (
-            describe_limit(best, cheapest, limited.machine.memory_bytes) if fitting else "no plan that fits was found"
-        )
+        told = describe_limit(best, cheapest, limited.budget.bytes) if fitting else "no plan that fits was found"
         notes = (*best.notes, f"{told}; the search within the memory was ended, and no bound is known")
         return replace(best, notes=notes, ended=end.reason)
 
@@ -183,8 +210,8 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
     others.
     """
     limited.others.append(lessened)
-    first = Attempt(0.0, cheapest, least_held(cheapest, limited.library), bounds)
-    tried = limited.scout(first, within_memory(cheapest, limited.machine, limited.library))
+    first = Attempt(0.0, cheapest, least_held(cheapest, limited.budget), bounds)
+    tried = limited.scout(first, within_memory(cheapest, limited.budget))
     other = limited.scout_recomputed(first, tried)
     every = [tried] if other is None else [tried, other]
     if other is not None and (tried.best is None or (other.best and other.best.seconds < tried.best.seconds)):
@@ -214,4 +241,4 @@ def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
     near = {plan.cost: plan for plan in reversed(fitting) if plan.cost.seconds <= least * (1 + ENOUGH)}
     if not limited.segments or len(near) == 1:
         return min(fitting, key=lambda plan: plan.cost.seconds)
-    return min(near.values(), key=lambda plan: with_room_used(plan, limited.machine, limited.library).cost.seconds)
+    return min(near.values(), key=lambda plan: with_room_used(plan, limited.budget).cost.seconds)

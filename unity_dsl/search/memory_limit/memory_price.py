@@ -20,7 +20,6 @@ from ..choices.operator_options import Options, float_types, price_configuration
 from ..choices.restriction import node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from .held_bytes import HeldBytes
-from .stored_bytes import HELD_TRAINED
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class MemoryPrice:
 
     def of_stored(self, value: Value) -> float:
         """Seconds of each byte of a weight or buffer where it is stored."""
-        return self.seconds_per_byte * (HELD_TRAINED if value.needs_gradient else 1)
+        return self.seconds_per_byte * (self.held.copies if value.needs_gradient else 1)
 
     def with_copies(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
         """Prices of conversions with those of copies that are kept. Shape [layouts, layouts]."""

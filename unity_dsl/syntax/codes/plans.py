@@ -70,8 +70,9 @@ PLANS: dict[str, Code] = {
     "E313": Code(
         "a plan that does not fit the memory",
         "The plan holds more on each device than there is, or than `--memory` allows, so no program is written. "
-        "Counted are, on each device, parameters and buffers as they are stored, a gradient of every parameter, the "
-        "two moments that AdamW keeps, and what the forward pass keeps for the backward one. The strategy `auto` has "
+        "Counted is the most at a time in a simulated step, on each device: parameters and buffers as they are stored, "
+        "the two moments that AdamW keeps, gradients as far as there are any, what the forward pass keeps for the "
+        "backward one, and what operators and collectives hold while they run. The strategy `auto` has "
         "looked for the cheapest plan that fits and found none; other strategies do not look. More devices hold "
         "smaller slices of the weights; a smaller batch keeps fewer activations, and `auto` has tried micro-batches, "
         "whose gradients are accumulated (`--micro-batches N` fixes their number); a dtype of two bytes halves most of "

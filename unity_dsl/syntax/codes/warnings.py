@@ -7,10 +7,11 @@ from .code import Code
 WARNINGS: dict[str, Code] = {
     "W301": Code(
         "more than a device's memory",
-        "The program is written with `--force`, and will most likely run out of memory. Counted are, on each device, "
-        "parameters and buffers as they are stored, a gradient of every parameter, the two moments that AdamW keeps, "
-        "and the tensors that the forward pass keeps for the backward one. Not counted are what lives only while an "
-        "operator runs, the buffers of collectives, and that less is held at most times. The strategy `auto` looks for "
+        "The program is written with `--force`, and will most likely run out of memory. Counted is the most at "
+        "a time in a simulated step, on each device: parameters and buffers as they are stored, the two moments that "
+        "AdamW keeps, gradients as far as there are any, the tensors that the forward pass keeps for the backward one, "
+        "and what operators and collectives hold while they run. Not counted is what the allocator cannot use. The "
+        "strategy `auto` looks for "
         "plans that fit; a smaller batch keeps fewer activations, and more devices keep smaller slices.",
     ),
 }

@@ -1,0 +1,110 @@
+"""What a plan may hold on each device, and the most that it does: that of the simulated step's tasks.
+
+Counted are weights and buffers as they are stored, the moments of AdamW, gradients as far as there are any,
+activations, and what operators and collectives hold while they run. Not counted is what the allocator cannot use.
+Bodies that the data decide about are taken to be executed, all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from math import ceil
+
+from ...graph.plan import BatchDivision, Memory, Plan, PlannedGraph
+from ...index.library import Library
+from ...machine.byte_count import describe_bytes
+from ...machine.machine import Machine
+from ...simulation.step_memory import most_held
+from ...syntax.diagnostic import Diagnostic, warn
+from .memory_prediction import predict_memory, stored_memory
+
+SURELY = 1.02
+"""Times the bytes of a device: what a plan that fits does not keep at the end of the forward pass, which is found
+sooner than the most that it holds, but for the lives of a few small tensors.
+"""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What plans may hold on each device of a machine. With a `division` a step runs its batch so, and plans are those
+    of a micro-batch. What is `known` of plans is not counted again.
+    """
+
+    machine: Machine
+    library: Library
+    division: BatchDivision | None = None
+    known: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def bytes(self) -> float:
+        return self.machine.memory_bytes
+
+    def fits(self, plan: Plan) -> bool:
+        """Whether there is room for what a plan that was counted holds."""
+        return plan.cost.memory.total <= self.bytes
+
+    def held(self, plan: Plan) -> Memory:
+        """The most that a plan holds on a device at a time."""
+        again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
+        key = id(plan.graph), plan.mesh.degrees, plan.interleaved, again
+        if key not in self.known:
+            self.known[key] = plan.graph, self._held(plan)
+        return self.known[key][1]
+
+    def _held(self, plan: Plan) -> Memory:
+        most, place = most_held(replace(plan, division=self.division), self.machine, self.library)
+        stored = stored_memory(plan.graph, plan.mesh, place)
+        optimizer = 0.0 if plan.model.loss is None else stored.optimizer
+        others = stored.parameters + stored.buffers + optimizer + most.gradients
+        return Memory(
+            stored.parameters, stored.buffers, most.gradients, optimizer, max(0.0, most.bytes - others), most.at
+        )
+
+    def is_beyond(self, plan: Plan) -> bool:
+        """Whether a plan surely does not fit, by what it keeps when the backward pass begins."""
+        found = predict_memory(
+            plan.model,
+            plan.graph,
+            plan.mesh,
+            self.library,
+            gathered_again=plan.gathered_again,
+            recomputed=plan.recomputed,
+            kept_iterations=plan.kept_iterations,
+        )
+        gradients = found.gradients if self.division is None else 0.0
+        return found.total - gradients > SURELY * self.bytes
+
+
+def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
+    """W301 where a device does not have what it would hold."""
+    if memory.total <= machine.memory_bytes:
+        return
+    parts = {
+        "parameters": memory.parameters + memory.buffers,
+        "their gradients": memory.gradients,
+        "the optimizer": memory.optimizer,
+        "activations": memory.activations,
+    }
+    shares = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items())
+    at = f", in {memory.at}" if memory.at else ""
+    yield warn(
+        "W301",
+        f"every device would hold {describe_bytes(memory.total)}, and there are {describe_bytes(machine.memory_bytes)}",
+        label=shares + at,
+        help=_remedy(memory, machine.memory_bytes),
+    )
+
+
+def _remedy(memory: Memory, limit: float) -> str:
+    """What would make a plan fit: with less activations, if there is room for all else."""
+    room = limit - (memory.total - memory.activations)
+    if room <= 0:
+        return (
+            "parameters, gradients and the optimizer do not fit by themselves: more devices hold smaller slices of "
+            "them, and a dtype of two bytes takes half"
+        )
+    part = f"1/{ceil(memory.activations / room)}"
+    return (
+        f"activations would fit with {part} of the batch (`--micro-batches` accumulates gradients), or on more devices"
+    )
