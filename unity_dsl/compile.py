@@ -153,7 +153,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             known=near,
             algebras=algebras,
             chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),
-            referee=simulations.seconds,
+            referee=simulations.referee(priced),
             later=later,
             imported=strategy,
             of_use=lambda cheapest: in_micro_batches(cheapest, division).cost.seconds < below,
@@ -173,7 +173,9 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     try:
         with end.of_search():
             expected = expected_exposure(machine, model, meshes[0])
-            plan = search_simulated(find, simulations, expected, lambda plan: later.begun(plan, simulations.seconds))
+            plan = search_simulated(
+                find, simulations, expected, lambda plan: later.begun(plan, simulations.shortest_seconds)
+            )
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None

@@ -16,6 +16,7 @@ from unity_dsl.graph.interleaved_repeats import (
     in_model_order,
     in_turns,
     independent_repeats,
+    repeats_in_turns,
     run_number,
     side_by_side,
     stretches,
@@ -62,6 +63,7 @@ def test_repeats_of_a_set_do_not_need_each_other(seed: int, tmp_path: Path) -> N
     """None reaches another, nor do sets as wholes; what could be added to a set of its length would."""
     plan = plan_of(random_repeats(Random(seed)), tmp_path, f"random:{seed}")
     sets, graph = independent_repeats(plan), plan.graph.graph
+    assert {name for names in sets for name in names} <= repeats_in_turns(graph)
     numbers = {step.name: number for number, step in enumerate(graph.steps) if isinstance(step, Segment)}
     reach = networkx.transitive_closure(needs(graph))
     for names in sets:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import combinations, groupby
 
-from .graph import Graph, Segment
+from .graph import Graph, Node, Segment
 from .layout_conversion import Conversions
-from .plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
+from .plan import Plan, PlannedGraph, PlannedSegment
 
 Interleaved = tuple[tuple[str, ...], ...]
 """Sets of repeats of a model whose iterations run in turns, by their names."""
@@ -29,6 +29,14 @@ def independent_repeats(plan: Plan) -> Interleaved:
             found.append([step])
     sets = (steps for steps in found if len(steps) > 1 and any(_travels(step, plan.conversions) for step in steps))
     return tuple(tuple(step.segment.name for step in steps) for steps in sets)
+
+
+def repeats_in_turns(graph: Graph) -> frozenset[str]:
+    """The names of a model's repeats that may run in turns with another one, whatever their plan is."""
+    plain = [segment for segment in graph.segments if _is_plain(segment)]
+    alike = [(one, other) for one, other in combinations(plain, 2) if one.count == other.count]
+    found = ((one.name, other.name) for one, other in alike if _order(graph, [(one.name, other.name)]) is not None)
+    return frozenset(name for names in found for name in names)
 
 
 def side_by_side(plan: Plan, interleaved: Interleaved) -> Plan:
@@ -89,21 +97,17 @@ def _goes_on(step: PlannedSegment, iteration: int, around: PlannedGraph) -> bool
 
 def _plain_repeats(plan: Plan) -> Iterator[PlannedSegment]:
     for step in plan.graph.steps:
-        if isinstance(step, PlannedSegment) and _is_plain(step) and step.segment.name not in plan.recomputed:
-            yield step
+        if isinstance(step, PlannedSegment) and _is_plain(step.segment) and step.segment.name not in plan.recomputed:
+            if not any(node.placement for run in step.runs for node in run.body.nodes()):
+                yield step
 
 
-def _is_plain(step: PlannedSegment) -> bool:
-    segment, bodies = step.segment, [run.body for run in step.runs]
-    crossing = segment.sliced or segment.stacked or segment.predicate is not None
-    return bool(segment.results) and not crossing and all(_is_chain(body) for body in bodies)
-
-
-def _is_chain(body: PlannedGraph) -> bool:
-    """Whether all that a body does is operators, on all devices, with weights of its own."""
-    if body.graph.updates or not body.graph.weights:
+def _is_plain(segment: Segment) -> bool:
+    """Whether all that a repeat does is operators, with weights of its own, on what it carries and sees."""
+    body, crossing = segment.body, segment.sliced or segment.stacked or segment.predicate is not None
+    if crossing or not segment.results or body.updates or not body.weights:
         return False
-    return all(isinstance(step, PlannedNode) and not step.placement for step in body.steps)
+    return all(isinstance(step, Node) for step in body.steps)
 
 
 def _fits(

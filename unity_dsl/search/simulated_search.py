@@ -8,10 +8,11 @@ tells how much is exposed there. Where that makes a difference, the search is do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 
+from ..graph.interleaved_repeats import repeats_in_turns
 from ..graph.plan import Exposure, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
@@ -30,6 +31,10 @@ NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""
 LEAST = 0.02
 """Of each kind of work that is hidden the cost counts so much, so that less of it is better."""
+IN_TURNS = 0.5
+"""Of values of repeats that may run in turns, what travels there and back counts so much: what is exposed of it in a
+step depends on what the others compute, and less leads to plans in which none computes as long as another sends.
+"""
 
 
 class Simulations:
@@ -61,8 +66,17 @@ class Simulations:
         return replace(plan, graph=found.graph, cost=cost, interleaved=found.interleaved, notes=notes)
 
     def seconds(self, plan: Plan) -> float:
-        """Of the shortest step."""
+        return self.timeline(plan).seconds
+
+    def shortest_seconds(self, plan: Plan) -> float:
+        """Of the plan, or that with its repeats in turns."""
         return self.timeline(self.shortest(plan)).seconds
+
+    def referee(self, machine: Machine) -> Callable[[Plan], float]:
+        """What plans are compared by in a search at the prices of a machine: where values in turns are hidden, with
+        them. Else plans with branches on disjoint devices are found next to those that would be longer in turns.
+        """
+        return self.shortest_seconds if machine.exposure.values < 1 else self.seconds
 
     def _with_turns(self, plan: Plan) -> Plan:
         other = in_turns(plan)
@@ -95,31 +109,51 @@ def search_simulated(
     begin: Finish = lambda plan: nullcontext(lambda: plan),
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
-    micro-batches and operators that rules make, then that of the first plan, of those of this plan. Next to each of
-    both one with a shorter step is looked for, which other processes `begin`; of those that fit the memory the shortest
-    is taken. Only `auto` has a choice.
+    micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
+    more with values in turns hidden, where the model has repeats that may run so. Next to each plan one with a shorter
+    step is looked for, which other processes `begin`; of those that fit the memory the shortest is taken. Only `auto`
+    has a choice.
     """
-    machine = simulations.machine
-    first, measured = _simulated(find(machine.exposing(expected), None), simulations, expected)
-    if first.strategy != AUTO:
-        return simulations.shortest(first)
-    ended = first.ended
-    with ExitStack() as begun:
-        finish = [begun.enter_context(begin(first))]
-        if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
-            try:
-                check_end()
-                tell_stage("the same at what the simulated step exposes", first.seconds)
-                second, _ = _simulated(find(machine.exposing(measured), first), simulations, expected)
-            except SearchEnded as end:
-                return replace(simulations.shortest(first), ended=end.reason)
+    machine, plans = simulations.machine, list[Plan]()
+
+    def simulated(exposure: Exposure, near: Plan | None) -> Exposure:
+        """Adds a plan. Returns what is exposed in its simulated step."""
+        plan, measured = _simulated(find(machine.exposing(exposure), near), simulations, expected)
+        if near is not None:
             told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
-            told += f" exposes on {describe_mesh(first.mesh)}"
-            finish.append(begun.enter_context(begin(replace(second, notes=(*second.notes, told)))))
-            ended = second.ended
-        finished = [shortest() for shortest in finish]
-    best = min(finished, key=lambda plan: (bool(plan.warnings), plan.seconds))
+            plan = replace(plan, notes=(*plan.notes, f"{told} exposes on {describe_mesh(near.mesh)}"))
+        plans.append(plan)
+        return replace(measured, values=exposure.values)
+
+    with ExitStack() as begun:
+        finish = []
+        try:
+            for exposure in (expected, replace(expected, values=IN_TURNS)):
+                if plans and not repeats_in_turns(plans[0].model.graph):
+                    break
+                measured = simulated(exposure, None)
+                if plans[0].strategy != AUTO:
+                    return simulations.shortest(plans[0])
+                first = plans[-1]
+                finish.append(begun.enter_context(begin(first)))
+                check_end()
+                if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
+                    tell_stage("the same at what the simulated step exposes", first.seconds)
+                    simulated(measured, first)
+                    finish.append(begun.enter_context(begin(plans[-1])))
+                    check_end()
+        except SearchEnded as end:
+            if not plans:
+                raise
+            return replace(simulations.shortest(_best(plans)), ended=end.reason)
+        ended = next((plan.ended for plan in plans if plan.ended), None)
+        best = _best([shortest() for shortest in finish])
     return replace(simulations.shortest(best), ended=ended or why_ended())
+
+
+def _best(plans: Sequence[Plan]) -> Plan:
+    """Of those that fit the memory, if any do, the one with the shortest step."""
+    return min(plans, key=lambda plan: (bool(plan.warnings), plan.seconds))
 
 
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:

@@ -62,7 +62,7 @@ def _graph_cost(
     weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
-            hidden, asked = meaning.hidden_gathers.get(name, NOT_HIDDEN), reads.get(name, set())
+            hidden, asked = meaning.hidden.get(name, NOT_HIDDEN), reads.get(name, set())
             total = _sum(total, _conversion_cost(planned, asked, prices, hidden, stored=name in weights))
     return total
 
@@ -112,7 +112,7 @@ def _conversion_cost(
     planned: PlannedValue, reads: set[Layout], prices: ConversionModel, hidden: Hidden, *, stored: bool
 ) -> Cost:
     """Backward only where a reader is reached: what merely leaves the program has no cotangent. `stored` says that it
-    is a weight, whose gather may be `hidden` in part.
+    is a weight. Conversions may be `hidden` in part.
     """
     value = planned.value
     reached = set(reads)
@@ -122,13 +122,15 @@ def _conversion_cost(
         in_buckets = value.is_weight and made.source == planned.produced
         found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
         there = prices.seconds_of(found.forward, made.source, shape, value.bytes)
-        seconds += hidden.of(made.source, made.layout) * there
+        returning, start = 0.0, made.layout.transpose
         if value.needs_gradient and made.layout in reached:
-            start = made.layout.transpose
-            there = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
-            seconds += there
+            returning = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
             if stored and made.source == planned.produced and found.ends_in_whole_sum:
-                once += there - prices.seconds_of(found.backward[:-1], start, shape, back)
+                once += returning - prices.seconds_of(found.backward[:-1], start, shape, back)
+        if hidden.in_turns:
+            seconds += float(hidden.of_both(there, returning)) * (there + returning)
+        else:
+            seconds += hidden.of(made.source, made.layout) * there + returning
         if made.layout in reached:
             reached.add(made.source)
     return Cost(communication=seconds, synchronisation=once)

@@ -23,19 +23,27 @@ from .restriction import Keeping, storable
 
 
 class Hidden(NamedTuple):
-    """What other work hides of the gathers of a weight: all but `exposed`. Where they are begun ahead `if_summed`, that
-    is so of those alone whose gradients are summed over devices, and nothing hides the others.
+    """What other work hides of a tensor's conversions, as the gathers of a weight: of the way there all but `exposed`.
+    Where they are begun ahead `if_summed`, that is so of those alone whose gradients are summed over devices, and
+    nothing hides the others. Of values in turns it is so of both ways, where both take time.
     """
 
     exposed: float = 1.0
     if_summed: bool = False
+    in_turns: bool = False
 
     def of(self, source: Layout, target: Layout) -> float:
         """The part that counts of a gather from the layout in which a weight is kept."""
         return self.exposed if not self.if_summed or sums_back(source, target) else 1.0
 
+    def of_both(self, there: Table | float, back: Table | float) -> Table:
+        """The part that counts of conversions of a value in turns that take so many seconds there and back."""
+        return np.where(np.minimum(there, back) > LOCAL, self.exposed, 1.0)
+
 
 NOT_HIDDEN = Hidden()
+LOCAL = 1e-9
+"""Seconds: a way that takes no more sends nothing."""
 
 
 def sums_back(source: Layout, target: Layout) -> bool:
@@ -88,9 +96,14 @@ class Space:
 
     def seconds(self, count: int, back: int | None, *, hidden: Hidden = NOT_HIDDEN, in_buckets: bool = False) -> Table:
         """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
-        for every pair of layouts. The way there may be `hidden` in part; sums on the way back may be `in_buckets`.
+        for every pair of layouts. Both may be `hidden` in part; sums on the way back may be `in_buckets`.
         """
         there = self.prices.seconds(self._located, count)
+        if hidden.in_turns:
+            if back is None:
+                return there
+            returning = self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
+            return hidden.of_both(there, returning) * (there + returning)
         if hidden.if_summed:
             there = np.where(self.summed_back, hidden.exposed, 1.0) * there
         elif hidden.exposed != 1:

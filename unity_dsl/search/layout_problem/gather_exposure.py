@@ -1,4 +1,4 @@
-"""How much of the gathers of a graph's weights nothing hides, by where the program begins them."""
+"""How much of the conversions of a graph's tensors nothing hides, by where the program begins them."""
 
 from __future__ import annotations
 
@@ -36,3 +36,11 @@ def gather_exposure(graph: Graph, turns: int, ahead: float) -> Mapping[str, Hidd
             found |= dict.fromkeys(weights, Hidden(ahead, if_summed=True))
         behind_loop = False
     return found
+
+
+def values_in_turns(graph: Graph, exposed: float) -> Mapping[str, Hidden]:
+    """By name of a value of a body that runs in turns with others: while it travels there or back, these compute."""
+    stored = [*(weight.value for weight in graph.weights), *(buffer.value for buffer in graph.buffers)]
+    weights = {value.name for value in stored}
+    names = (value.name for step in graph.steps for value in (*step.reads, *step.makes))
+    return dict.fromkeys((name for name in names if name not in weights), Hidden(exposed, in_turns=True))

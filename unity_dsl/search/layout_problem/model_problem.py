@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
+from ...graph.interleaved_repeats import repeats_in_turns
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ..choices.extractions import Choice, Extractions
@@ -20,7 +21,7 @@ from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor
 from ..search_end import check_end
 from .algebra_variables import AlgebraVariables
-from .gather_exposure import gather_exposure
+from .gather_exposure import gather_exposure, values_in_turns
 from .held_price import HeldPrice
 from .loop_price import price_captured, price_sliced, price_stacked
 from .problem_context import Context, Prices
@@ -75,8 +76,8 @@ class _Ends:
 
 
 class _Builder:
-    """One part, which is run `turns` times in a loop. `weights` are names of stored values outside, `whole` those of
-    values without gradient; `closed` are results that must be whole on every device.
+    """One part, which is run `turns` times in a loop, `beside` others or not. `weights` are names of stored values
+    outside, `whole` those of values without gradient; `closed` are results that must be whole on every device.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class _Builder:
         whole: frozenset[str],
         closed: frozenset[str],
         turns: int = 1,
+        beside: bool = False,
     ) -> None:
         self.context = context
         self.graph = graph
@@ -96,8 +98,12 @@ class _Builder:
         self.closed = closed
         given = context.algebra.get(prefix)
         self.algebra = None if given is None else AlgebraVariables(given, context.spaces)
-        ahead = context.prices.machine.exposure.gathers
-        self.meaning = Meaning(graph, free=set(whole), hidden_gathers=gather_exposure(graph, turns, ahead))
+        exposure = context.prices.machine.exposure
+        hidden = gather_exposure(graph, turns, exposure.gathers)
+        if beside and exposure.values < 1:
+            hidden = {**values_in_turns(graph, exposure.values), **hidden}
+        self.meaning = Meaning(graph, free=set(whole), hidden=hidden)
+        self.in_turns = frozenset[str]() if prefix else repeats_in_turns(graph)
         self.costs: list[Table] = []
         self.names: list[str] = []
         self.values: dict[str, Value] = {}
@@ -186,7 +192,7 @@ class _Builder:
             if readers[value.name] != 1 or value.name not in of_nodes or value.name in updated:
                 self.choose(value, layouts, self.context.storing.keeping(value, layouts))
                 continue
-            hidden = self.meaning.hidden_gathers.get(value.name, NOT_HIDDEN)
+            hidden = self.meaning.hidden.get(value.name, NOT_HIDDEN)
             reading = self.context.storing.reading(value, self.prefix, layouts, hidden)
             self.meaning.stored[value.name] = Stored(value, *reading)
 
@@ -382,7 +388,8 @@ class _Builder:
         closed = frozenset(segment.exit[i].name for i in kept)
         prefix = f"{self.prefix}{segment.name}."
         turns = segment.count if segment.predicate is None else 1
-        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed, turns)
+        beside = segment.name in self.in_turns
+        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed, turns, beside)
 
     def _read(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
         """A variable for the layout in which something other than an operator reads a value."""
@@ -455,7 +462,7 @@ class _Builder:
         check_end()
         value = self.values[name]
         reads, fixed = tuple(self.reads.get(name, ())), (self.context.spaces.of(value).invariant,) if whole else ()
-        conversions = self.context.conversions(value, self.prefix, self.meaning.hidden_gathers.get(name, NOT_HIDDEN))
+        conversions = self.context.conversions(value, self.prefix, self.meaning.hidden.get(name, NOT_HIDDEN))
         tensor = Tensor(self.prefix + name, self.produced[name], reads, conversions, fixed)
         if tensor.shared:
             tensor = replace(tensor, between=self.context.between(value, self.prefix))

@@ -76,7 +76,7 @@ def _assemble(
         steps.append(_segment(problem, step, body, border, iterations, mesh))
     values = {}
     for name, (value, layout) in produced.items():
-        hidden = None if name in meaning.free else meaning.hidden_gathers.get(name, NOT_HIDDEN)
+        hidden = None if name in meaning.free else meaning.hidden.get(name, NOT_HIDDEN)
         conversions = _materialise(problem, value, layout, asked.get(name, ()), hidden)
         values[name] = PlannedValue(value, layout, conversions)
     return PlannedGraph(meaning.graph, values, tuple(steps))

@@ -49,7 +49,7 @@ class Meaning:
     `free` values carry no gradient and are whole on every device: slices of them cost nothing.
     `chosen` are, by value among whose makers algebra chooses, its variable and the extractions its values stand for;
     `numbered` are the numbers of layouts, by extraction, that the ends of a tensor between two of these count.
-    `hidden_gathers` say, by name of a weight, what hides its gathers, where something does.
+    `hidden` says, by name of a tensor, what hides its conversions, where something does.
     """
 
     graph: Graph
@@ -60,7 +60,7 @@ class Meaning:
     fixed: dict[str, Options] = field(default_factory=dict)
     chosen: dict[str, tuple[int, Layouts]] = field(default_factory=dict)
     numbered: dict[str, tuple[Layouts, Layouts]] = field(default_factory=dict)
-    hidden_gathers: Mapping[str, Hidden] = field(default_factory=dict)
+    hidden: Mapping[str, Hidden] = field(default_factory=dict)
     free: set[str] = field(default_factory=set)
     bodies: list[Meaning] = field(default_factory=list)
     borders: list[Crossings] = field(default_factory=list)
