@@ -104,6 +104,14 @@ def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tm
     assert graph.peak().bytes == pytest.approx(held, rel=0.1), graph.peak().task
 
 
+def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
+    """What they are given may be on its way as well."""
+    plan, _, out = written(TOWERS, tmp_path, devices=2, strategy="random:1", kernels="triton")
+    assert plan.interleaved and "kernels." in (out / "model.py").read_text()
+    report = check(out, steps=1, pool=pool)
+    assert report.ok, report
+
+
 @pytest.mark.parametrize("seed", [0, 2, 5, 8, 10])
 def test_operations_run_in_the_order_that_is_simulated(seed: int, tmp_path: Path, pool: RankPool) -> None:
     """Matrix products and the beginnings of collectives, forwards and backwards."""
