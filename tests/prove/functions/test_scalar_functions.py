@@ -79,7 +79,11 @@ BUILT_IN: Mapping[str, Callable[..., Any]] = {
 
 
 def number_at(expr: Expr, names: Mapping[str, Any]) -> Any:
-    """What an expression is worth; an example is dropped where it has no value."""
+    """What an expression is worth; an example is dropped where it or a part of it has no value. The logarithm of zero
+    has none, though mpmath goes on with an infinite one.
+    """
+    for part in expr.arguments if isinstance(expr, Apply) else ():
+        number_at(part, names)
     try:
         value = mpmath.mpmathify(exact(expr, names, LIBRARY.functions))
     except (ZeroDivisionError, ValueError, OverflowError, TypeError):
