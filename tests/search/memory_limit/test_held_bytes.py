@@ -8,6 +8,8 @@ from random import Random
 import pytest
 
 from unity_dsl.graph.graph import Model
+from unity_dsl.graph.layout import Invariant
+from unity_dsl.graph.layout_typing import Along, Uniformly, type_operator
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.graph.reused_operands import with_reused_operands
@@ -25,7 +27,7 @@ from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.plan_assembly import assemble
 from unity_dsl.search.layout_problem.problem_context import prices_on
-from unity_dsl.search.memory_limit.held_bytes import HeldBytes
+from unity_dsl.search.memory_limit.held_bytes import HeldBytes, Moment
 from unity_dsl.search.memory_limit.memory_price import MemoryPrice
 from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
@@ -67,6 +69,26 @@ def test_the_search_minimises_seconds_and_the_price_of_what_is_held(library: Lib
             seconds = plan_cost(graph, problem.meaning, prices.conversions, model.loss).seconds
             total = seconds + memory.of_plan(graph, prices.conversions)
             assert total == pytest.approx(found.cost, rel=1e-6), f"seed {seed}, {price} s a byte"
+
+
+def test_an_operator_near_two_to_the_31_elements_is_counted(library: Library, build: Build) -> None:
+    """The dropout of gpt2_xl's probabilities: with twice as many it has other temporaries, of numbers of 64 bits."""
+    text = """model m[n = 64]
+  input x: f32[n, 25, 1024, 1024]
+  weight gain: f32[1024] ~ ones
+  y = dropout(x * gain; p=0.1)
+  loss reduce_sum(y[a, b, c, d] -> [])
+"""
+    graph = build(text).graph
+    (node,) = (node for node in graph.nodes() if node.instance.operator.name == "dropout")
+    held = HeldBytes(graph, library, moment=Moment(gradients=True, operator=node.name))
+    found = []
+    for role in (Along("b0"), Uniformly(Invariant())):
+        typed = type_operator(node.instance, (role,), TWO, library)
+        assert not isinstance(typed, str), typed
+        found.append(float(held.of_operator(node, "", [typed], TWO)[0]))
+    half, whole = found
+    assert whole == pytest.approx(2 * half) and whole >= 64 * 25 * 1024 * 1024
 
 
 def test_the_search_minimises_the_seconds_of_what_is_run_again_besides(library: Library, build: Build) -> None:

@@ -244,10 +244,12 @@ def _fractions(layouts: Iterable[Layout], mesh: Mesh) -> Table:
 def _find_saved(
     node: Node, typed: TypedOperator, mesh: Mesh, library: Library, width: int, strides: Sequence[Shape | None]
 ) -> _Saved:
-    """Runs the operator's lowering, once more with each axis twice as long: storages that grow have the axis."""
+    """Runs the operator's lowering, once more with each axis twice as long: storages that grow have the axis. Those
+    that it only passes on may be others then, as numbers of positions take 64 bits from 2^31 on: all are taken to grow.
+    """
     axes = tuple(node.instance.sizes)
 
-    def run(sizes: Mapping[str, int]) -> tuple[Execution, list[int], int]:
+    def run(sizes: Mapping[str, int]) -> tuple[Execution, list[int], list[int]]:
         longer = replace(typed, local_sizes=sizes)
         times = {axis: sizes[axis] // typed.local_sizes[axis] for axis in axes}
         instance = replace(node.instance, sizes={a: size * times[a] for a, size in node.instance.sizes.items()})
@@ -259,19 +261,24 @@ def _find_saved(
         known = {tensor.storage for tensor in (*found.inputs, *found.outputs)}
         own = [storage.bytes for storage in found.saved if storage not in known]
         passing = [storage.bytes for storage in found.built if storage not in found.saved]
-        return found, [*own, *passing], len(own)
+        return found, own, passing
 
     sizes = dict(typed.local_sizes)
-    first, own, kept = run(sizes)
-    grown = [run({**sizes, axis: 2 * sizes[axis]})[1] for axis in axes] if own else []
-    grows = [[longer[number] > before for longer in grown] for number, before in enumerate(own)]
+    first, kept, passing = run(sizes)
+    own = [*kept, *passing]
+    longer = [run({**sizes, axis: 2 * sizes[axis]}) for axis in axes] if own else []
+    grows = [[more[number] > before for _, more, _ in longer] for number, before in enumerate(kept)]
+    grows += [
+        [len(more) != len(passing) or more[number] > before for _, _, more in longer]
+        for number, before in enumerate(passing)
+    ]
     saved = set(first.saved)
     return _Saved(
         axes,
         np.array([sizes[axis] for axis in axes], dtype=float),
         np.array(own, dtype=float),
         np.array(grows, dtype=float).reshape(len(own), len(axes)),
-        np.arange(len(own)) >= kept,
+        np.arange(len(own)) >= len(kept),
         frozenset(number for number, tensor in enumerate(first.inputs) if tensor.storage in saved),
         frozenset(number for number, tensor in enumerate(first.outputs) if tensor.storage in saved),
     )
