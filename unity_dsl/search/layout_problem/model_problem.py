@@ -100,10 +100,11 @@ class _Builder:
         self.algebra = None if given is None else AlgebraVariables(given, context.spaces)
         exposure = context.prices.machine.exposure
         hidden = gather_exposure(graph, turns, exposure.gathers)
-        if beside and exposure.values < 1:
+        if beside:
             hidden = {**values_in_turns(graph, exposure.values), **hidden}
         self.meaning = Meaning(graph, free=set(whole), hidden=hidden)
-        self.in_turns = frozenset[str]() if prefix else repeats_in_turns(graph)
+        hides = exposure.values < 1 and not prefix
+        self.in_turns = repeats_in_turns(graph) if hides else frozenset[str]()
         self.costs: list[Table] = []
         self.names: list[str] = []
         self.values: dict[str, Value] = {}
