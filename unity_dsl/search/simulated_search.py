@@ -22,10 +22,10 @@ from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
 from .accounting.weighed_plan import counted
+from .interleaving import GAIN, describe_turns, in_turns
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
-from .turns import GAIN, describe_turns, in_turns
 
 NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""

@@ -1,4 +1,4 @@
-"""Computations in turns: each goes on up to where it must wait, then the next does."""
+"""Coroutines of a simulated program: each goes on up to where it must wait, then the next does."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from typing import TypeVar
 
 Result = TypeVar("Result")
 
-Turns = Generator[None, None, Result]
+Coroutine = Generator[None, None, Result]
 """What computes up to where it must wait, each time that it is resumed."""
 
 
-def ended(turns: Sequence[Turns[Result]]) -> list[Result]:
+def completed(coroutines: Sequence[Coroutine[Result]]) -> list[Result]:
     """What each of them returns, resumed one after the other until all have ended."""
     found: dict[int, Result] = {}
-    while len(found) < len(turns):
-        for place, turn in enumerate(turns):
+    while len(found) < len(coroutines):
+        for place, coroutine in enumerate(coroutines):
             if place not in found:
                 try:
-                    next(turn)
+                    next(coroutine)
                 except StopIteration as end:
                     found[place] = end.value
-    return [found[place] for place in range(len(turns))]
+    return [found[place] for place in range(len(coroutines))]

@@ -24,6 +24,7 @@ from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
 from .backward_pass import Complete
 from .collective_tasks import add_copy
+from .coroutines import Coroutine, completed
 from .device_joining import join_devices
 from .event_loop import simulate
 from .gathering_tasks import Gather
@@ -35,7 +36,6 @@ from .program_variables import Held, Program, Variables
 from .task import Phase, TaskGraph
 from .task_list import TaskList
 from .timeline import Timeline
-from .turns import Turns, ended
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
@@ -133,7 +133,7 @@ class _Forward(Variables):
                 else:
                     self._segment(together[0], following if together[0] is stretch[-1] else [])
 
-    def steps_in_turns(self) -> Turns[None]:
+    def steps_in_turns(self) -> Coroutine[None]:
         """Operators one after the other; others compute while what one reads is on its way."""
         self._gather(self.graph.steps)
         for step in self.graph.steps:
@@ -143,7 +143,7 @@ class _Forward(Variables):
             self.record_leaves()
             self._compute(step, arguments)
 
-    def arrived(self, tensors: Sequence[Local]) -> Turns[None]:
+    def arrived(self, tensors: Sequence[Local]) -> Coroutine[None]:
         """Waits for these, if they are on their way, when others have computed."""
         if not self.travelling.keys().isdisjoint(tensors):
             yield
@@ -320,7 +320,7 @@ class _Forward(Variables):
                 for step, values in zip(steps, carried, strict=True)
             ]
             given = zip(steps, captured, carried, taken, strict=True)
-            carried = ended([self._through(iterations, *of_one) for of_one in given])
+            carried = completed([self._through(iterations, *of_one) for of_one in given])
         for step, values in zip(steps, carried, strict=True):
             for value, (_, layout, tensor) in zip(step.segment.results, values, strict=True):
                 self.add(value, tensor, layout)
@@ -332,7 +332,7 @@ class _Forward(Variables):
         captured: Mapping[str, Local],
         carried: list[_Carried],
         entering: list[_Carried],
-    ) -> Turns[list[_Carried]]:
+    ) -> Coroutine[list[_Carried]]:
         """Iterations of a repeat, the first of which is given what is `entering`. Returns what the last one leaves."""
         for iteration in iterations:
             number = run_number(step, iteration)
@@ -386,12 +386,12 @@ class _Forward(Variables):
         self, step: PlannedSegment, number: int, body: _Forward, entering: Sequence[_Carried]
     ) -> tuple[list[_Carried], list[Local]]:
         """What an iteration leaves, and the slices that it makes: all are held."""
-        ((left, made),) = ended([self._iterating(step, number, body, entering)])
+        ((left, made),) = completed([self._iterating(step, number, body, entering)])
         return left, made
 
     def _iterating(
         self, step: PlannedSegment, number: int, body: _Forward, entering: Sequence[_Carried]
-    ) -> Turns[tuple[list[_Carried], list[Local]]]:
+    ) -> Coroutine[tuple[list[_Carried], list[Local]]]:
         """The same, of a body that may run in turns with others."""
         segment, tasks = step.segment, self.program.tasks
         for value, layout, tensor in entering:
