@@ -17,16 +17,28 @@ from .weights_alike import begun_alike, shortest_alike
 
 
 class Later:
-    """What is known of plans, of one of which those that keep all weights alike are looked at when it is chosen."""
+    """What is known of plans, of one of which those that keep all weights alike are looked at when it is chosen; and
+    the meshes of the plans next to which those with branches were found.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Plan, Wanted]] = {}
+        self._without: dict[int, tuple[Plan, Mesh]] = {}
 
     def kept(self, plan: Plan, wanted: Wanted) -> Plan:
         """The plan, of which is kept how it was searched for, and what was found on its mesh."""
         found = {mesh: found for mesh, found in wanted.found.items() if mesh == plan.mesh}
         self._known[id(plan.graph)] = plan, replace(wanted, found=found)
         return plan
+
+    def found_beside(self, branches: Plan, without: Plan) -> Plan:
+        """A plan with branches, of which is kept on which mesh the one without was found."""
+        self._without[id(branches.graph)] = branches, without.mesh
+        return branches
+
+    def searched_mesh(self, plan: Plan) -> Mesh:
+        """The mesh on which a plan was searched for, before branches were."""
+        return self._without[id(plan.graph)][1] if id(plan.graph) in self._without else plan.mesh
 
     @contextmanager
     def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Plan]]:
@@ -53,4 +65,6 @@ def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: L
         return found
     alike = shortest_alike(found, wanted.referee, wanted) if later is None else found
     best = shortest_with_branches(alike, every, wanted.referee, wanted)
-    return best if later is None or best is not alike else later.kept(best, wanted)
+    if later is None:
+        return best
+    return later.kept(best, wanted) if best is alike else later.found_beside(best, alike)
