@@ -12,18 +12,20 @@ from ..graph.axis_names import named_axes
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
+from .meshes.fine_meshes import effort_of
+from .meshes.mesh_search import LARGE
 from .wanted import Wanted
 from .weights_alike import begun_alike, shortest_alike
 
 
 class Later:
     """What is known of plans, of one of which those that keep all weights alike are looked at when it is chosen; and
-    the meshes of the plans next to which those with branches were found.
+    the meshes on which it pays to search again next to plans with branches.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Plan, Wanted]] = {}
-        self._without: dict[int, tuple[Plan, Mesh]] = {}
+        self._searched: dict[int, tuple[Plan, Mesh]] = {}
 
     def kept(self, plan: Plan, wanted: Wanted) -> Plan:
         """The plan, of which is kept how it was searched for, and what was found on its mesh."""
@@ -31,14 +33,18 @@ class Later:
         self._known[id(plan.graph)] = plan, replace(wanted, found=found)
         return plan
 
-    def found_beside(self, branches: Plan, without: Plan) -> Plan:
-        """A plan with branches, of which is kept on which mesh the one without was found."""
-        self._without[id(branches.graph)] = branches, without.mesh
-        return branches
+    def with_branches(self, plan: Plan, without: Plan, wanted: Wanted) -> Plan:
+        """The plan with branches, found next to one without. Where its mesh has so many configurations that a search of
+        it is likely to prove nothing, plans are searched again on the mesh of the latter.
+        """
+        known = wanted.found_of(without.model, without.mesh)
+        if known is not None and effort_of([known.problem], len(plan.mesh.axes)) > LARGE:
+            self._searched[id(plan.graph)] = plan, without.mesh
+        return plan
 
-    def searched_mesh(self, plan: Plan) -> Mesh:
-        """The mesh on which a plan was searched for, before branches were."""
-        return self._without[id(plan.graph)][1] if id(plan.graph) in self._without else plan.mesh
+    def searched(self, plan: Plan) -> Mesh:
+        """The mesh on which plans next to one are searched."""
+        return self._searched[id(plan.graph)][1] if id(plan.graph) in self._searched else plan.mesh
 
     @contextmanager
     def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Plan]]:
@@ -67,4 +73,4 @@ def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: L
     best = shortest_with_branches(alike, every, wanted.referee, wanted)
     if later is None:
         return best
-    return later.kept(best, wanted) if best is alike else later.found_beside(best, alike)
+    return later.kept(best, wanted) if best is alike else later.with_branches(best, alike, wanted)
