@@ -22,7 +22,7 @@ def kernel(seconds: float, after: tuple[int, ...] = (), launches: int = 1) -> Ta
 def test_a_step_counted_by_hand() -> None:
     """A launch takes 1 s. Kernels run from 1 to 5, 5 to 6, and from 9 on, behind the gather that begins with the sum's
     end at 8; the sum of gradients from 5 to 8 is covered for one second, the gather from 8 to 9 not at all. The device
-    waits for the first of three launches alone.
+    waits for the first of three launches alone, 1 s of the 11.
     """
     tasks = (
         kernel(4.0),
@@ -33,6 +33,20 @@ def test_a_step_counted_by_hand() -> None:
     )
     found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)), Exposure())
     assert (found.launches, found.sums, found.gathers) == pytest.approx((1 / 3, 2 / 3, 1.0))
+    assert found.devices == pytest.approx(10 / 11)
+
+
+def test_devices_that_wait_for_their_hosts() -> None:
+    """Three launches of 1 s of kernels that take 0.1 s: the last runs from 3 on, what ran before is behind launches."""
+    found = exposure_of(simulate(TaskGraph((kernel(0.1),) * 3), Hardware(1.0)), Exposure())
+    assert (found.launches, found.devices) == pytest.approx((1.0, 0.1 / 3.1))
+
+
+def test_a_host_that_is_behind_at_first() -> None:
+    """Kernels of 0.1, 0.1, 5 and 1 s: from the third on, which runs from 3 to 8, the host is ahead."""
+    tasks = (kernel(0.1), kernel(0.1), kernel(5.0), kernel(1.0))
+    found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)), Exposure())
+    assert (found.launches, found.devices) == pytest.approx((3 / 4, 6 / 9))
 
 
 def test_where_the_host_computes_launches_are_exposed() -> None:

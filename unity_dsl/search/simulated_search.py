@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from ..graph.interleaved_repeats import repeats_in_turns
 from ..graph.plan import Exposure, Plan
@@ -31,6 +31,8 @@ NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""
 LEAST = 0.02
 """Of each kind of work that is hidden the cost counts so much, so that less of it is better."""
+LEAST_OF_DEVICES = 0.3
+"""Of what devices do behind launches: of plans with fewer launches it is more than of the one that was simulated."""
 IN_TURNS = 0.5
 """Of values of repeats that may run in turns, what travels there and back counts so much: what is exposed of it in a
 step depends on what the others compute, and less leads to plans in which none computes as long as another sends.
@@ -160,5 +162,6 @@ def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tupl
     """The plan with its simulated time, and what is exposed in it, as `expected` of what it does not have."""
     timeline = simulations.timeline(simulations.shortest(plan))
     found = exposure_of(timeline, expected)
-    counted = Exposure(*(max(LEAST, part) for part in (found.launches, found.sums, found.gathers)))
+    counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})
+    counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices))
     return replace(plan, simulated=timeline.seconds), counted

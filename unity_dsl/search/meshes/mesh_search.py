@@ -425,9 +425,11 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
         return Optimum(None, below, known.bound, False)
     near = nowhere if has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
-    if has_many(problem) and first.cost > known.bound * HOPELESS:
+    hopeless = has_many(problem) and first.cost > known.bound * HOPELESS
+    dearest = below if hopeless else min(below, first.cost)
+    best = search(known, near, dearest, rounds=1 if large or has_many(problem) else ROUNDS)
+    if hopeless and best.plan is not None:
         first = Optimum(None, inf, -inf, False)
-    best = search(known, near, min(below, first.cost), rounds=1 if large or has_many(problem) else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below * PROMISING:
         better = replace(best, plan=first.plan, cost=first.cost)
         if not best.exact and not large:
