@@ -138,11 +138,10 @@ class Outcome:
 
     @property
     def expected(self) -> list[Found]:
-        """What will be candidates unless much cheaper plans are found yet: those of coarse meshes."""
+        """What will be candidates unless cheaper plans are found yet: those of coarse meshes."""
         least = min((near.cost for near in self.near.values()), default=inf)
         own = [] if self.found is None or least < self.cost else [self.found]
-        others = self._nearly(min(self.cost, least), *own)
-        return [*own, *others] if others else []
+        return [*own, *self._nearly(min(self.cost, least), *own)]
 
     def _nearly(self, cost: float, *best: Found) -> list[Found]:
         """The plans of coarse meshes, but for those of the best plan, that cost little more than so much."""
@@ -162,6 +161,14 @@ class Outcome:
         return self.bound >= self.cost * (1 - TOLERANCE)
 
 
+@dataclass(frozen=True)
+class Aside:
+    """What the first process does while others search: what will be needed `beside`, what is likely to be `waiting`."""
+
+    beside: Callable[[Outcome], None]
+    waiting: Callable[[Outcome], None]
+
+
 def search_meshes(
     task: Task,
     meshes: Sequence[Mesh],
@@ -169,10 +176,10 @@ def search_meshes(
     aid: Task | None = None,
     known: Sequence[Found] = (),
     thorough: bool = True,
-    beside: Callable[[Outcome], None] | None = None,
+    aside: Aside | None = None,
 ) -> Outcome:
     """The cheapest plan that costs less than `below`. Unless `thorough`, of the fine meshes only the most promising one
-    is searched as a whole. While other processes do so this one does what there is to do `beside`.
+    is searched as a whole. While other processes do so this one does what there is to do `aside`.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
@@ -191,7 +198,7 @@ def search_meshes(
         every += promising_first(fine, starts)
         _search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, beside)
+        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, aside)
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -313,9 +320,7 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     return sorted(better, key=surveys.least)[:SCOUTED]
 
 
-def _search_rest(
-    task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, beside: Callable[[Outcome], None] | None
-) -> None:
+def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, aside: Aside | None) -> None:
     """Searches for cheaper plans on the most promising fine meshes and, where local searches have missed one there, on
     as many others as the effort allows, and on those that have the axes of the best one in another order.
     """
@@ -323,7 +328,7 @@ def _search_rest(
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
     if task.memory is None and outcome.cost < inf:
         chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
-    missed = _search_whole(task, chosen[:FIRST], outcome, None if beside is None else partial(beside, outcome))
+    missed = _search_whole(task, chosen[:FIRST], outcome, aside)
     if missed:
         _search_whole(task, chosen[FIRST:], outcome)
     if missed and thorough and (best := _best_near(outcome)) is not None:
@@ -365,9 +370,7 @@ def _best_near(outcome: Outcome) -> Mesh | None:
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
-def _search_whole(
-    task: Task, those: Sequence[Fine], outcome: Outcome, beside: Callable[[], None] | None = None
-) -> bool:
+def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome, aside: Aside | None = None) -> bool:
     """Searches fine meshes for cheaper plans; whether the local search of one has missed such a plan. Several processes
     do it, each of which tells bounds and what its plan does.
     """
@@ -379,7 +382,9 @@ def _search_whole(
         return replace(own, found=None), near_by(own.found)
 
     processes = _processes(sum(coarse_count(one.above) for one in those), SHARED)
-    for one, (own, near) in zip(those, shared_map(searched, those, processes, check_end, beside), strict=True):
+    beside, waiting = (None, None) if aside is None else (partial(do, outcome) for do in (aside.beside, aside.waiting))
+    found = shared_map(searched, those, processes, check_end, beside, waiting)
+    for one, (own, near) in zip(those, found, strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused
         if near is not None and (one.near is None or near.cost < one.near.cost):
