@@ -21,6 +21,7 @@ from ..simulation.exposure import exposure_of
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
+from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
 from .interleaving import GAIN, describe_turns, in_turns
 from .search_end import SearchEnded, check_end, why_ended
@@ -163,5 +164,5 @@ def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tupl
     timeline = simulations.timeline(simulations.shortest(plan))
     found = exposure_of(timeline, expected)
     counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})
-    counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices))
+    counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices), summed=summed_part(plan) or 1.0)
     return replace(plan, simulated=timeline.seconds), counted
