@@ -22,6 +22,7 @@ from ..simulation.exposure import exposed_backwards, exposure_of
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
+from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
 from .overlapping import GAIN, describe_delays, describe_turns, in_turns
 from .search_end import SearchEnded, check_end, why_ended
@@ -182,5 +183,5 @@ def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tupl
     timeline = simulations.timeline(simulations.shortest(plan))
     found = exposure_of(timeline, expected)
     counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})
-    counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices))
+    counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices), summed=summed_part(plan) or 1.0)
     return replace(plan, simulated=timeline.seconds), counted
