@@ -293,12 +293,27 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
     for mesh in _scouted(surveys, further, every):
         if (looked_at := surveys.of(mesh)) is not None:
             every.append(looked_at)
-    for problem, known in sorted(every, key=lambda entry: entry[1].bound):
+    _solve_coarse(sorted(every, key=lambda entry: entry[1].bound), outcome, starts)
+
+
+def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, starts: Sequence[Found]) -> None:
+    """The best plans of problems: of the first, then of two at a time that cost little more than one before at most."""
+
+    def best(asked: tuple[int, float]) -> Optimum:
         check_end()
-        below = outcome.cost * (1 if has_many(problem) else HOPELESS)
-        found = Found(problem, _best(problem, known, held_by(problem.spaces.mesh, starts), below))
-        _take(found, outcome)
-        outcome.coarse.append(found)
+        problem, known = every[asked[0]]
+        below = asked[1] * (1 if has_many(problem) else HOPELESS)
+        return _best(problem, known, held_by(problem.spaces.mesh, starts), below)
+
+    configurations = sum(sum(counts(problem.part)) for problem, _ in every)
+    processes = 1 if len(every) < 3 else min(2, _processes(configurations, SHARED))
+    with lasting_processes(best, processes, check_end) as bests:
+        for last in range(1, len(every) + 2, 2):
+            numbers = range(max(last - 2, 0), min(last, len(every)))
+            for number, optimum in zip(numbers, bests([(n, (n, outcome.cost)) for n in numbers]), strict=True):
+                found = Found(every[number][0], optimum)
+                _take(found, outcome)
+                outcome.coarse.append(found)
 
 
 def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: int) -> None:
