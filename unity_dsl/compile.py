@@ -163,7 +163,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     def find(priced: Machine, near: Plan | None) -> Plan:
         if near is not None:
-            own = [mesh for mesh in meshes if mesh.degrees == near.mesh.degrees]
+            own = [mesh for mesh in meshes if mesh.degrees == later.searched(near).degrees]
             plan = plan_of(near.micro_batches, priced, own or meshes, near)
             return as_recomputed(replace(plan, notes=(*plan.notes, *division_notes(near))), near)
         if request.micro_batches is None and request.strategy == AUTO:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.graph import Node
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import Along, Uniformly, type_operator
 from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.plan import Exposure
 from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.cost.work import backward_work
 from unity_dsl.index.declarations.loading import load_library
@@ -16,6 +18,7 @@ from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.library import Library
 from unity_dsl.machine import operator_price
+from unity_dsl.machine.collective_price import price_steps
 from unity_dsl.machine.machine import Link, Machine
 from unity_dsl.machine.operator_price import (
     price_inner,
@@ -54,6 +57,20 @@ def test_the_roofline_of_a_matrix_product(library: Library) -> None:
     flops = 2 * 4096**3 / (2e12 * 0.5)
     assert forward == pytest.approx(flops + 5e-6)
     assert both == pytest.approx(3 * flops + 10e-6)
+
+
+def test_what_is_behind_launches_counts_in_part(library: Library) -> None:
+    """Of two launches of 5 us 0.8 count, of the product and of what a collective sends a quarter."""
+    mesh = Mesh((MeshAxis("a", 2),))
+    seen = MACHINE.exposing(Exposure(launches=0.5)).exposing(Exposure(launches=0.8, devices=0.25))
+    instance = linear(library, 4096, 4096, 4096)
+    typed = type_operator(instance, (Uniformly(Invariant()),), mesh, library)
+    assert not isinstance(typed, str)
+    product = price_operator(instance, typed, "f32", mesh, seen, [True, True], library)
+    assert product == pytest.approx(3 * 2 * 4096**3 / (2e12 * 0.5) / 4 + 0.8 * 10e-6)
+    alone, told = (price_steps([Step(StepKind.ALL_REDUCE, (0,))], mesh, m, 1.0).seconds(1e8) for m in (MACHINE, seen))
+    assert told - 0.8 * 5e-6 == pytest.approx((alone - 5e-6) / 4)
+    assert MACHINE.exposing(Exposure(devices=0.5)).exposing(Exposure()) == MACHINE
 
 
 def test_small_operators_are_bound_by_memory(library: Library) -> None:

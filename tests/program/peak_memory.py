@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -62,13 +63,16 @@ class Alive(TorchDispatchMode):
         return found
 
 
-def count_memory(rank: int, ranks: int, program: str) -> Counted:
-    """That of one rank, data drawn by chance."""
+def count_memory(
+    rank: int, ranks: int, program: str, chosen: Mapping[str, Sequence[float]] = MappingProxyType({})
+) -> Counted:
+    """That of one rank, data drawn by chance; parameters whose names end as `chosen` says begin with values of it."""
     torch.manual_seed(0)
     alive = Alive()
     with load_program(Path(program)) as module, fused_rms_norm(alive):
         model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
         model.initialise(0)
+        model.load_global(with_values(model.global_tensors(), chosen))
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
         several = hasattr(module, "MICRO_BATCHES")
         batch = {
@@ -99,6 +103,17 @@ def count_memory(rank: int, ranks: int, program: str) -> Counted:
         with alive:
             step()
     return Counted(held, alive.peak, alive.at)
+
+
+def with_values(state: Mapping[str, torch.Tensor], chosen: Mapping[str, Sequence[float]]) -> dict[str, torch.Tensor]:
+    """A state in which parameters whose names end as `chosen` says hold its values, along their last dimension."""
+    found = dict(state)
+    for ending, values in chosen.items():
+        named = [name for name in state if name.endswith(ending)]
+        assert named, f"no parameter ends in {ending}"
+        for name in named:
+            found[name] = torch.tensor(values).to(state[name]).expand_as(state[name]).clone()
+    return found
 
 
 @contextmanager

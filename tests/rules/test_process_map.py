@@ -158,6 +158,24 @@ def test_what_is_done_beside_a_shared_map() -> None:
     assert len(done) == 1
 
 
+def test_what_is_done_while_others_compute_the_rest_of_a_shared_map() -> None:
+    """Once, by this process, when nothing is left to take; not where no other one computes then."""
+    done, here = list[float](), os.getpid()
+
+    def compute(item: int) -> float:
+        time.sleep(0.6 if os.getpid() != here else 0.0)
+        return time.monotonic()
+
+    found = shared_map(
+        compute, range(4), 2, beside=lambda: time.sleep(0.2), waiting=lambda: done.append(time.monotonic())
+    )
+    (begun,) = done
+    assert sorted(found)[-2] <= begun <= max(found)
+    for items, processes in ((range(3), 1), (range(0), 2)):
+        shared_map(compute, items, processes, waiting=lambda: done.append(0.0))
+    assert len(done) == 1
+
+
 def test_a_map_is_begun_by_others_before_it_is_asked_for() -> None:
     """All of it where there is time; what is left is shared, and all is done here where none is forked."""
     before, here = forked(), os.getpid()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.simulation.event_loop import simulate
-from unity_dsl.simulation.exposure import exposure_of
+from unity_dsl.simulation.exposure import exposed_backwards, exposure_of
 from unity_dsl.simulation.hardware import Hardware
 from unity_dsl.simulation.task import Phase, Purpose, Task, TaskGraph
 
@@ -22,7 +24,7 @@ def kernel(seconds: float, after: tuple[int, ...] = (), launches: int = 1) -> Ta
 def test_a_step_counted_by_hand() -> None:
     """A launch takes 1 s. Kernels run from 1 to 5, 5 to 6, and from 9 on, behind the gather that begins with the sum's
     end at 8; the sum of gradients from 5 to 8 is covered for one second, the gather from 8 to 9 not at all. The device
-    waits for the first of three launches alone.
+    waits for the first of three launches alone, 1 s of the 11.
     """
     tasks = (
         kernel(4.0),
@@ -33,6 +35,20 @@ def test_a_step_counted_by_hand() -> None:
     )
     found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)), Exposure())
     assert (found.launches, found.sums, found.gathers) == pytest.approx((1 / 3, 2 / 3, 1.0))
+    assert found.devices == pytest.approx(10 / 11)
+
+
+def test_devices_that_wait_for_their_hosts() -> None:
+    """Three launches of 1 s of kernels that take 0.1 s: the last runs from 3 on, what ran before is behind launches."""
+    found = exposure_of(simulate(TaskGraph((kernel(0.1),) * 3), Hardware(1.0)), Exposure())
+    assert (found.launches, found.devices) == pytest.approx((1.0, 0.1 / 3.1))
+
+
+def test_a_host_that_is_behind_at_first() -> None:
+    """Kernels of 0.1, 0.1, 5 and 1 s: from the third on, which runs from 3 to 8, the host is ahead."""
+    tasks = (kernel(0.1), kernel(0.1), kernel(5.0), kernel(1.0))
+    found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)), Exposure())
+    assert (found.launches, found.devices) == pytest.approx((3 / 4, 6 / 9))
 
 
 def test_where_the_host_computes_launches_are_exposed() -> None:
@@ -43,3 +59,20 @@ def test_where_the_host_computes_launches_are_exposed() -> None:
 def test_of_what_a_step_does_not_have_nothing_is_known() -> None:
     found = exposure_of(simulate(TaskGraph((kernel(1.0),)), Hardware(0.0)), Exposure(0.1, 0.2, 0.3))
     assert (found.sums, found.gathers) == (0.2, 0.3)
+
+
+def test_what_travels_backwards_counted_by_hand() -> None:
+    """Kernels run from 0 to 2, behind a collective from 5 to 6, and for one of the two seconds of the next."""
+    tasks = (
+        kernel(2.0),
+        collective(3.0, (0,), Purpose.VALUES),
+        kernel(1.0, (1,)),
+        collective(2.0, (2,), Purpose.VALUES),
+        kernel(1.0),
+        kernel(1.0, (3,)),
+    )
+    timeline = simulate(TaskGraph(tasks), Hardware(0.0))
+    assert timeline.seconds == 9.0
+    assert exposed_backwards(timeline) == pytest.approx((3.0 + 1.0) / 9.0)
+    forward = [replace(task, phase=Phase.FORWARD) for task in tasks]
+    assert exposed_backwards(simulate(TaskGraph(forward), Hardware(0.0))) == 0.0

@@ -225,13 +225,17 @@ class Cost:
 class Exposure:
     """The parts of a step's work, 0 to 1, that nothing else hides: of the launches, which a host issues ahead of the
     device; of the sums of gradients in buckets, which run beside the backward pass; of the gathers of weights, which
-    are begun ahead; of conversions of values in repeats that may run in turns.
+    are begun ahead; of conversions of values in repeats that may run in turns; of all that devices do, where they wait
+    for their hosts in a part of the step. `summed` is the part of the bytes of all gradients that is summed at
+    all, which fills buckets.
     """
 
     launches: float = 1.0
     sums: float = 1.0
     gathers: float = 1.0
     values: float = 1.0
+    devices: float = 1.0
+    summed: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -288,7 +292,8 @@ class Plan:
     that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
     `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest; so many of the
     last iterations as `kept_iterations` says are not among them. Repeats of a set that is `interleaved` run their
-    iterations in turns: the graph has them one behind the other. With a `division` the plan is that of a micro-batch,
+    iterations in turns: the graph has them one behind the other. With `delayed_gradients` those of weights are computed
+    while cotangents travel, where there are such products. With a `division` the plan is that of a micro-batch,
     and `cost` that of a step over all of them. Where the cheapest plan of all does not fit the memory, its step would
     take `unlimited_seconds`; where none fits, the one that was found to hold the least holds `least_bytes`. The cost
     counts work as far as the search took it to be `exposed`; `simulated` are the seconds of the simulated step. Where
@@ -310,6 +315,7 @@ class Plan:
     recomputed: frozenset[str] = frozenset()
     kept_iterations: Mapping[str, int] = field(default_factory=dict)
     interleaved: tuple[tuple[str, ...], ...] = ()
+    delayed_gradients: bool = False
     division: BatchDivision | None = None
     unlimited_seconds: float | None = None
     least_bytes: float | None = None

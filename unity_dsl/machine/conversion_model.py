@@ -73,14 +73,14 @@ class ConversionModel:
 
     Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
 
-    Gradients of weights, `gradient_bytes` in all, are summed in buckets: a sum of `n` bytes on a device costs n / B of
-    that of a bucket of B, if it is the last step, and the copy into it, or what it costs by itself if that is less, so
-    that no way by a copy is cheaper. This leaves out that the last bucket of each group is smaller. Of the machine's
-    `exposure` the sums count here, the gathers of weights where these are told from other tensors.
+    Gradients of weights, of `gradient_bytes` in all the part that is `summed`, go in buckets: a sum of `n` bytes on a
+    device costs n / B of that of a bucket of B, if it is the last step, and the copy into it, or what it costs by
+    itself if that is less, as no way by a copy is cheaper. This leaves out that the last bucket of a group is smaller.
+    Of the machine's `exposure` the sums count here, the gathers of weights where these are told from other tensors.
     """
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
-        self.gradient_bytes = gradient_bytes
+        self.gradient_bytes = gradient_bytes * machine.exposure.summed
         self.mesh = mesh
         self.machine = machine
         self.library = library

@@ -60,16 +60,17 @@ def shared_map(
     processes: int,
     poll: Poll = lambda: None,
     beside: Callable[[], None] | None = None,
+    waiting: Callable[[], None] | None = None,
 ) -> list[Result]:
     """`function` of every item, in order, by forked processes and by this one, of `processes` in all: whoever is free
     takes the first item that nobody has taken. So what the function keeps in this process is there of some of them.
-    What is to be done `beside` is done here before, when the others have begun; not where there are none. Otherwise as
-    `begun_map`.
+    What is to be done `beside` is done here before, when the others have begun; not where there are none. Where others
+    compute yet when nothing is left to take, what is of use then is done while `waiting`. Otherwise as `begun_map`.
     """
     forked = min(processes - 1, len(items) - (beside is None))
     if forked < 1:
         return list(map(function, items))
-    with begun_map(function, items, forked, poll) as results:
+    with begun_map(function, items, forked, poll, waiting) as results:
         if beside is not None:
             beside()
         return results()
@@ -77,10 +78,15 @@ def shared_map(
 
 @contextmanager
 def begun_map(
-    function: Callable[[Item], Result], items: Sequence[Item], forked: int, poll: Poll = lambda: None
+    function: Callable[[Item], Result],
+    items: Sequence[Item],
+    forked: int,
+    poll: Poll = lambda: None,
+    waiting: Callable[[], None] | None = None,
 ) -> Iterator[Callable[[], list[Result]]]:
     """`function` of every item, in order, once this process asks for it: so many `forked` ones begin at once, each with
-    the first item that nobody has taken, and from then on this one does the same.
+    the first item that nobody has taken, and from then on this one does the same, with what is to be done `waiting`
+    at the end as in `shared_map`.
 
     The forked ones send their results when no item is left; while this process waits for them it calls `poll` again and
     again. They end, and are interrupted, as those of `process_map`; without any, all is computed here.
@@ -97,6 +103,8 @@ def begun_map(
 
             def results() -> list[Result]:
                 known = computed()
+                if waiting is not None and not all(end.poll() for end in ends):
+                    waiting()
                 for end in ends:
                     known |= _awaited(end, poll)
                 return [known[place] for place in range(len(items))]

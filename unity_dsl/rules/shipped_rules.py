@@ -44,6 +44,12 @@ class ShippedRules:
             self._found.setdefault(rule.name, (rule, source))
         return tuple(rule for rule, _ in fitting if rule.name not in self.forbidden)
 
+    def fit(self, model: Model) -> bool:
+        """Whether any is `fitting`: only as many are parsed as that takes."""
+        present = {node.instance.name for node in model.graph.nodes()}
+        every = (rule for source in self.sources for rule in fitting_rules(source, present))
+        return any(rule.name not in self.forbidden for rule in every)
+
     def accept(self, name: str) -> None:
         """Checks that the rule of these with that name, which fits some model, is proved. Raises E542."""
         if name in self.accepted:

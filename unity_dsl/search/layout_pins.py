@@ -134,6 +134,12 @@ def without_unnamed_cuts(library: Library, pins: Mapping[str, Pin]) -> Library:
     return library if len(kept) == len(library.parallels) else replace(library, parallels=kept)
 
 
+def pinned_paths(pins: Mapping[str, Pin], model: Model) -> set[str]:
+    """The paths of the weights and values that are pinned."""
+    every = list(places(model))
+    return {place.path for name in pins for place in matching(name, every)}
+
+
 def matching(pattern: str, every: Iterable[Place]) -> list[Place]:
     """The weights and values that a pin names. Raises E306 and E308."""
     every = list(every)

@@ -29,16 +29,16 @@ from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
 from .accounting.undivided_sizes import describe_refusals
 from .accounting.weighed_plan import counted, recomputing, within_memory
-from .choices.restriction import Restriction, places
+from .choices.restriction import Restriction
 from .gathered_pins import describe_gathered
-from .layout_pins import Pin, apply_pins, matching
-from .layout_problem.starting_domains import near_domain
+from .joint_layouts import JointLayouts
+from .layout_pins import Pin, apply_pins, pinned_paths
 from .layout_problem.variable_meaning import Impossible, Meaning
 from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
 from .memory_limit.multiplier_search import ENOUGH
 from .memory_limit.stored_bytes import StoredBytes
-from .meshes.mesh_search import Outcome, is_beyond_proof, is_large, search_around, search_meshes
-from .meshes.near_search import Found, Task, held_by
+from .meshes.mesh_search import Aside, Outcome, is_beyond_proof, is_large, search_around, search_meshes
+from .meshes.near_search import Found, Task
 from .model_variants.layouts_of_a_plan import GAIN, Layouts
 from .model_variants.rewritten_model import Variant
 from .model_variants.variant_enumeration import SingleDevice, variants
@@ -57,7 +57,7 @@ from .wanted import made as _made
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
     from ..rules.graph_match import Match
-    from .joint.extracted_model import Algebra, Algebras
+    from .joint.extracted_model import Algebras
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
 
@@ -235,14 +235,14 @@ def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _
     than is wanted. Raises as `search`.
     """
     algebras = None if wanted.multiplier else substitutions.algebras
-    beside = None if algebras is None else partial(_algebra, algebras, model, wanted)
-    given = best = _plan(model, every, wanted, beside=beside)
+    joint = None if algebras is None else JointLayouts(algebras, wanted)
+    given = best = _plan(model, every, wanted, joint=joint)
     if given is None or best is None:
         return None
     with suppress(SearchEnded):
         check_end()
-        if algebras is not None:
-            best = _joint(given, algebras, wanted)
+        if joint is not None:
+            best = _joint(given, joint, wanted)
         else:
             best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
             best = _fused(best, every, substitutions.fusions, wanted)
@@ -251,41 +251,27 @@ def _best(model: Model, every: Sequence[Mesh], wanted: _Wanted, substitutions: _
     return replace(best, notes=(*best.notes, *describe_unsearched(substitutions.any)), ended=reason)
 
 
-def _joint(given: Plan, algebras: Algebras, wanted: _Wanted) -> Plan:
+def _joint(given: Plan, joint: JointLayouts, wanted: _Wanted) -> Plan:
     """The cheapest plan of the model and of all that rules make of it, on the mesh of the given one's plan."""
     from .joint.algebra_notes import describe_algebra, refereed
     from .joint.extracted_model import extracted
-    from .joint.joint_search import WHOLE, near_problem, search_joint
-    from .joint.plan_layouts import in_layouts, layouts_of
 
     tell_stage("rules and layouts together", wanted.cost(given))
-    algebra = _algebra(algebras, given.model, wanted)
+    algebra, chosen = joint.algebra(given.model), joint.algebras.chosen
     check_end()
-    if not algebra.groups and not algebra.changed:
-        algebras.chosen.setdefault(wanted.machine, given)
+    found = joint.next_to(given, wanted.found.get(given.mesh))
+    if found is None:
+        chosen.setdefault(wanted.machine, given)
         return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given)))
-    task = Task(given.model, wanted.priced, lambda mesh: wanted.allowed(given.model, mesh, wanted.pins))
-    start, known = _large_start(given, wanted), wanted.found.get(given.mesh)
-    held = held_by(given.mesh, [] if known is None else [known])
-    problem = near_problem(task, given.mesh, algebra, held, start is None)
-    layouts, axes = layouts_of(given.graph), range(len(given.mesh.axes))
-    near = [
-        near_domain(problem, held, along).intersected(in_layouts(problem, algebra, layouts, along))
-        for along in ((), *((axis,) for axis in axes))
-    ]
-    found = search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near, WHOLE)
     variant = None if found.chosen is None else extracted(algebra, found.chosen)
+    start = _large_start(given, wanted)
     cheaper = _better(variant, given, given, wanted, start) if variant is not None and variant.rules else given
     best, shorter = refereed(cheaper, given, wanted.referee)
     notes = *shorter, *describe_algebra(algebra, found, best)
     best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
     best = shortest_of_ties(best, wanted, partial(_plan, best.model))
-    algebras.chosen.setdefault(wanted.machine, best)
+    chosen.setdefault(wanted.machine, best)
     return best
-
-
-def _algebra(algebras: Algebras, model: Model, wanted: _Wanted) -> Algebra:
-    return algebras.of(model, wanted.machine, frozenset(_pinned(wanted.pins, model)))
 
 
 def _with_operators_of(chosen: Plan, model: Model, wanted: _Wanted, algebras: Algebras) -> Model | None:
@@ -383,10 +369,11 @@ def _plan(
     wanted: _Wanted,
     below: float = inf,
     start: Found | None = None,
-    beside: Callable[[], object] | None = None,
+    joint: JointLayouts | None = None,
 ) -> Plan | None:
     """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, of other operators or
-    prices, that of a local search from its layouts. What is needed next may be found `beside` it. Raises as `search`.
+    prices, that of a local search from its layouts. Beside it is found what rules make of the model, if they will be
+    looked at `joint`ly, and the layouts for that next to the plan that is likely to be chosen. Raises as `search`.
     """
     library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
@@ -396,14 +383,20 @@ def _plan(
     aid = even_task if wanted.strategy == AUTO else None
     plans = RefereedPlans(model, wanted)
 
-    def meanwhile(outcome: Outcome) -> None:
+    def beside(outcome: Outcome) -> None:
         plans.look_at(outcome.expected)
-        if beside is not None:
-            beside()
+        if joint is not None:
+            joint.algebra(model)
 
+    def waiting(outcome: Outcome) -> None:
+        if joint is not None and outcome.expected:
+            likely = plans.preferred(outcome.expected)
+            joint.next_to(plans.of(likely), likely)
+
+    aside = None if wanted.referee is None and joint is None else Aside(beside, waiting)
     if start is None:
-        known, useful = tuple(wanted.found.values()), wanted.referee is not None or beside is not None
-        outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier, meanwhile if useful else None)
+        known = tuple(wanted.found.values())
+        outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier, aside)
     else:
         outcome = search_around(task, start, below)
     if start is None and (outcome.found is not None or below == wanted.below):
@@ -466,7 +459,7 @@ def _drawn(
 def _keeps(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
     """Whether a changed model has what is pinned in the given one."""
     try:
-        return not _pinned(pins, given) - _pinned(pins, changed)
+        return not pinned_paths(pins, given) - pinned_paths(pins, changed)
     except InputError:
         return False
 
@@ -480,7 +473,7 @@ def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted, start: F
     """The plan of a changed model, if it costs less than the best so far and keeps pins; `start` as for `_plan`."""
     below = wanted.cost(best) * (1 - GAIN)
     try:
-        if _pinned(wanted.pins, given.model) - _pinned(wanted.pins, variant.model):
+        if pinned_paths(wanted.pins, given.model) - pinned_paths(wanted.pins, variant.model):
             return best
         found = _plan(variant.model, (given.mesh,), wanted, below, start)
     except InputError:
@@ -488,9 +481,3 @@ def _better(variant: Variant, best: Plan, given: Plan, wanted: _Wanted, start: F
     if found is None or wanted.cost(found) >= below:
         return best
     return replace(found, rules=variant.rules)
-
-
-def _pinned(pins: Mapping[str, Pin], model: Model) -> set[str]:
-    """The paths of the weights and values that are pinned."""
-    every = list(places(model))
-    return {place.path for name in pins for place in matching(name, every)}

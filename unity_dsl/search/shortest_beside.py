@@ -12,21 +12,38 @@ from ..graph.axis_names import named_axes
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
+from .meshes.fine_meshes import LARGE, effort_of
 from .wanted import Wanted
 from .weights_alike import begun_alike, shortest_alike
 
 
 class Later:
-    """What is known of plans, of one of which those that keep all weights alike are looked at when it is chosen."""
+    """What is known of plans, of one of which those that keep all weights alike are looked at when it is chosen; and
+    the meshes on which it pays to search again next to plans with branches.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Plan, Wanted]] = {}
+        self._searched: dict[int, tuple[Plan, Mesh]] = {}
 
     def kept(self, plan: Plan, wanted: Wanted) -> Plan:
         """The plan, of which is kept how it was searched for, and what was found on its mesh."""
         found = {mesh: found for mesh, found in wanted.found.items() if mesh == plan.mesh}
         self._known[id(plan.graph)] = plan, replace(wanted, found=found)
         return plan
+
+    def with_branches(self, plan: Plan, without: Plan, wanted: Wanted) -> Plan:
+        """The plan with branches, found next to one without. Where its mesh has so many configurations that a search of
+        it is likely to prove nothing, plans are searched again on the mesh of the latter.
+        """
+        known = wanted.found_of(without.model, without.mesh)
+        if known is not None and effort_of([known.problem], len(plan.mesh.axes)) > LARGE:
+            self._searched[id(plan.graph)] = plan, without.mesh
+        return plan
+
+    def searched(self, plan: Plan) -> Mesh:
+        """The mesh on which plans next to one are searched."""
+        return self._searched[id(plan.graph)][1] if id(plan.graph) in self._searched else plan.mesh
 
     @contextmanager
     def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Plan]]:
@@ -53,4 +70,6 @@ def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: L
         return found
     alike = shortest_alike(found, wanted.referee, wanted) if later is None else found
     best = shortest_with_branches(alike, every, wanted.referee, wanted)
-    return best if later is None or best is not alike else later.kept(best, wanted)
+    if later is None:
+        return best
+    return later.kept(best, wanted) if best is alike else later.with_branches(best, alike, wanted)

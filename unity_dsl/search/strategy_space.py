@@ -59,7 +59,7 @@ def algebras_for(model: Model, strategy: str, shipped: ShippedRules, rules: Sequ
     """What the shipped rules and others make of models, for a search that chooses among it; None where none fits the
     model, or the strategy does not choose.
     """
-    if strategy != AUTO or model.loss is None or not (rules or shipped.fitting(model)):
+    if strategy != AUTO or model.loss is None or not (rules or shipped.fit(model)):
         return None
     # Only a model that a rule may fit has to wait for what applies it, which is most of the prover.
     from .joint.extracted_model import Algebras

@@ -35,13 +35,16 @@ def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted
 
 @contextmanager
 def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -> Iterator[Callable[[], Plan]]:
-    """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several."""
+    """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several. What
+    a plan holds is counted where its step is shorter.
+    """
     known = wanted.found_of(given.model, given.mesh)
     if given.mesh.size == 1 or known is None:
         yield lambda: given  # one device, or what the search found there is not known any more
         return
     weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
     held, made_here = held_by(given.mesh, [known]).without(weights), dict[Keeping, tuple[Found, Plan]]()
+    without = referee(given)
 
     def plan_of(keeping: Keeping) -> Plan | None:
         """The best plan that keeps weights so, if it costs little more."""
@@ -49,16 +52,18 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
         found = near_plan(task, given.mesh, held, known.best.cost * PROMISING, rounds=1)
         if found is None:
             return None
-        plan = in_micro_batches(counted(made(found, given.model, wanted), wanted.budget), given.division)
+        plan = in_micro_batches(made(found, given.model, wanted), given.division)
         told = f"all weights are kept {keeping.value}: so a step is simulated to be shorter than the cheapest one"
         alike = replace(given, mesh=plan.mesh, graph=plan.graph, cost=plan.cost, conversions=plan.conversions)
         made_here[keeping] = found, replace(alike, notes=(*given.notes, told), simulated=None)
         return made_here[keeping][1]
 
     def seconds(keeping: Keeping) -> float:
-        """Of its simulated step, infinite where there is none that fits."""
+        """Of its simulated step, infinite where there is none that fits and is shorter."""
         plan = plan_of(keeping)
-        return referee(plan) if plan is not None and wanted.budget.fits(plan) else inf
+        if plan is None or (taken := referee(plan)) >= without:
+            return inf
+        return taken if wanted.budget.fits(counted(plan, wanted.budget)) else inf
 
     ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     with begun_map(seconds, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
@@ -66,12 +71,12 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
         def shortest() -> Plan:
             with suppress(SearchEnded):
                 least, best = min(zip(simulated(), ways, strict=True), key=lambda one: one[0])
-                if least < referee(given):
+                if least < without:
                     if best not in made_here:  # but in another process
                         plan_of(best)
                     found, plan = made_here[best]
                     wanted.found[plan.mesh] = found
-                    return replace(plan, simulated=least)
+                    return replace(counted(plan, wanted.budget), simulated=least)
             return given
 
         yield shortest

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..graph.plan import Exposure
 from .breakdown import KernelTime
-from .task import COMPUTE, Purpose
-from .timeline import Timeline
+from .task import COMPUTE, Phase, Purpose
+from .timeline import HOST, Timeline
 
 
 def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
@@ -22,19 +20,29 @@ def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
         return kernels.outside(timeline.start[some], timeline.end[some]) / seconds if seconds > 0 else unknown
 
     sums, gathers = of(Purpose.GRADIENTS, otherwise.sums), of(Purpose.WEIGHTS, otherwise.gathers)
-    return Exposure(_of_launches(timeline), sums, gathers)
+    launches, devices = _of_launches(timeline)
+    return Exposure(launches, sums, gathers, devices=devices)
 
 
-def _of_launches(timeline: Timeline) -> float:
-    """Where the host computes, launches are a part of the kernels that they start."""
-    if timeline.hardware.host_computes:
-        return 1.0
-    waited, before = 0.0, 0.0
-    begins, ends = timeline.start.tolist(), timeline.end.tolist()
-    for task, begin, end in zip(timeline.graph.tasks, begins, ends, strict=True):
-        if task.device == 0 and task.channel == COMPUTE:
-            ready = max(before, *(ends[other] for other in task.after), 0.0)
-            waited += max(0.0, begin - ready)
-            before = end
-    issued = float((timeline.issued - timeline.launch).sum())
-    return float(np.clip(waited / issued, 0.0, 1.0)) if issued > 0 else 1.0
+def exposed_backwards(timeline: Timeline) -> float:
+    """The part of a step in which values travel in the backward pass, and no kernel runs: of device 0."""
+    some = [
+        i
+        for i, task in enumerate(timeline.graph.tasks)
+        if task.phase is Phase.BACKWARD and task.purpose is Purpose.VALUES and task.channel != COMPUTE
+        if task.device == 0
+    ]
+    return KernelTime(timeline).outside(timeline.start[some], timeline.end[some]) / timeline.seconds if some else 0.0
+
+
+def _of_launches(timeline: Timeline) -> tuple[float, float]:
+    """Of the launches of a device, and of all that devices do. The critical path begins with a task that waited for its
+    launch alone: up to there the host issues one launch after the other, and what devices do is behind them; from there
+    on they are ahead of the devices. Where the host computes, launches are a part of the kernels that they start.
+    """
+    path = timeline.critical_path
+    if timeline.hardware.host_computes or not path:
+        return 1.0, 1.0
+    device, waited = timeline.graph.tasks[path[0]].device, float(timeline.start[path[0]])
+    issued = timeline.busy[device, HOST]
+    return min(1.0, waited / issued) if issued > 0 else 1.0, 1 - waited / timeline.seconds

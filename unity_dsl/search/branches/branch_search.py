@@ -16,17 +16,17 @@ from ...graph.collective_steps import Step, StepKind
 from ...graph.graph import Graph, Node, Segment, Value
 from ...graph.layout import Invariant, Mesh, Placement
 from ...graph.layout_typing import Configuration, Uniformly, type_operator
-from ...graph.plan import Exposure, Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ...graph.plan import Exposure, Memory, Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ...index.library import Library
 from ...machine.collective_price import price_step
 from ...machine.machine import Machine
+from ...rules.process_map import lasting_processes
 from ...syntax.diagnostic import InputError
-from ..accounting.weighed_plan import counted
 from ..choices.operator_options import float_types, price_node
 from ..choices.restriction import Restriction
-from ..meshes.mesh_search import search_meshes
+from ..meshes.mesh_search import processes_for, search_meshes
 from ..meshes.near_search import Task, held_by, near_plan
-from ..search_end import SearchEnded
+from ..search_end import SearchEnded, check_end
 from ..search_progress import tell_stage
 from ..wanted import Wanted, made
 from .branch_assignment import Assignment, Groups, Steps, assign
@@ -217,28 +217,47 @@ def shortest_with_branches(
     given: Plan, meshes: Sequence[Mesh], referee: Callable[[Plan], float], wanted: Wanted
 ) -> Plan:
     """The plan, or the one with branches on disjoint devices that fits the memory and that the referee gives fewer
-    seconds. Where the search ends, what is known by then.
+    seconds. Several processes look at the ways to place branches where the problem is large enough. Where the search
+    ends, the plan itself.
     """
     if given.mesh.size == 1 or given.warnings or given.recomputed or given.gathered_again:
         return given
-    best, least = given, inf
     with suppress(SearchEnded):
-        found = placings(given, meshes, wanted.machine, wanted.library)
-        for placing in found[:SEARCHED] if found else ():
-            least = referee(given) if least == inf else least
-            if placing.saved < WORTH * least:
-                break
-            tell_stage("branches on disjoint devices", least)
-            plan = _with_branches(given, placing, wanted)
-            if plan is not None and (seconds := referee(plan)) < least:
-                note = _told(plan, placing, seconds / referee(given))
-                best, least = replace(plan, notes=(*given.notes, note)), seconds
-    return best
+        most = placings(given, meshes, wanted.machine, wanted.library)[:SEARCHED]
+        without = referee(given) if most else 0.0
+        ways = [placing for placing in most if placing.saved >= WORTH * without]
+        if not ways:
+            return given
+        tell_stage("branches on disjoint devices", without)
+        made_here: dict[int, Plan] = {}
+
+        def looked_at(way: int) -> tuple[float, Memory]:
+            """The seconds of the simulated step of its plan, infinite where there is none that fits and is shorter,
+            and what that holds.
+            """
+            plan = _with_branches(given, ways[way], wanted)
+            if plan is None or (seconds := referee(plan)) >= without:
+                return inf, Memory()
+            made_here[way], memory = plan, wanted.budget.held(plan)
+            return seconds if memory.total <= wanted.budget.bytes else inf, memory
+
+        known = wanted.found_of(given.model, given.mesh)
+        processes = 1 if known is None or len(ways) == 1 else processes_for(known.problem)
+        with lasting_processes(looked_at, processes, check_end) as found_of:
+            found = found_of([(way, way) for way in range(len(ways))])
+        best = min(range(len(ways)), key=lambda way: found[way][0])
+        least, memory = found[best]
+        if least < without:
+            plan = made_here.get(best) or _with_branches(given, ways[best], wanted)
+            assert plan is not None, "another process has found it"
+            note = _told(plan, ways[best], least / without)
+            return replace(plan, cost=replace(plan.cost, memory=memory), notes=(*given.notes, note))
+    return given
 
 
 def _with_branches(given: Plan, placing: Placing, wanted: Wanted) -> Plan | None:
-    """A plan with these branches, if there is one and it fits: that of a local search from the given plan, or else the
-    cheapest.
+    """A plan with these branches, if there is one: that of a local search from the given plan, or else the cheapest.
+    What it holds is not counted.
     """
     model = given.model
 
@@ -255,9 +274,7 @@ def _with_branches(given: Plan, placing: Placing, wanted: Wanted) -> Plan | None
             return None
     if best is None:
         return None
-    found = counted(made(best, model, wanted), wanted.budget)
-    fits = wanted.budget.fits(found)
-    return replace(found, rules=given.rules, considered=given.considered) if fits else None
+    return replace(made(best, model, wanted), rules=given.rules, considered=given.considered)
 
 
 def _told(plan: Plan, placing: Placing, ratio: float) -> str:

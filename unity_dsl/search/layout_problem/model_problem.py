@@ -294,7 +294,8 @@ class _Builder:
     def _left_whole(self, node: Node, options: Options) -> bool:
         """Whether every device computes all of an operator on values without gradient: where that is cheap."""
         seconds = options.seconds[options.configurations.invariant].tolist()
-        cheap = bool(seconds) and seconds[0] <= _COSTLY * self.context.prices.machine.launch_seconds
+        machine = self.context.prices.machine
+        cheap = bool(seconds) and seconds[0] <= _COSTLY * machine.launch_seconds * machine.exposure.devices
         return cheap or (bool(seconds) and any(value.name in self.closed for value in node.results))
 
     def _add_segment(self, segment: Segment) -> None:

@@ -30,7 +30,7 @@ from .fine_meshes import (
 )
 from .near_search import MOST_ROUNDS, Near, Task, has_many, near_by, near_plan
 
-COMPARED, COMPARED_MANY = 8, 4
+COMPARED, COMPARED_MANY = 12, 4
 """Fine meshes that are compared by one round of a local search: those that split the best ones; of models of many
 variables fewer.
 """

@@ -15,7 +15,7 @@ from math import inf
 
 from ...graph.layout import Mesh
 from ...machine.mesh import reordered_axes
-from ...rules.process_map import shared_map
+from ...rules.process_map import lasting_processes, shared_map
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
     ROUNDS,
@@ -38,6 +38,7 @@ from ..search_end import SearchEnded, check_end, ended_by, why_ended
 from ..search_progress import tell_best
 from .fine_meshes import (
     HOPELESS,
+    HOPELESS_MANY,
     LARGE,
     NOTHING,
     PROMISING,
@@ -117,11 +118,10 @@ class Outcome:
 
     @property
     def expected(self) -> list[Found]:
-        """What will be candidates unless much cheaper plans are found yet: those of coarse meshes."""
+        """What will be candidates unless cheaper plans are found yet: those of coarse meshes."""
         least = min((near.cost for near in self.near.values()), default=inf)
         own = [] if self.found is None or least < self.cost else [self.found]
-        others = self._nearly(min(self.cost, least), *own)
-        return [*own, *others] if others else []
+        return [*own, *self._nearly(min(self.cost, least), *own)]
 
     def _nearly(self, cost: float, *best: Found) -> list[Found]:
         """The plans of coarse meshes, but for those of the best plan, that cost little more than so much."""
@@ -141,6 +141,14 @@ class Outcome:
         return self.bound >= self.cost * (1 - TOLERANCE)
 
 
+@dataclass(frozen=True)
+class Aside:
+    """What the first process does while others search: what will be needed `beside`, what is likely to be `waiting`."""
+
+    beside: Callable[[Outcome], None]
+    waiting: Callable[[Outcome], None]
+
+
 def search_meshes(
     task: Task,
     meshes: Sequence[Mesh],
@@ -148,10 +156,10 @@ def search_meshes(
     aid: Task | None = None,
     known: Sequence[Found] = (),
     thorough: bool = True,
-    beside: Callable[[Outcome], None] | None = None,
+    aside: Aside | None = None,
 ) -> Outcome:
     """The cheapest plan that costs less than `below`. Unless `thorough`, of the fine meshes only the most promising one
-    is searched as a whole. While other processes do so this one does what there is to do `beside`.
+    is searched as a whole. While other processes do so this one does what there is to do `aside`.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
@@ -170,7 +178,7 @@ def search_meshes(
         every += promising_first(fine, starts)
         search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, beside)
+        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, aside)
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -224,12 +232,27 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
     for mesh in _scouted(surveys, further, every):
         if (looked_at := surveys.of(mesh)) is not None:
             every.append(looked_at)
-    for problem, known in sorted(every, key=lambda entry: entry[1].bound):
+    _solve_coarse(sorted(every, key=lambda entry: entry[1].bound), outcome, starts)
+
+
+def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, starts: Sequence[Found]) -> None:
+    """The best plans of problems: of the first, then of two at a time that cost little more than one before at most."""
+
+    def best(asked: tuple[int, float]) -> Optimum:
         check_end()
-        below = outcome.cost * (float(__import__("os").environ.get("HM", "1")) if has_many(problem) else HOPELESS)
-        found = Found(problem, _best(problem, known, held_by(problem.spaces.mesh, starts), below))
-        _take(found, outcome)
-        outcome.coarse.append(found)
+        problem, known = every[asked[0]]
+        below = asked[1] * (HOPELESS_MANY if has_many(problem) else HOPELESS)
+        return _best(problem, known, held_by(problem.spaces.mesh, starts), below)
+
+    configurations = sum(sum(counts(problem.part)) for problem, _ in every)
+    processes = 1 if len(every) < 3 else min(2, processes_when(configurations, SHARED))
+    with lasting_processes(best, processes, check_end) as bests:
+        for last in range(1, len(every) + 2, 2):
+            numbers = range(max(last - 2, 0), min(last, len(every)))
+            for number, optimum in zip(numbers, bests([(n, (n, outcome.cost)) for n in numbers]), strict=True):
+                found = Found(every[number][0], optimum)
+                _take(found, outcome)
+                outcome.coarse.append(found)
 
 
 def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: int) -> None:
@@ -251,9 +274,7 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     return sorted(better, key=surveys.least)[:SCOUTED]
 
 
-def _search_rest(
-    task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, beside: Callable[[Outcome], None] | None
-) -> None:
+def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, aside: Aside | None) -> None:
     """Searches for cheaper plans on the most promising fine meshes and, where local searches have missed one there, on
     as many others as the effort allows, and on those that have the axes of the best one in another order.
     """
@@ -261,7 +282,7 @@ def _search_rest(
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
     if task.memory is None and outcome.cost < inf:
         chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
-    missed = _search_whole(task, chosen[:FIRST], outcome, None if beside is None else partial(beside, outcome))
+    missed = _search_whole(task, chosen[:FIRST], outcome, aside)
     if missed:
         _search_whole(task, chosen[FIRST:], outcome)
     if missed and thorough and (best := _best_near(outcome)) is not None:
@@ -303,9 +324,7 @@ def _best_near(outcome: Outcome) -> Mesh | None:
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
-def _search_whole(
-    task: Task, those: Sequence[Fine], outcome: Outcome, beside: Callable[[], None] | None = None
-) -> bool:
+def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome, aside: Aside | None = None) -> bool:
     """Searches fine meshes for cheaper plans; whether the local search of one has missed such a plan. Several processes
     do it, each of which tells bounds and what its plan does.
     """
@@ -317,7 +336,9 @@ def _search_whole(
         return replace(own, found=None), near_by(own.found)
 
     processes = processes_when(sum(coarse_count(one.above) for one in those), SHARED)
-    for one, (own, near) in zip(those, shared_map(searched, those, processes, check_end, beside), strict=True):
+    beside, waiting = (None, None) if aside is None else (partial(do, outcome) for do in (aside.beside, aside.waiting))
+    found = shared_map(searched, those, processes, check_end, beside, waiting)
+    for one, (own, near) in zip(those, found, strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused
         if near is not None and (one.near is None or near.cost < one.near.cost):
@@ -363,9 +384,11 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
         return Optimum(None, below, known.bound, False)
     near = nowhere if has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
-    if has_many(problem) and first.cost > known.bound * HOPELESS:
+    hopeless = has_many(problem) and first.cost > known.bound * HOPELESS
+    dearest = below if hopeless else min(below, first.cost)
+    best = search(known, near, dearest, rounds=1 if large or has_many(problem) else ROUNDS)
+    if hopeless and best.plan is not None:
         first = Optimum(None, inf, -inf, False)
-    best = search(known, near, min(below, first.cost), rounds=1 if large or has_many(problem) else ROUNDS)
     if best.plan is None and first.plan is not None and first.cost < below * PROMISING:
         better = replace(best, plan=first.plan, cost=first.cost)
         if not best.exact and not large:
