@@ -28,6 +28,7 @@ from .overlapping import GAIN, describe_delays, describe_turns, in_turns
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
+from .weights_alike import Shortest
 
 NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""
@@ -119,16 +120,15 @@ def _simulated_of(plan: Plan) -> object:
     return id(plan.graph), plan.micro_batches, plan.interleaved, plan.delayed_gradients, again
 
 
-Finish = Callable[[Plan], AbstractContextManager[Callable[[], Plan]]]
-"""Begins to look for a shorter plan next to one that is simulated, and gives what it finds when it is asked, simulated
-as well."""
+Finish = Callable[[Plan], AbstractContextManager[Callable[[], Shortest]]]
+"""Begins to look for a shorter plan next to one that is simulated, and gives what it finds when it is asked."""
 
 
 def search_simulated(
     find: Callable[[Machine, Plan | None], Plan],
     simulations: Simulations,
     expected: Exposure,
-    begin: Finish = lambda plan: nullcontext(lambda: plan),
+    begin: Finish = lambda plan: nullcontext(lambda: Shortest.of(plan)),
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
@@ -169,7 +169,8 @@ def search_simulated(
                 raise
             return replace(simulations.shortest(_best(plans)), ended=end.reason)
         ended = next((plan.ended for plan in plans if plan.ended), None)
-        best = _best([shortest() for shortest in finish])
+        every = [shortest() for shortest in finish]
+        best = min(every, key=lambda one: (one.warned, one.seconds)).made()
     return replace(simulations.shortest(best), ended=ended or why_ended())
 
 
