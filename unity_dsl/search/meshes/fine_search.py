@@ -34,8 +34,10 @@ COMPARED, COMPARED_MANY = 12, 4
 """Fine meshes that are compared by one round of a local search: those that split the best ones; of models of many
 variables fewer.
 """
-MOVES, MOVES_MANY = 4, 1
-"""How often the search goes on to the meshes beside the best one, at most."""
+MISLED = 0.9
+"""Of the cost of the best coarse plan: where the best fine one is below, coarse plans tell little of fine ones."""
+MOVES = 4
+"""How often the search goes on then to the meshes beside the best one, at most."""
 MOVED = 1e-3
 """Of the best plan's cost: by so much a cheaper plan must have been found there for the search to go on."""
 FURTHER, FURTHER_ROUNDS = 4, 2
@@ -78,7 +80,7 @@ def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
                     one.near = near
 
         each((one, compared_search(one, below * PROMISING)) for one in compared)
-        _move(every, many, each)
+        _move(every, 0.0 if many else below * MISLED, each)
         best = min((one.cost for one in every), default=inf)
         good = [one for one in every if one.near is not None and one.cost <= best * PROMISING]
         good.sort(key=Fine.promise)
@@ -88,24 +90,29 @@ def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
         each((one, further_search(one, MOST_ROUNDS, 2)) for one in large if not one.is_crowded)
 
 
-def _move(every: Sequence[Fine], many: bool, each: Searched) -> None:
-    """A descent over meshes: takes the best plan to those beside its mesh, as long as one of them has a better one."""
-    for _ in range(MOVES_MANY if many else MOVES):
+def _move(every: Sequence[Fine], misled: float, each: Searched) -> None:
+    """Takes the best plan to meshes that were not compared and have its axes in another order. Where it costs less than
+    `misled`, a descent over meshes: to all worse ones beside the best, as long as one of them has a better plan.
+    """
+    for _ in range(MOVES):
         best = min(every, key=Fine.promise, default=None)
         if best is None or best.near is None:
             return
         before = best.near.cost
-        worse = [one for one in every if one.cost > before * PROMISING]
-        each((one, moved_search(one, best, order)) for one in worse for order in _orders(one.mesh, best.mesh, many))
-        if min(one.cost for one in every) > before * (1 - MOVED):
+        descends = before < misled
+        others = [one for one in every if one.near is None or (descends and one.cost > before * PROMISING)]
+        each(
+            (one, moved_search(one, best, order)) for one in others for order in _orders(one.mesh, best.mesh, descends)
+        )
+        if not descends or min(one.cost for one in every) > before * (1 - MOVED):
             return
 
 
-def _orders(mesh: Mesh, other: Mesh, many: bool) -> list[tuple[int, ...]]:
+def _orders(mesh: Mesh, other: Mesh, moved: bool) -> list[tuple[int, ...]]:
     """For each axis of a mesh beside another one that which does there what it is to do: one of the same degree where
-    the axes are in another order, and itself where a factor has moved from one axis to another. None where the mesh is
-    not beside it, as by a factor in models of many variables.
+    the axes are in another order, and itself where a factor has moved from one axis to another, if that counts. None
+    where the mesh is not beside it.
     """
     turned = reordered_axes(mesh, other)
-    moved = tuple(range(len(mesh.axes))) if not many and has_moved_factor(mesh, other) else None
-    return [order for order in (turned, moved) if order is not None]
+    same = tuple(range(len(mesh.axes))) if moved and has_moved_factor(mesh, other) else None
+    return [order for order in (turned, same) if order is not None]
