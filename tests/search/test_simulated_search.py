@@ -13,6 +13,7 @@ from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import simulated_search
 from unity_dsl.search.expected_exposure import AHEAD
+from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
@@ -134,3 +135,31 @@ def test_a_plan_is_simulated_once(build: Build, library: Library, monkeypatch: p
     again = replace(plan, recomputed=frozenset({"layer"}))
     assert simulations.timeline(again) is not simulations.timeline(plan)
     assert simulated == [plan, again]
+
+
+MEGATRON = """
+model megatron[n = 1]
+  input x: f32[4096, 4096]
+  input target: f32[4096, 4096]
+  weight first: f32[4096, 4096] ~ normal(0.1)
+  h = linear(x, first)
+  weight a: f32[4096, 4096] ~ normal(0.1)
+  weight b: f32[4096, 4096] ~ normal(0.1)
+  m = relu(h)
+  h = linear(relu(linear(m, a)), b)
+  loss mse(h, target)
+"""
+
+
+def test_gradients_are_delayed_where_a_step_is_shorter(build: Build, library: Library) -> None:
+    """Tensor parallelism on two devices: an all-reduce of the cotangent of `m`, beside two products."""
+    machine, model = load_machine("dgx-h100"), build(MEGATRON)
+    pins = parse_pins(["first=I", "m=I", "a=S0", "b=S1"])
+    plan = search(model, all_meshes(machine, 2), machine, library, "auto", pins=pins)
+    simulations = Simulations(machine, library)
+    before, after = plan, simulations.shortest(plan)
+    assert after.delayed_gradients and not before.delayed_gradients
+    assert simulations.shortest_seconds(plan) < simulations.seconds(plan)
+    assert "gradients of weights are computed while" in after.notes[-1]
+    assert simulations.shortest(replace(plan, notes=("other",))).notes == ("other", after.notes[-1])
+    assert simulations.shortest(after) == after

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.simulation.event_loop import simulate
-from unity_dsl.simulation.exposure import exposure_of
+from unity_dsl.simulation.exposure import exposed_backwards, exposure_of
 from unity_dsl.simulation.hardware import Hardware
 from unity_dsl.simulation.task import Phase, Purpose, Task, TaskGraph
 
@@ -57,3 +59,20 @@ def test_where_the_host_computes_launches_are_exposed() -> None:
 def test_of_what_a_step_does_not_have_nothing_is_known() -> None:
     found = exposure_of(simulate(TaskGraph((kernel(1.0),)), Hardware(0.0)), Exposure(0.1, 0.2, 0.3))
     assert (found.sums, found.gathers) == (0.2, 0.3)
+
+
+def test_what_travels_backwards_counted_by_hand() -> None:
+    """Kernels run from 0 to 2, behind a collective from 5 to 6, and for one of the two seconds of the next."""
+    tasks = (
+        kernel(2.0),
+        collective(3.0, (0,), Purpose.VALUES),
+        kernel(1.0, (1,)),
+        collective(2.0, (2,), Purpose.VALUES),
+        kernel(1.0),
+        kernel(1.0, (3,)),
+    )
+    timeline = simulate(TaskGraph(tasks), Hardware(0.0))
+    assert timeline.seconds == 9.0
+    assert exposed_backwards(timeline) == pytest.approx((3.0 + 1.0) / 9.0)
+    forward = [replace(task, phase=Phase.FORWARD) for task in tasks]
+    assert exposed_backwards(simulate(TaskGraph(forward), Hardware(0.0))) == 0.0

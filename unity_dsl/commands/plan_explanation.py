@@ -205,6 +205,7 @@ def summarise_explained(
         "recomputed": sorted(found.plan.recomputed),
         "kept_iterations": dict(found.plan.kept_iterations),
         "interleaved": [list(names) for names in found.plan.interleaved],
+        "delayed_gradients": found.plan.delayed_gradients,
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ..graph.delayed_gradients import WeightProduct
 from ..graph.graph import Segment, Value, computed_from
 from ..graph.interleaved_repeats import in_turns
 from ..graph.layout import Layout
@@ -21,6 +22,7 @@ from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
 from .body_loops import Passed, find_loops, iterations
 from .comment_words import layout_word, loop_words, origin, roles, where
+from .delayed_text import add_delays, find_delays
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
 from .interleaved_text import add_interleaved, arrive, depart
 from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
@@ -64,6 +66,9 @@ class ForwardText:
         self.shared = SharedCalls(planned, program.mesh, program.library)
         self.travelling: dict[str, str] = {}  # what holds a value that is on its way
         self.joined: dict[str, list[str]] = {}  # what is joined later: the variables of its parts
+        self.delayed: dict[str, tuple[WeightProduct, str]] = {}
+        self.alone: set[str] = set()
+        self.delays = {} if module.in_turns else find_delays(program, planned)
         for name, held in outside.items():
             self.held[name] = held
             if name in planned.values:
@@ -127,7 +132,9 @@ class ForwardText:
                     self.segment(together[0], following if together[0] is stretch[-1] else [])
 
     def operators(self, steps: Sequence[PlannedNode]) -> None:
-        for step in self.grouped(steps):
+        grouped = list(self.grouped(steps))
+        self.alone |= {step.node.name for step in grouped if isinstance(step, PlannedNode)}
+        for step in grouped:
             self.node(step) if isinstance(step, PlannedNode) else self.kernel(step)
 
     def grouped(self, nodes: Sequence[PlannedNode]) -> Iterable[PlannedNode | OperatorGroup]:
@@ -228,6 +235,11 @@ class ForwardText:
         if self.module.in_turns and not held.parameter and not stored and found.travels:
             depart(self, name, found.name, given, comment)
             return name
+        if gradient and (delayed := self.delays.get((value.name, layout))):
+            depart(self, name, found.name, given, comment)
+            add_delays(self, delayed, value.name)
+            arrive(self, [name], others_first=False)
+            return name
         if stored:
             given.append(self.float_type(value.dtype))
             comment += f", {value.stored_dtype} -> {value.dtype}"
@@ -272,6 +284,9 @@ class ForwardText:
         reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         arrive(self, arguments)
+        delayed, weight = self.delayed.get(node.name, (None, ""))
+        if delayed is not None:
+            arguments[delayed.weight] = weight
         states = {number: arguments[operand] for number, operand in typed.reuse.states}
         results = [states.get(number) or self.names.fresh(v.name) for number, v in enumerate(node.results)]
         made, casts = [*results], []
@@ -282,7 +297,7 @@ class ForwardText:
         shared = self.names, program.mesh, program.library, program.collectives, self.state
         words = origin(node, self.roles(step))
         numbers = self.site(node.site), self.float_type(dtype), program.micro_batches, program.constants, words
-        place = Place(*shared, *numbers)
+        place = Place(*shared, *numbers, delayed)
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True

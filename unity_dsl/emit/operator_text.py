@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from ..graph.delayed_gradients import WeightProduct
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_lowering import evaluation_lowering, training_lowering
@@ -44,7 +45,7 @@ class Place:
     `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
     `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
     draws numbers of its own. `random` records that it draws. `constants` holds what depends on no operand, under the
-    comment `words`.
+    comment `words`. The weight of a product may have been read before, as one whose gradient is `delayed`.
     """
 
     names: Names
@@ -57,6 +58,7 @@ class Place:
     micro_batches: bool = False
     constants: ConstantsText | None = None
     words: str = ""
+    delayed: WeightProduct | None = None
     random: bool = False
 
 
@@ -68,7 +70,10 @@ def operator_text(
     def text(lowering: Lowering) -> list[str]:
         return _Text(lowering, instance, typed, arguments, results, place).lines()
 
-    training = text(training_lowering(instance, typed, place.mesh, place.library))
+    lowering = training_lowering(instance, typed, place.mesh, place.library)
+    if place.delayed is not None:
+        lowering = _with_delayed_weight(lowering, place.delayed)
+    training = text(lowering)
     evaluation = evaluation_lowering(instance, typed, place.mesh, place.library)
     if evaluation is None:
         return training
@@ -78,6 +83,28 @@ def operator_text(
         "else:",
         *(f"    {line}" for line in text(evaluation)),
     ]
+
+
+def _with_delayed_weight(lowering: Lowering, product: WeightProduct) -> Lowering:
+    """The lowering with a function of parallel.py in place of the product, which takes a weight that was read
+    before.
+    """
+
+    def changed(argument: Argument) -> Argument:
+        if not isinstance(argument, Term):
+            return argument
+        if argument != product.term:
+            return argument.mapped(changed)
+        given = [*argument.arguments]
+        given[product.factor] = Term("name", (Variable(product.weight),))
+        return replace(argument, operation=f"parallel.{product.function}", arguments=tuple(given))
+
+    statements = []
+    for one in lowering.statements:
+        value = changed(one.value)
+        assert isinstance(value, Term)
+        statements.append(replace(one, value=value))
+    return replace(lowering, statements=tuple(statements))
 
 
 class _Text:

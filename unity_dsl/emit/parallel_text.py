@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 
 from .conversion_text import Collectives
 from .exchange_text import axis_tuple
@@ -18,10 +19,12 @@ def render_collectives(
     mixed: bool = False,
     recomputed: bool = False,
     in_turns: bool = False,
+    products: Collection[str] = (),
 ) -> str:
     """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
     `mixed` if conversions of parameters are to cast them, `recomputed` if bodies are run again in the backward pass,
-    `in_turns` if bodies run so, whose conversions are waited for later.
+    `in_turns` if bodies run so, whose conversions are waited for later. `products` are the functions that are given a
+    weight whose gradient is delayed.
     """
     mesh, steps = collectives.mesh, collectives.steps
     gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
@@ -71,6 +74,8 @@ def render_collectives(
         mixed=mixed,
         recomputed=recomputed,
         in_turns=in_turns,
+        products=products,
+        departs=in_turns or products,
         gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,

@@ -110,6 +110,7 @@ class PlanFile:
     recomputed: tuple[str, ...]
     kept_iterations: Mapping[str, int]
     interleaved: tuple[tuple[str, ...], ...]
+    delayed_gradients: bool
     forbidden: tuple[str, ...]
     exposed: Exposure
     axes: tuple[MeshAxis, ...]
@@ -181,6 +182,7 @@ def render_plan_file(
         "recomputed": sorted(plan.recomputed),
         **({"kept_iterations": dict(sorted(plan.kept_iterations.items()))} if plan.kept_iterations else {}),
         **({"interleaved": [list(names) for names in plan.interleaved]} if plan.interleaved else {}),
+        **({"delayed_gradients": True} if plan.delayed_gradients else {}),
         "gathered_again": sorted(plan.gathered_again),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": describe_graph(in_model_order(plan)),
@@ -330,6 +332,7 @@ def _read(document: object) -> PlanFile:
             for name, count in as_table(top.get("kept_iterations", {}), "kept_iterations").items()
         },
         interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
+        delayed_gradients=top.get("delayed_gradients", False) is True,
         forbidden=_texts(request.get("forbidden"), "request.forbidden"),
         exposed=_exposure(as_table(top.get("exposed", {}), "exposed")),
         axes=tuple(_mesh_axis(as_table(axis, "mesh")) for axis in as_list(top.get("mesh"), "mesh")),

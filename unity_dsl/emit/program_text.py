@@ -117,7 +117,7 @@ def render_parallel(text: ProgramText) -> str:
     program = text.program
     facts = program.gathered, program.mixed, bool(text.plan.recomputed)
     in_turns = any(module.in_turns for module in program.modules)
-    return render_collectives(text.plan.model.name, program.collectives, *facts, in_turns)
+    return render_collectives(text.plan.model.name, program.collectives, *facts, in_turns, sorted(program.products))
 
 
 def write_down(
@@ -142,7 +142,19 @@ def write_down(
         calls = KernelCalls(mesh, library, collectives, mixed, several, contractions)
     again = plan.recomputed, plan.kept_iterations
     classes = Names(("Block",))
-    program = Program(mesh, library, collectives, classes, sites, mixed, several, *again, plan.interleaved, calls)
+    program = Program(
+        mesh,
+        library,
+        collectives,
+        classes,
+        sites,
+        mixed,
+        several,
+        *again,
+        plan.interleaved,
+        plan.delayed_gradients,
+        calls,
+    )
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))
     module, names = ModuleText("Model", ""), Names()

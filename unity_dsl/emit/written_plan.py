@@ -55,6 +55,7 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         frozenset(record.recomputed),
         record.kept_iterations,
         (),
+        record.delayed_gradients,
         division,
         record.unlimited_seconds,
         exposed=record.exposed,

@@ -12,10 +12,9 @@ from ..graph.axis_names import named_axes
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
-from .meshes.fine_meshes import effort_of
-from .meshes.mesh_search import LARGE
+from .meshes.fine_meshes import LARGE, effort_of
 from .wanted import Wanted
-from .weights_alike import begun_alike, shortest_alike
+from .weights_alike import Shortest, begun_alike, shortest_alike
 
 
 class Later:
@@ -47,19 +46,22 @@ class Later:
         return self._searched[id(plan.graph)][1] if id(plan.graph) in self._searched else plan.mesh
 
     @contextmanager
-    def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Plan]]:
+    def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Shortest]]:
         """As `begun_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
         if id(plan.graph) not in self._known:
-            yield lambda: plan
+            yield lambda: Shortest.of(plan)
             return
         given, wanted = self._known[id(plan.graph)]
         with begun_alike(replace(plan, mesh=given.mesh), referee, wanted) as shortest:
 
-            def named() -> Plan:
-                best = shortest()
+            def named(best: Plan) -> Plan:
                 return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))
 
-            yield named
+            def found() -> Shortest:
+                best = shortest()
+                return replace(best, made=lambda: named(best.made()))
+
+            yield found
 
 
 def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: Later | None) -> Plan:

@@ -12,21 +12,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, replace
 
+from ..graph.delayed_gradients import delays_gradients
 from ..graph.interleaved_repeats import repeats_in_turns
 from ..graph.plan import Exposure, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
-from ..simulation.exposure import exposure_of
+from ..simulation.exposure import exposed_backwards, exposure_of
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
 from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
-from .interleaving import GAIN, describe_turns, in_turns
+from .overlapping import GAIN, describe_delays, describe_turns, in_turns
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
+from .weights_alike import Shortest
 
 NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""
@@ -48,6 +50,7 @@ class Simulations:
     def __init__(self, machine: Machine, library: Library) -> None:
         self.machine, self.library = machine, library
         self._known: dict[object, tuple[Plan, Timeline]] = {}
+        self._delayed: dict[object, tuple[Plan, Plan]] = {}
         self._turns: dict[object, tuple[Plan, Plan]] = {}
 
     def timeline(self, plan: Plan) -> Timeline:
@@ -56,23 +59,19 @@ class Simulations:
             self._known[key] = plan, simulate_step(plan, self.machine, self.library)
         return self._known[key][1]
 
+    def delayed(self, plan: Plan) -> Plan:
+        """The plan, with gradients of weights delayed if that step is shorter and fits the memory as well."""
+        return self._changed(plan, self._delayed, self._with_delays)
+
     def shortest(self, plan: Plan) -> Plan:
-        """The plan, with its independent repeats in turns if that step is shorter and fits the memory as well."""
-        key = _simulated_of(plan)
-        if key not in self._turns:
-            self._turns[key] = plan, self._with_turns(plan)
-        before, found = self._turns[key]
-        if found is before:
-            return plan
-        cost = replace(plan.cost, memory=found.cost.memory)
-        notes = (*plan.notes, found.notes[-1])
-        return replace(plan, graph=found.graph, cost=cost, interleaved=found.interleaved, notes=notes)
+        """The same, with its independent repeats in turns where that is shorter still."""
+        return self._changed(self.delayed(plan), self._turns, self._with_turns)
 
     def seconds(self, plan: Plan) -> float:
         return self.timeline(plan).seconds
 
     def shortest_seconds(self, plan: Plan) -> float:
-        """Of the plan, or that with its repeats in turns."""
+        """Of the plan, or that with delayed gradients and with its repeats in turns."""
         return self.timeline(self.shortest(plan)).seconds
 
     def referee(self, machine: Machine) -> Callable[[Plan], float]:
@@ -81,35 +80,55 @@ class Simulations:
         """
         return self.shortest_seconds if machine.exposure.values < 1 else self.seconds
 
+    def _changed(self, plan: Plan, known: dict[object, tuple[Plan, Plan]], change: Callable[[Plan], Plan]) -> Plan:
+        """The plan as `change` makes it, which is done once for plans that differ in what is told of them alone."""
+        key = _simulated_of(plan)
+        if key not in known:
+            known[key] = plan, change(plan)
+        before, found = known[key]
+        if found is before:
+            return plan
+        cost, notes = replace(plan.cost, memory=found.cost.memory), (*plan.notes, *found.notes[len(before.notes) :])
+        turns, delayed = found.interleaved, found.delayed_gradients
+        return replace(plan, graph=found.graph, cost=cost, interleaved=turns, delayed_gradients=delayed, notes=notes)
+
+    def _with_delays(self, plan: Plan) -> Plan:
+        if plan.delayed_gradients or exposed_backwards(self.timeline(plan)) <= GAIN:
+            return plan
+        if not delays_gradients(plan, self.library):
+            return plan
+        return self._shorter(plan, replace(plan, delayed_gradients=True), describe_delays)
+
     def _with_turns(self, plan: Plan) -> Plan:
         other = in_turns(plan)
-        if other is plan:
-            return plan
+        return plan if other is plan else self._shorter(plan, other, describe_turns)
+
+    def _shorter(self, plan: Plan, other: Plan, describe: Callable[[Plan, float], str]) -> Plan:
+        """Another plan with what is told of it, if its step is shorter and it fits the memory as well."""
         before, after = self.timeline(plan), self.timeline(other)
         if after.seconds >= (1 - GAIN) * before.seconds:
             return plan
         other = counted(other, Budget(self.machine, self.library, plan.division))
         if other.cost.memory.total > max(plan.cost.memory.total, self.machine.memory_bytes):
             return plan
-        return replace(other, notes=(*plan.notes, describe_turns(other, after.seconds / before.seconds)))
+        return replace(other, notes=(*plan.notes, describe(other, after.seconds / before.seconds)))
 
 
 def _simulated_of(plan: Plan) -> object:
     """What a plan's simulated step depends on."""
     again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
-    return id(plan.graph), plan.micro_batches, plan.interleaved, again
+    return id(plan.graph), plan.micro_batches, plan.interleaved, plan.delayed_gradients, again
 
 
-Finish = Callable[[Plan], AbstractContextManager[Callable[[], Plan]]]
-"""Begins to look for a shorter plan next to one that is simulated, and gives what it finds when it is asked, simulated
-as well."""
+Finish = Callable[[Plan], AbstractContextManager[Callable[[], Shortest]]]
+"""Begins to look for a shorter plan next to one that is simulated, and gives what it finds when it is asked."""
 
 
 def search_simulated(
     find: Callable[[Machine, Plan | None], Plan],
     simulations: Simulations,
     expected: Exposure,
-    begin: Finish = lambda plan: nullcontext(lambda: plan),
+    begin: Finish = lambda plan: nullcontext(lambda: Shortest.of(plan)),
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
@@ -150,7 +169,8 @@ def search_simulated(
                 raise
             return replace(simulations.shortest(_best(plans)), ended=end.reason)
         ended = next((plan.ended for plan in plans if plan.ended), None)
-        best = _best([shortest() for shortest in finish])
+        every = [shortest() for shortest in finish]
+        best = min(every, key=lambda one: (one.warned, one.seconds)).made()
     return replace(simulations.shortest(best), ended=ended or why_ended())
 
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..graph.plan import Plan, in_micro_batches
+from ..graph.plan import Memory, Plan, in_micro_batches
 from ..rules.process_map import begun_map
-from .accounting.weighed_plan import counted
 from .choices.restriction import Keeping, Restriction
 from .meshes.fine_meshes import PROMISING
 from .meshes.mesh_search import processes_for
@@ -25,22 +24,37 @@ from .search_end import SearchEnded, check_end
 from .wanted import Wanted, made
 
 
+@dataclass(frozen=True)
+class Shortest:
+    """The plan of the shortest step that was found, of so many `seconds`: `made` where it is taken. It may be `warned`
+    of, as that it does not fit the memory.
+    """
+
+    seconds: float
+    warned: bool
+    made: Callable[[], Plan]
+
+    @staticmethod
+    def of(plan: Plan) -> Shortest:
+        return Shortest(plan.seconds, bool(plan.warnings), lambda: plan)
+
+
 def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -> Plan:
     """The plan, or the one of those next to it that keep all weights alike, and fit, that the referee gives the fewest
     seconds.
     """
     with begun_alike(given, referee, wanted) as shortest:
-        return shortest()
+        return shortest().made()
 
 
 @contextmanager
-def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -> Iterator[Callable[[], Plan]]:
+def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -> Iterator[Callable[[], Shortest]]:
     """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several. What
     a plan holds is counted where its step is shorter.
     """
     known = wanted.found_of(given.model, given.mesh)
     if given.mesh.size == 1 or known is None:
-        yield lambda: given  # one device, or what the search found there is not known any more
+        yield lambda: Shortest.of(given)  # one device, or what the search found there is not known any more
         return
     weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
     held, made_here = held_by(given.mesh, [known]).without(weights), dict[Keeping, tuple[Found, Plan]]()
@@ -58,25 +72,32 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
         made_here[keeping] = found, replace(alike, notes=(*given.notes, told), simulated=None)
         return made_here[keeping][1]
 
-    def seconds(keeping: Keeping) -> float:
-        """Of its simulated step, infinite where there is none that fits and is shorter."""
+    def looked_at(keeping: Keeping) -> tuple[float, Memory]:
+        """The seconds of its simulated step, infinite where there is none that fits and is shorter; what it holds."""
         plan = plan_of(keeping)
-        if plan is None or (taken := referee(plan)) >= without:
-            return inf
-        return taken if wanted.budget.fits(counted(plan, wanted.budget)) else inf
+        if plan is None or (seconds := referee(plan)) >= without:
+            return inf, Memory()
+        memory = wanted.budget.held(plan)
+        return seconds if memory.total <= wanted.budget.bytes else inf, memory
 
     ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
-    with begun_map(seconds, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
+    with begun_map(looked_at, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
 
-        def shortest() -> Plan:
+        def shortest() -> Shortest:
             with suppress(SearchEnded):
-                least, best = min(zip(simulated(), ways, strict=True), key=lambda one: one[0])
-                if least < without:
-                    if best not in made_here:  # but in another process
-                        plan_of(best)
-                    found, plan = made_here[best]
-                    wanted.found[plan.mesh] = found
-                    return replace(counted(plan, wanted.budget), simulated=least)
+                found = dict(zip(ways, simulated(), strict=True))
+                best = min(ways, key=lambda way: found[way][0])
+                if found[best][0] < without:
+                    return Shortest(found[best][0], bool(given.warnings), lambda: plan_with(best, *found[best]))
+            return Shortest.of(given)
+
+        def plan_with(keeping: Keeping, seconds: float, memory: Memory) -> Plan:
+            with suppress(SearchEnded):
+                if keeping not in made_here:  # but in another process
+                    plan_of(keeping)
+                found, plan = made_here[keeping]
+                wanted.found[plan.mesh] = found
+                return replace(plan, cost=replace(plan.cost, memory=memory), simulated=seconds)
             return given
 
         yield shortest

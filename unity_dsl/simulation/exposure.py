@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..graph.plan import Exposure
 from .breakdown import KernelTime
-from .task import Purpose
+from .task import COMPUTE, Phase, Purpose
 from .timeline import HOST, Timeline
 
 
@@ -22,6 +22,17 @@ def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
     sums, gathers = of(Purpose.GRADIENTS, otherwise.sums), of(Purpose.WEIGHTS, otherwise.gathers)
     launches, devices = _of_launches(timeline)
     return Exposure(launches, sums, gathers, devices=devices)
+
+
+def exposed_backwards(timeline: Timeline) -> float:
+    """The part of a step in which values travel in the backward pass, and no kernel runs: of device 0."""
+    some = [
+        i
+        for i, task in enumerate(timeline.graph.tasks)
+        if task.phase is Phase.BACKWARD and task.purpose is Purpose.VALUES and task.channel != COMPUTE
+        if task.device == 0
+    ]
+    return KernelTime(timeline).outside(timeline.start[some], timeline.end[some]) / timeline.seconds if some else 0.0
 
 
 def _of_launches(timeline: Timeline) -> tuple[float, float]:

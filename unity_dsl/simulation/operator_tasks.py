@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -38,6 +38,26 @@ class OperatorTime:
     backward: float
     launches: tuple[int, int]
     limits: tuple[Limit, Limit]
+
+    def of_others(self, others: OperatorTime) -> tuple[OperatorTime, OperatorTime]:
+        """The backward pass for `others` than one operand, and that for this one alone."""
+        last = replace(
+            self,
+            backward=max(self.backward - others.backward, 0.0),
+            launches=(0, max(self.launches[1] - others.launches[1], 1)),
+        )
+        return others, last
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedGradient:
+    """The gradient of a product's weight, which is made when the backward pass comes to a `token`: the number of the
+    weight, and what `waits` to be made.
+    """
+
+    weight: int
+    token: Local
+    waits: list[Callable[[], Storage]]
 
 
 @dataclass(frozen=True)
@@ -81,10 +101,12 @@ class Operators:
         *,
         last: bool = False,
         joined: bool = False,
+        delayed: DelayedGradient | None = None,
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results in the types in which it makes them, the storages that variables of the program name,
         and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
-        saves only what it is given, nor of one whose result is only `joined` with others later, in one call.
+        saves only what it is given, nor of one whose result is only `joined` with others later, in one call. The
+        gradient of a weight may be `delayed`.
         """
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
         run, time = call.run, call.time
@@ -117,9 +139,15 @@ class Operators:
         if moving:
 
             def backward(outgoing: Cotangents) -> Cotangents:
-                return self._backward(call, place, moving, outgoing, saved)
+                if delayed is None:
+                    return self._backward(call, place, moving, outgoing, saved)
+                return self._backward_of_others(call, place, moving, outgoing, saved, delayed)
 
-            record = Recorded(moving, results, saved, backward)
+            given_gradients = moving
+            if delayed is not None:
+                weight = arguments[delayed.weight]
+                given_gradients = tuple(delayed.token if local is weight else local for local in moving)
+            record = Recorded(given_gradients, results, saved, backward)
         self.tasks.hold(result.storage for result in results)
         self.tasks.hold(named)
         self.tasks.hold(saved if record is not None else ())
@@ -142,6 +170,40 @@ class Operators:
         self._inner(call, place, found, backward=True)
         return found
 
+    def _backward_of_others(
+        self,
+        call: _Call,
+        place: str,
+        moving: Sequence[Local],
+        outgoing: Cotangents,
+        saved: Sequence[Storage],
+        delayed: DelayedGradient,
+    ) -> Cotangents:
+        """Without the gradient of a weight, which is made later of what the product was given."""
+        node = call.planned.node
+        name = f"{node.instance.name} backward"
+        needs = tuple(needed and number != delayed.weight for number, needed in enumerate(node.gradients))
+        typed = replace(call.planned.typed, native=call.planned.native)
+        first, last = call.time.of_others(self._time(node, typed, needs))
+        of_weight = sum(node.gradients[: delayed.weight])
+        given = [storage for storage in outgoing if storage is not None]
+        arrived, limit = given[0], call.time.limits[1]
+        found = [arrived if same else Storage(local.bytes) for local, same in zip(moving, call.shared, strict=True)]
+        found[of_weight] = Storage(0)
+        built = [storage for storage in found if storage is not arrived and storage is not found[of_weight]]
+        self.tasks.kernel(name, place, first.backward, first.launches[1], built, limit, reads=[*given, *saved])
+        factors = [*given, *(storage for storage in saved if storage is not moving[of_weight].storage)]
+        self.tasks.hold(factors)
+
+        def make() -> Storage:
+            gradient = Storage(moving[of_weight].bytes)
+            self.tasks.kernel(name, place, last.backward, last.launches[1], [gradient], limit, reads=factors)
+            self.tasks.drop(factors)
+            return gradient
+
+        delayed.waits.append(make)
+        return found
+
     def _call(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> _Call:
         key = id(planned), strides
         if key not in self._calls:
@@ -153,7 +215,7 @@ class Operators:
             shared = tuple(self._shared(node, run, typed.reuse.over is not None))
             inner = _inner_sums(node, typed, DTYPE_BYTES[dtype])
             # A result is made as fast in the memory of an operand as beside it.
-            time = self._time(node, replace(typed, reuse=replace(typed.reuse, over=None)))
+            time = self._time(node, replace(typed, reuse=replace(typed.reuse, over=None)), node.gradients)
             self._calls[key] = _Call(planned, run, time, _inside(run), results, shared, inner)
         return self._calls[key]
 
@@ -173,21 +235,20 @@ class Operators:
         for step, count in call.inner[backward]:
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine, reads=made))
 
-    def _time(self, node: Node, typed: TypedOperator) -> OperatorTime:
+    def _time(self, node: Node, typed: TypedOperator, needs: tuple[bool, ...]) -> OperatorTime:
+        """That of an operator whose backward pass makes the gradients that it `needs`."""
         dtype = arithmetic(node, typed.native, self.library)
-        key = node.instance.identity, node.gradients, typed.native, typed.configuration, typed.reuse, dtype
+        key = node.instance.identity, needs, typed.native, typed.configuration, typed.reuse, dtype
         if key not in self._times:
-            launches = priced_kernels(node.instance, typed, dtype, self.mesh, self.library, node.gradients)
+            launches = priced_kernels(node.instance, typed, dtype, self.mesh, self.library, needs)
             waiting = [count * self.machine.launch_seconds for count in launches]
             forward, both = (
-                price_operator(node.instance, typed, dtype, self.mesh, self.machine, needs, self.library)
-                - price_inner(node.instance, typed, dtype, self.mesh, self.machine, any(needs))
-                for needs in ((False,) * len(node.gradients), node.gradients)
+                price_operator(node.instance, typed, dtype, self.mesh, self.machine, wanted, self.library)
+                - price_inner(node.instance, typed, dtype, self.mesh, self.machine, any(wanted))
+                for wanted in ((False,) * len(needs), needs)
             )
-            backward = max(both - forward - waiting[1], 0.0) if any(node.gradients) else 0.0
-            limits = limits_of_operator(
-                node.instance, typed, dtype, self.mesh, self.machine, node.gradients, self.library
-            )
+            backward = max(both - forward - waiting[1], 0.0) if any(needs) else 0.0
+            limits = limits_of_operator(node.instance, typed, dtype, self.mesh, self.machine, needs, self.library)
             self._times[key] = OperatorTime(max(forward - waiting[0], 0.0), backward, launches, limits)
         return self._times[key]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, Placement
 from ..graph.layout_conversion import Conversion
@@ -19,7 +20,7 @@ from .cast_tasks import add_cast, as_read, settle_cast
 from .collective_tasks import Conversions
 from .gathering_tasks import Gathering
 from .local_tensors import Cotangents, Local, Recorded, made
-from .operator_tasks import Operators
+from .operator_tasks import DelayedGradient, Operators
 from .task_list import TaskList
 
 
@@ -43,6 +44,8 @@ class Program:
     times: dict[Local, int] = field(default_factory=dict)
     joined_of: dict[int, frozenset[str]] = field(default_factory=dict)
     once_of: dict[int, dict[str, Layout]] = field(default_factory=dict)
+    delayed_of: dict[int, Delayed] = field(default_factory=dict)
+    waiting: dict[str, list[Callable[[], Storage]]] = field(default_factory=dict)
     chosen: dict[tuple[int, Layout, Layout, bool], Conversion] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -77,6 +80,15 @@ class Program:
         if id(graph) not in self.once_of:
             self.once_of[id(graph)] = gathered_once(graph)
         return self.once_of[id(graph)]
+
+    def delayed(self, graph: PlannedGraph) -> Delayed:
+        """As `delayed_gradients`, which are the same of every iteration of a run; nothing if the plan has none."""
+        if not self.plan.delayed_gradients:
+            return {}
+        if id(graph) not in self.delayed_of:
+            library = self.operators.library
+            self.delayed_of[id(graph)] = delayed_gradients(graph, self.plan.conversions, self.prices.mesh, library)
+        return self.delayed_of[id(graph)]
 
     @property
     def trained_bytes(self) -> int:
@@ -145,6 +157,7 @@ class Variables:
         self.named: list[Storage] = []
         self.in_turns, self.travelling = in_turns, dict[Local, Callable[[], None]]()
         self.leaves: list[Recorded] = []  # of parameters that are read as they are, whose gradients come at once
+        self.later: dict[str, DelayedGradient] = {}  # by the operators that read the weights
         self.once = program.gathered_once(graph)
         self.joined = program.joined(graph, (*left, *(update.value for update in graph.graph.updates)))
         for source in graph.graph.inputs:
@@ -246,6 +259,13 @@ class Variables:
         conversion = program.steps(value, source, layout, copy=source != held.produced)
         given = self._in_layout(value, source) if uncast is None else uncast
         self.arrive([given])
+        delayed = () if self.in_turns or not given.moves else self.program.delayed(self.graph).get((value.name, layout))
+        if delayed:
+            found = self._begun(conversion, given, value, source, layout)
+            for product in delayed:
+                self._delay(product)
+            self.arrive([found])
+            return found
         if self.in_turns and not held.stored and uncast is None and conversion.travels:
             # A body is the same where what it is given has no gradient, as an input: it waits where others would.
             if conversion.forward or value.needs_gradient:
@@ -292,6 +312,16 @@ class Variables:
             self.program.backward.record(Recorded((given,), (token,), (), end_back))
         self.travelling[result] = arrive
         return result
+
+    def _delay(self, found: WeightProduct) -> None:
+        """The weight of a product, whose gradient is made when the backward pass comes here."""
+        program, step, node = self.program, found.step, found.step.node
+        taken_in, _ = program.operators.types(step)
+        weight = self.variable(node.arguments[found.weight], step.typed.arguments[found.weight], taken_in[found.weight])
+        waits = program.waiting.setdefault(self.path + node.name, [])
+        token = Local(0, Storage(0), True)
+        self.later[node.name] = DelayedGradient(found.weight, token, waits)
+        program.backward.record(Recorded((weight,), (token,), (), lambda outgoing: [waits.pop()()]))
 
     def arrive(self, tensors: Iterable[Local]) -> None:
         """Of these what was begun is waited for."""

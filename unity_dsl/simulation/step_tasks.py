@@ -225,7 +225,12 @@ class _Forward(Variables):
         backward = self.program.backward
         last = backward.is_last and any(node.gradients)
         results, named, record = self.program.operators.forward(
-            step, arguments, self.path + node.name, last=last, joined=node.results[0].name in self.joined
+            step,
+            arguments,
+            self.path + node.name,
+            last=last,
+            joined=node.results[0].name in self.joined,
+            delayed=self.later.get(node.name),
         )
         self.name(result.storage for result in results)
         self.name(named)

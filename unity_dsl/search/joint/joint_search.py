@@ -9,20 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from math import inf
 
 import numpy as np
 
 from ...graph.layout import Mesh
+from ...rules.process_map import lasting_processes, processors
 from ..choices.extractions import Extractions
 from ..choices.operator_options import Around
-from ..exact_search.bounded_search import ROUNDS, Optimum, optimise
+from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, optimise, survey
+from ..exact_search.bounded_search import search as optimum_of
 from ..folded_solver.exact_minimum import Solved
 from ..folded_solver.problem_part import Domains, everything
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held
 from ..layout_problem.variable_meaning import Meaning
 from ..meshes.near_search import Task
+from ..search_end import check_end
 from .extracted_model import Algebra, Chosen
 
 ATTEMPTS = 3
@@ -31,6 +35,8 @@ NEAR = 500
 """Values of a domain next to a plan that is searched besides that of its own layouts."""
 WHOLE = 5_000
 """Values of a problem that is searched as a whole in a compilation; of more, what is near a plan."""
+ALONE = 1_000
+"""Values of a problem that is bounded by another process while this one searches near plans, if there are more."""
 BRANCHES = 3
 """Searches of parts of the space, in which the extraction of a group in a repeat is fixed."""
 
@@ -58,15 +64,39 @@ def search_joint(
     """
     search = _Search(problem, algebra, below, inf if most == inf else ATTEMPTS)
     every = everything(problem.part)
-    for number, domain in enumerate(near):
-        within = every.intersected(domain)
-        if not number or within.count <= NEAR:
-            search.run(within, 1 if number else ROUNDS)
-    search.bound, search.exact = -inf, False
-    if every.count <= most:
-        search.bound, search.exact = inf, True
-        search.run(every, ROUNDS if most == inf else 1)
+    surveys: list[Survey] = []
+
+    def done(step: tuple[_Step, float]) -> Optimum | None:
+        """What all that cost less than so much tell in the last step; the others are kept in their process."""
+        match step:
+            case _Step.NEAR, _:
+                for number, domain in enumerate(near):
+                    within = every.intersected(domain)
+                    if not number or within.count <= NEAR:
+                        search.run(within, 1 if number else ROUNDS)
+            case _Step.SURVEY, _:
+                surveys.append(survey(problem.part, every.agreed(problem.part)))
+            case _, cost:
+                rounds = ROUNDS if most == inf else 1
+                return optimum_of(surveys[0], below=cost, rounds=rounds, attempts=search.attempts)
+        return None
+
+    whole = every.count <= most
+    processes = processors() if whole and every.count > ALONE else 1
+    with lasting_processes(done, processes, check_end) as results:
+        results([(step, (step, inf)) for step in ((_Step.NEAR, _Step.SURVEY) if whole else (_Step.NEAR,))])
+        search.bound, search.exact = -inf, False
+        if whole:
+            search.bound, search.exact = inf, True
+            (first,) = results([(_Step.SURVEY, (_Step.SEARCH, search.cost))])
+            search.run(every, ROUNDS if most == inf else 1, first)
     return JointOptimum(search.best, search.cost, min(search.bound, search.cost), search.exact)
+
+
+class _Step(Enum):
+    """The searches next to plans, the bound of the whole problem, and its search for what costs less than these."""
+
+    NEAR, SURVEY, SEARCH = range(3)
 
 
 @dataclass(frozen=True)
@@ -89,16 +119,16 @@ class _Search:
         self.bound = inf
         self.exact = True
 
-    def run(self, domains: Domains, rounds: int) -> None:
-        """Searches a domain for what costs less; branches where iterations choose differently, into what one of them
-        has first.
+    def run(self, domains: Domains, rounds: int, first: Optimum | None = None) -> None:
+        """Searches a domain for what costs less, of which the `first` search may be known; branches where iterations
+        choose differently, into what one of them has first.
         """
         pending = [_Branch({}, -inf)]
         for _ in range(BRANCHES if self.attempts < inf else 16 * BRANCHES):
             if not pending:
                 return
             branch = pending.pop()
-            found = self._optimum(domains, branch.fixed, rounds)
+            found, first = first or self._optimum(domains, branch.fixed, rounds), None
             taken = {} if found.plan is None else _taken(self.problem.meaning, self.algebra, found.plan)
             mixed = next((group for group, numbers in taken.items() if len(numbers) > 1), None)
             if mixed is not None:
