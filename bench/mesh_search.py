@@ -3,8 +3,8 @@
 By hand are all ordered factorisations of the number of devices into up to three axes. A mesh is solved where its lower
 bound leaves room for a plan that costs less than `auto` / 1.0005; a row says how many are ruled out so, and how many
 solved. What a step exposes is counted as in a compilation's first search. A row is written as soon as it is known, and
-what is in the file of results is not done again: a run that was interrupted goes on. Rows without `exposure` are of a
-search that counted all work as exposed, and are done anew.
+what is in the file of results is not done again: a run that was interrupted goes on. With `--again` all rows asked for
+are done anew, by as many runs as that takes.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from unity_dsl.syntax.read import read_source
 
 ROOT = Path(__file__).parent.parent
 FILE = RESULTS / "mesh_search.json"
+AGAIN = ROOT / "build" / "mesh_search_again.json"
+"""The rows that a run with `--again` has done, until all are."""
 ALLOWED = 1.0005
 """Of the best cost by hand: `auto` should cost no more."""
 ENOUGH = 10**18
@@ -53,9 +55,11 @@ def main() -> None:
     )
     parser.add_argument("--machines", nargs="*", default=["dgx-a100", "dgx-h100", "summit"])
     parser.add_argument("--devices", nargs="*", type=int, default=[8, 64, 192])
+    parser.add_argument("--again", action="store_true", help="do anew what is in the file of results too")
     options = parser.parse_args()
 
     rows = known_rows()
+    done = set(json.loads(AGAIN.read_text()) if AGAIN.exists() else ()) if options.again else set(rows)
     for devices in options.devices:
         for name in options.machines:
             machine = load_machine(name).holding(ENOUGH)
@@ -63,10 +67,16 @@ def main() -> None:
                 continue
             for example in options.examples:
                 key = f"{example} {name} {devices}"
-                if "exposure" not in rows.get(key, {}):
+                if key not in done:
                     rows[key] = compare(example, machine, devices)
                     write(rows)
+                    done.add(key)
+                    if options.again:
+                        AGAIN.parent.mkdir(exist_ok=True)
+                        AGAIN.write_text(json.dumps(sorted(done)))
                     print(describe(key, rows[key]), flush=True)
+    if options.again:
+        AGAIN.unlink(missing_ok=True)
     told = [key for key, row in rows.items() if row["ratio"] > ALLOWED]
     print(f"{len(rows)} rows, {len(told)} of them more than {100 * (ALLOWED - 1):.2g} % above the best mesh by hand")
     for key in told:

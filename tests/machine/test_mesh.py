@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, product
+from itertools import pairwise, permutations, product
 from math import prod
 
 import pytest
@@ -14,6 +14,7 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import (
     all_meshes,
     build_mesh,
+    has_moved_factor,
     joined,
     prime_factors,
     refined,
@@ -168,3 +169,20 @@ def test_axes_in_another_order() -> None:
         if mesh == other:
             assert order == tuple(range(len(mesh.axes)))
     assert alike
+
+
+def test_a_prime_factor_that_has_moved() -> None:
+    """Against every way to divide one axis by a prime and to multiply another one by it."""
+    meshes = all_meshes(load_machine("dgx-h100"), 96)
+    for other in meshes:
+        expected = set()
+        for giving, taking in permutations(range(len(other.axes)), 2):
+            for prime in (2, 3):
+                degrees = list(other.degrees)
+                if degrees[giving] > prime and degrees[giving] % prime == 0:
+                    degrees[giving] //= prime
+                    degrees[taking] *= prime
+                    expected.add(tuple(degrees))
+        found = {mesh.degrees for mesh in meshes if has_moved_factor(mesh, other)}
+        assert found == expected - {other.degrees}
+        assert found or len(other.axes) == 1

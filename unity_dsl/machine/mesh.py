@@ -112,6 +112,15 @@ def reordered_axes(mesh: Mesh, other: Mesh) -> tuple[int, ...] | None:
     return None if left else tuple(order)
 
 
+def has_moved_factor(mesh: Mesh, other: Mesh) -> bool:
+    """Whether the axes of a mesh are those of another after a prime factor has moved from one of these to another."""
+    differ = [(own, given) for own, given in zip(mesh.degrees, other.degrees, strict=False) if own != given]
+    if len(mesh.axes) != len(other.axes) or len(differ) != 2 or mesh.size != other.size:
+        return False
+    (least, most), _ = sorted(map(sorted, differ))
+    return most % least == 0 and len(prime_factors(most // least)) == 1
+
+
 def joined(mesh: Mesh, blocks: Blocks) -> Mesh:
     """The mesh whose axes are blocks of neighbouring axes of a finer one."""
     levels = (max(mesh.axes[axis].level for axis in block) for block in blocks)

@@ -28,6 +28,10 @@ class JointLayouts:
     def algebra(self, model: Model) -> Algebra:
         return self.algebras.of(model, self.wanted.machine, frozenset(pinned_paths(self.wanted.pins, model)))
 
+    def prepare(self, model: Model) -> None:
+        """Finds what rules make of a model, which will be asked for."""
+        self.algebra(model)
+
     def next_to(self, given: Plan, known: Found | None) -> JointOptimum | None:
         """Of least cost, if that is less than what the given plan costs, which is `known` on its mesh; None where rules
         make nothing of the model.

@@ -386,7 +386,7 @@ def _plan(
     def beside(outcome: Outcome) -> None:
         plans.look_at(outcome.expected)
         if joint is not None:
-            joint.algebra(model)
+            joint.prepare(model)
 
     def waiting(outcome: Outcome) -> None:
         if joint is not None and outcome.expected:
@@ -407,6 +407,7 @@ def _plan(
             return None
         raise _refused(outcome, task, wanted) from None
     wanted.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
+    plans.compare(outcome.candidates, lambda: None if joint is None else joint.prepare(model))
     chosen, plan, preferred = plans.chosen(outcome.candidates)
     wanted.found[plan.mesh] = chosen
     told_of = wanted.strategy == AUTO and not wanted.multiplier

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from ..machine.mesh import describe_mesh
+from ..rules.process_map import shared_map
 from .meshes.fine_meshes import PROMISING
-from .meshes.mesh_search import is_large
+from .meshes.mesh_search import is_large, processes_for
 from .meshes.near_search import Found
+from .search_end import SearchEnded, check_end
 from .wanted import Wanted, made
 
 TIE = 0.005
@@ -42,22 +45,40 @@ class RefereedPlans:
     model: Model
     wanted: Wanted
     _made: dict[int, tuple[Found, Plan]] = field(default_factory=dict)
+    _seconds: dict[int, tuple[Found, float]] = field(default_factory=dict)
 
     def of(self, found: Found) -> Plan:
         if id(found) not in self._made:
             self._made[id(found)] = found, made(found, self.model, self.wanted)
         return self._made[id(found)][1]
 
+    def seconds(self, found: Found) -> float:
+        """What the referee gives the plan."""
+        assert self.wanted.referee is not None, "a referee"
+        if id(found) not in self._seconds:
+            self._seconds[id(found)] = found, self.wanted.referee(self.of(found))
+        return self._seconds[id(found)][1]
+
     def preferred(self, candidates: Sequence[Found]) -> Found:
         """Of candidates the one of the fewest seconds; without a referee the first."""
-        referee = self.wanted.referee
-        return candidates[0] if referee is None else min(candidates, key=lambda one: referee(self.of(one)))
+        return candidates[0] if self.wanted.referee is None else min(candidates, key=self.seconds)
 
     def look_at(self, expected: Sequence[Found]) -> None:
-        """Asks the referee, which keeps its answers, about what it will be asked about."""
+        """Asks the referee about what it will be asked about."""
         if self.wanted.referee is not None:
             for one in expected:
-                self.wanted.referee(self.of(one))
+                self.seconds(one)
+
+    def compare(self, candidates: Sequence[Found], beside: Callable[[], None]) -> None:
+        """Asks the referee about candidates, by several processes if there are several that it was not asked about;
+        meanwhile this one does what there is to do `beside`.
+        """
+        left = [one for one in candidates if id(one) not in self._seconds]
+        if self.wanted.referee is None or len(left) < 2:
+            return
+        with suppress(SearchEnded):
+            told = shared_map(self.seconds, left, processes_for(left[0].problem), check_end, beside)
+            self._seconds.update((id(one), (one, seconds)) for one, seconds in zip(left, told, strict=True))
 
     def chosen(self, candidates: Sequence[Found]) -> tuple[Found, Plan, tuple[str, ...]]:
         """Of candidates, cheapest first, the one the referee prefers, its plan and what is told of that; without a
@@ -66,7 +87,7 @@ class RefereedPlans:
         cheapest = candidates[0]
         if self.wanted.referee is None or len(candidates) == 1:
             return cheapest, self.of(cheapest), ()
-        seconds = [self.wanted.referee(self.of(one)) for one in candidates]
+        seconds = list(map(self.seconds, candidates))
         best = candidates[seconds.index(min(seconds))]
         near = (one for one, taken in zip(candidates, seconds, strict=True) if taken <= min(seconds) * (1 + TIE))
         self.wanted.ties[:] = [one.mesh for one in near if one is not best and not is_large(one)]

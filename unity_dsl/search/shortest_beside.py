@@ -12,8 +12,7 @@ from ..graph.axis_names import named_axes
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
-from .meshes.fine_meshes import effort_of
-from .meshes.mesh_search import LARGE
+from .meshes.fine_meshes import LARGE, effort_of
 from .wanted import Wanted
 from .weights_alike import Shortest, begun_alike, shortest_alike
 

@@ -18,6 +18,7 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.choices.operator_options import ProvedTable
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import survey
 from unity_dsl.search.folded_solver.problem_part import everything
@@ -96,6 +97,22 @@ def test_no_mesh_by_itself_is_better(seed: int, library: Library, build: Build) 
         assert alone.mesh.degrees == mesh.degrees
         assert plan.cost.seconds <= alone.cost.seconds * (1 + 1e-6), mesh.degrees
         assert bound(plan) <= alone.cost.seconds, mesh.degrees
+
+
+def test_a_mesh_is_found_though_the_coarser_ones_are_bad(library: Library) -> None:
+    """A batch of 8 on 96 devices: 8 of 3 x 8 x 4 cut it, and no axis of 24 x 4 or 3 x 32 does, on which plans are twice
+    as dear. Against the search on every mesh whose bound is below what is found.
+    """
+    text = read_source(Path(__file__).parents[3] / "examples" / "bert_unity.udl")
+    model, machine = build_model(parse_model(text), library), load_machine("dgx-h100")
+    meshes, theorems, proved = all_meshes(machine, 96), ShardingTheorems(library), ProvedTable()
+    found = search(model, meshes, machine, library, theorems=theorems).cost.seconds
+    for mesh in meshes:
+        prices = prices_on(mesh, machine, library, theorems, proved, model.gradient_bytes)
+        part = build_problem(model, prices, Restriction()).part
+        if survey(part, everything(part)).bound < found / 1.0005:
+            by_hand = search(model, mesh, machine, library, theorems=theorems).cost.seconds
+            assert found <= by_hand * 1.0005, mesh.degrees
 
 
 def shapes(meshes: Sequence[Mesh]) -> set[tuple[int, ...]]:

@@ -22,7 +22,7 @@ from unity_dsl.search.exact_search.bounded_search import Optimum, optimise
 from unity_dsl.search.folded_solver.problem_part import Domains, Part, everything
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.layout_problem.starting_domains import near_domain, undivided_domain
-from unity_dsl.search.meshes import mesh_search, near_search
+from unity_dsl.search.meshes import fine_meshes, fine_search, mesh_search, near_search
 from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
 from unity_dsl.search.plan_search import search
 
@@ -133,7 +133,8 @@ def test_plans_do_not_depend_on_processes(
     for processes in (1, 3):
         for shared in ("SHARED", "SHARED_AGAIN", "SIMULATED"):
             monkeypatch.setattr(mesh_search, shared, 0)
-        monkeypatch.setattr(mesh_search, "processors", partial(int, processes))
+        monkeypatch.setattr(fine_search, "SHARED", 0)
+        monkeypatch.setattr(fine_meshes, "processors", partial(int, processes))
         plans.append(search(model, all_meshes(machine, 64), machine, library, referee=referee))
     first, second = plans
     assert first.graph == second.graph and first.mesh == second.mesh and first.notes == second.notes

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from ...graph.layout import Mesh
-from ...machine.mesh import refined_blocks, reordered_axes
+from ...machine.mesh import refined_blocks
+from ...rules.process_map import processors
 from ..folded_solver.problem_part import Part
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held
@@ -19,6 +20,16 @@ PROMISING = 1.05
 UNLIKELY = 1.01
 """Of the best plan's cost: where a local search ended above, or found none, only a mesh of SMALL configurations is
 searched so.
+"""
+HOPELESS, HOPELESS_MANY = 1.1, 3.0
+"""Of the best plan's cost: a coarse mesh is left out whose plans cost more, and a fine one that splits only such. Of
+models of many variables some operators are best as in plans that are much dearer: these are starts as well.
+"""
+LARGE = 20_000
+"""Configurations of a problem of which tables are likely to be too large for a proof."""
+SHARED, SHARED_AGAIN = 1_000, 5_000
+"""Configurations on the coarser meshes of those that are searched, of which several processes take less time than one;
+and of meshes that are bounded in advance, whose problems are built once more where they are searched.
 """
 NOTHING = 1e-6
 """Of a plan's cost: one that costs so much less or more is as good."""
@@ -38,6 +49,16 @@ class Fine:
     def is_likely(self, best: Fine) -> bool:
         """Whether a search as a whole may find more than that of the most promising mesh."""
         return best.near is None or (self.near is not None and self.near.cost <= UNLIKELY * best.near.cost)
+
+    @property
+    def cost(self) -> float:
+        """Of the best plan that is known."""
+        return inf if self.near is None else self.near.cost
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether the tables were too large for whole neighbourhoods: a local search does not go on there."""
+        return self.near is not None and self.near.crowded
 
     @property
     def least_above(self) -> float:
@@ -75,11 +96,12 @@ def compared_search(one: Fine, below: float) -> Local:
     return Local(one.mesh, held_by(one.mesh, one.above), below, one.least_above * (1 + NOTHING))
 
 
-def turned_search(other: Fine, one: Fine) -> Local:
-    """Next to the best plan of another mesh whose axes have another order."""
-    order = reordered_axes(one.mesh, other.mesh)
-    assert other.near is not None and order is not None, "a plan of a mesh with the same axes"
-    return Local(one.mesh, other.near.held.reordered(order), other.near.cost * PROMISING)
+def moved_search(one: Fine, other: Fine, order: Sequence[int]) -> Local:
+    """The best plan of another mesh, as far as this one has it: each axis does what the axis of the `order` does there.
+    Operators that cannot do that have all their choices.
+    """
+    assert other.near is not None, "a plan of the other mesh"
+    return Local(one.mesh, other.near.held.reordered(order), other.near.cost * PROMISING, reach=0)
 
 
 def further_search(one: Fine, rounds: int, reach: int) -> Local:
@@ -124,3 +146,10 @@ def counts(part: Part) -> Iterator[int]:
     yield from map(len, part.costs)
     for repeat in part.repeats:
         yield from counts(repeat.body)
+
+
+def processes_when(configurations: float, alone: int) -> int:
+    """How many processes search meshes of which the coarser ones have so many configurations: one where these are not
+    more than it does `alone`.
+    """
+    return processors() if configurations > alone else 1

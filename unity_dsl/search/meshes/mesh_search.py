@@ -8,14 +8,14 @@ lower bound says that there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 
 from ...graph.layout import Mesh
 from ...machine.mesh import reordered_axes
-from ...rules.process_map import lasting_processes, processors, shared_map
+from ...rules.process_map import lasting_processes, shared_map
 from ...syntax.diagnostic import InputError
 from ..exact_search.bounded_search import (
     ROUNDS,
@@ -37,23 +37,25 @@ from ..layout_problem.variable_meaning import Crowded, Impossible
 from ..search_end import SearchEnded, check_end, ended_by, why_ended
 from ..search_progress import tell_best
 from .fine_meshes import (
+    HOPELESS,
+    HOPELESS_MANY,
+    LARGE,
     NOTHING,
     PROMISING,
+    SHARED,
+    SHARED_AGAIN,
     Fine,
-    Local,
     coarse_count,
-    compared_search,
     configurations_of,
     counts,
     effort_of,
-    further_search,
-    least_of,
+    processes_when,
     promising_first,
-    turned_search,
 )
+from .fine_search import search_near
 from .mesh_joining import coarsenings
 from .mesh_surveys import Surveys
-from .near_search import MOST_ROUNDS, Found, Near, Task, has_many, held_by, near_by, near_plan
+from .near_search import Found, Near, Task, has_many, held_by, near_by, near_plan
 
 COARSE = 2
 """Axes of the meshes that are searched first."""
@@ -68,8 +70,6 @@ SCOUTED = 2
 """Of these, how many at most are searched."""
 EFFORT_MESH = 6_000
 """What a mesh takes besides, in configurations."""
-LARGE = 20_000
-"""Configurations of a problem of which tables are likely to be too large for a proof."""
 SMALL = 5_000
 """Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing;
 and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
@@ -80,27 +80,9 @@ a fine mesh, unless it is SMALL, where the best plan next to those of coarser me
 """
 CANDIDATES = 4
 """Plans of meshes, each at most so much dearer than the best one, of which one is chosen by its simulated step."""
-COMPARED, COMPARED_MANY = 12, 4
-"""Fine meshes that are compared by one round of a local search: those that split the best ones; of models of many
-variables fewer.
-"""
-TURNED, TURNED_MANY = 2, 1
-"""The best of these, next to the plans of which the meshes of the same axes in other orders are searched."""
-FURTHER, FURTHER_ROUNDS = 4, 2
-"""Promising meshes whose local search goes on, and its rounds; none where the tables are too large for whole
-neighbourhoods.
-"""
-WIDER = 2
-"""Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans, of
-which the whole problem is large.
-"""
 FIRST = 2
 """The most promising fine meshes, which are searched as a whole. Others are where that finds a plan of one of these
 that its local search has missed: else local searches find what there is, and the rest would prove that at most.
-"""
-SHARED, SHARED_AGAIN = 1_000, 5_000
-"""Configurations on the coarser meshes of those that are searched, of which several processes take less time than one;
-and of meshes that are bounded in advance, whose problems are built once more where they are searched.
 """
 SIMULATED = 200
 """The same of problems next to a plan that are searched for plans to be simulated."""
@@ -108,8 +90,6 @@ MODERATE = 9_000
 """Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
 problems of more took most of the time and saved 0.02 %.
 """
-HOPELESS = 1.1
-"""Of the best plan's cost: a mesh is left out where it splits only meshes whose plans cost more."""
 
 
 @dataclass
@@ -196,7 +176,7 @@ def search_meshes(
             _search_coarse(aid, list(coarsenings(fine, COARSE)), aided, ())
             starts = aided.coarse
         every += promising_first(fine, starts)
-        _search_near(task, every, outcome.cost)
+        search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
         _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, aside)
     except SearchEnded:
@@ -219,47 +199,6 @@ def _settle(task: Task, outcome: Outcome) -> None:
     simple = sorted((problem for problem, _ in outcome.surveyed), key=lambda problem: sum(counts(problem.part)))
     for problem in simple[: outcome.found is None]:
         _keep(Found(problem, _start(problem, Held(), outcome.cost)), outcome)
-
-
-def _search_near(task: Task, every: Sequence[Fine], below: float) -> None:
-    """Searches every fine mesh that splits a good one next to the plans there, meshes of the same axes in other orders
-    next to the best of these, and the best of all on from there. Several processes do it where it takes long; what they
-    find does not depend on how many there are.
-    """
-    many = any(has_many(found.problem) for one in every for found in one.above)
-    split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
-    compared = split[: COMPARED_MANY if many else COMPARED]
-    processes = 1 if len(every) < 2 else _processes(sum(coarse_count(one.above) for one in compared), SHARED)
-
-    def search(local: Local) -> Near | None:
-        for below in sorted({min(local.known, local.below), local.below}):
-            found = near_plan(task, local.mesh, local.held, below, rounds=local.rounds, reach=local.reach)
-            if found is not None:
-                return near_by(found)
-        return None
-
-    with lasting_processes(search, processes, check_end) as searched:
-
-        def each(those: Iterable[Fine], begun: Callable[[Fine], Local]) -> None:
-            left = [one for one in those if one.near is None or not one.near.crowded]
-            found = searched([(one.mesh, begun(one)) for one in left])
-            for one, near in zip(left, found, strict=True):
-                one.near = near or one.near
-
-        each(compared, partial(compared_search, below=below * PROMISING))
-        found = sorted((one for one in compared if one.near is not None), key=Fine.promise)
-        tried = list(compared)
-        for other in found[: TURNED_MANY if many else TURNED]:
-            turned = [one for one in every if one not in tried and reordered_axes(one.mesh, other.mesh) is not None]
-            each(turned, partial(turned_search, other))
-            tried += turned
-        found = [one for one in every if one.near is not None]
-        best = min((one.near.cost for one in found if one.near is not None), default=inf)
-        good = [one for one in found if one.near is not None and one.near.cost <= best * PROMISING]
-        first = sorted(good, key=Fine.promise)[:FURTHER]
-        each([one for one in first if one.has_gained(NOTHING)], partial(further_search, rounds=FURTHER_ROUNDS, reach=1))
-        large = [] if many else [one for one in good if one.effort > LARGE]
-        each(sorted(large, key=Fine.promise)[:WIDER], partial(further_search, rounds=MOST_ROUNDS, reach=2))
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:
@@ -302,11 +241,11 @@ def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, sta
     def best(asked: tuple[int, float]) -> Optimum:
         check_end()
         problem, known = every[asked[0]]
-        below = asked[1] * (1 if has_many(problem) else HOPELESS)
+        below = asked[1] * (HOPELESS_MANY if has_many(problem) else HOPELESS)
         return _best(problem, known, held_by(problem.spaces.mesh, starts), below)
 
     configurations = sum(sum(counts(problem.part)) for problem, _ in every)
-    processes = 1 if len(every) < 3 else min(2, _processes(configurations, SHARED))
+    processes = 1 if len(every) < 3 else min(2, processes_when(configurations, SHARED))
     with lasting_processes(best, processes, check_end) as bests:
         for last in range(1, len(every) + 2, 2):
             numbers = range(max(last - 2, 0), min(last, len(every)))
@@ -320,7 +259,7 @@ def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: 
     """Several processes bound the meshes after the first one, as many as will be bounded by what that one tells."""
     size = max(1, int(effort_of([first], COARSE)))
     ahead = meshes[: max(0, left) // size + 1 + EFFORT_SCOUTED // size]
-    surveys.look_at(ahead, _processes(size * len(ahead), SHARED_AGAIN))
+    surveys.look_at(ahead, processes_when(size * len(ahead), SHARED_AGAIN))
 
 
 def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
@@ -330,7 +269,7 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     known = min((one.bound for _, one in every), default=inf)
     size = max((sum(counts(problem.part)) for problem, _ in every), default=0)
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    surveys.look_at(looked_at, _processes(size * len(looked_at), SHARED_AGAIN))
+    surveys.look_at(looked_at, processes_when(size * len(looked_at), SHARED_AGAIN))
     better = [mesh for mesh in looked_at if surveys.least(mesh) < known]
     return sorted(better, key=surveys.least)[:SCOUTED]
 
@@ -396,7 +335,7 @@ def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome, aside: As
         _search_fine(task, one, own)
         return replace(own, found=None), near_by(own.found)
 
-    processes = _processes(sum(coarse_count(one.above) for one in those), SHARED)
+    processes = processes_when(sum(coarse_count(one.above) for one in those), SHARED)
     beside, waiting = (None, None) if aside is None else (partial(do, outcome) for do in (aside.beside, aside.waiting))
     found = shared_map(searched, those, processes, check_end, beside, waiting)
     for one, (own, near) in zip(those, found, strict=True):
@@ -488,11 +427,4 @@ def is_beyond_proof(found: Found) -> bool:
 
 def processes_for(problem: Problem) -> int:
     """How many processes search problems like this one, and simulate what they find."""
-    return _processes(sum(counts(problem.part)), SIMULATED)
-
-
-def _processes(configurations: float, alone: int) -> int:
-    """How many processes search meshes of which the coarser ones have so many configurations: one where these are not
-    more than it does `alone`.
-    """
-    return processors() if configurations > alone else 1
+    return processes_when(sum(counts(problem.part)), SIMULATED)

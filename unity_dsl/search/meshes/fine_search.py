@@ -1,0 +1,111 @@
+"""Local searches on fine meshes: next to the plans of coarser ones, then next to the best plan of a mesh like it.
+
+A coarse plan may tell little of the meshes that split it: 24 devices along one axis cannot cut a batch of 8, which 8 of
+8 x 3 can. So the search goes on from mesh to mesh, as long as that finds cheaper plans.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
+
+from ...graph.layout import Mesh
+from ...machine.mesh import has_moved_factor, reordered_axes
+from ...rules.process_map import lasting_processes
+from ..search_end import check_end
+from .fine_meshes import (
+    HOPELESS,
+    LARGE,
+    NOTHING,
+    PROMISING,
+    SHARED,
+    Fine,
+    Local,
+    coarse_count,
+    compared_search,
+    further_search,
+    least_of,
+    moved_search,
+    processes_when,
+)
+from .near_search import MOST_ROUNDS, Near, Task, has_many, near_by, near_plan
+
+COMPARED, COMPARED_MANY = 12, 4
+"""Fine meshes that are compared by one round of a local search: those that split the best ones; of models of many
+variables fewer.
+"""
+MOVES, MOVES_MANY = 4, 1
+"""How often the search goes on to the meshes beside the best one, at most."""
+MOVED = 1e-3
+"""Of the best plan's cost: by so much a cheaper plan must have been found there for the search to go on."""
+FURTHER, FURTHER_ROUNDS = 4, 2
+"""Promising meshes whose local search goes on, and its rounds; none where the tables are too large for whole
+neighbourhoods.
+"""
+WIDER = 2
+"""Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans, of
+which the whole problem is large.
+"""
+
+Searched = Callable[[Iterable[tuple[Fine, Local]]], None]
+"""Makes what local searches of meshes find known there, where it is cheaper than what is."""
+
+
+def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
+    """Searches every fine mesh that splits a good one next to the plans there, goes on from the best to those beside it
+    as long as that finds cheaper plans, and from the best of all on their meshes. Several processes do it where it
+    takes long; what they find does not depend on how many there are.
+    """
+    many = any(has_many(found.problem) for one in every for found in one.above)
+    split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
+    compared = split[: COMPARED_MANY if many else COMPARED]
+    processes = 1 if len(every) < 2 else processes_when(sum(coarse_count(one.above) for one in compared), SHARED)
+
+    def search(local: Local) -> Near | None:
+        for below in sorted({min(local.known, local.below), local.below}):
+            found = near_plan(task, local.mesh, local.held, below, rounds=local.rounds, reach=local.reach)
+            if found is not None:
+                return near_by(found)
+        return None
+
+    with lasting_processes(search, processes, check_end) as searched:
+
+        def each(those: Iterable[tuple[Fine, Local]]) -> None:
+            asked = list(those)
+            found = searched([(one.mesh, local) for one, local in asked])
+            for (one, _), near in zip(asked, found, strict=True):
+                if near is not None and near.cost <= one.cost:
+                    one.near = near
+
+        each((one, compared_search(one, below * PROMISING)) for one in compared)
+        _move(every, many, each)
+        best = min((one.cost for one in every), default=inf)
+        good = [one for one in every if one.near is not None and one.cost <= best * PROMISING]
+        good.sort(key=Fine.promise)
+        gained = [one for one in good[:FURTHER] if not one.is_crowded and one.has_gained(NOTHING)]
+        each((one, further_search(one, FURTHER_ROUNDS, 1)) for one in gained)
+        large = [] if many else [one for one in good if one.effort > LARGE][:WIDER]
+        each((one, further_search(one, MOST_ROUNDS, 2)) for one in large if not one.is_crowded)
+
+
+def _move(every: Sequence[Fine], many: bool, each: Searched) -> None:
+    """A descent over meshes: takes the best plan to those beside its mesh, as long as one of them has a better one."""
+    for _ in range(MOVES_MANY if many else MOVES):
+        best = min(every, key=Fine.promise, default=None)
+        if best is None or best.near is None:
+            return
+        before = best.near.cost
+        worse = [one for one in every if one.cost > before * PROMISING]
+        each((one, moved_search(one, best, order)) for one in worse for order in _orders(one.mesh, best.mesh, many))
+        if min(one.cost for one in every) > before * (1 - MOVED):
+            return
+
+
+def _orders(mesh: Mesh, other: Mesh, many: bool) -> list[tuple[int, ...]]:
+    """For each axis of a mesh beside another one that which does there what it is to do: one of the same degree where
+    the axes are in another order, and itself where a factor has moved from one axis to another. None where the mesh is
+    not beside it, as by a factor in models of many variables.
+    """
+    turned = reordered_axes(mesh, other)
+    moved = tuple(range(len(mesh.axes))) if not many and has_moved_factor(mesh, other) else None
+    return [order for order in (turned, moved) if order is not None]
