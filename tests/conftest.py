@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,10 @@ settings.register_profile("untimed", deadline=None, suppress_health_check=[Healt
 settings.load_profile("untimed")
 
 
+# Declarations, proofs and models live as long as a run: looking for cycles among them took a twentieth of it.
+gc.set_threshold(100_000, 50, 100)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected texts instead of comparing them")
 
@@ -36,6 +41,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 LONGEST = (
     "tests/test_readme.py::test_the_commands_of_a_document_run",
     "tests/examples/test_compiled.py",
+    "tests/program/test_examples.py::test_example",
+    "tests/program/test_kernel_programs.py::test_an_example_equals_its_model",
+    "tests/search/memory_limit/test_memory_limit.py::test_the_plan_is_the_cheapest_that_fits_or_as_near_as_it_says",
     "tests/prove/adversary/test_adversary.py",
     "tests/search/micro_batches/test_division_choice.py",
     "tests/rules/test_sharding_theorems.py::test_the_prover_leaves_no_axis_without_a_theorem_or_a_reason",

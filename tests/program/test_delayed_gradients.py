@@ -70,12 +70,15 @@ CHAIN = """model chain[b = 8, d = 8]
 """
 
 
-def written(text: str, folder: Path, **choices: Any) -> tuple[Plan, Compilation, Path]:
-    """A plan with delayed gradients, and the folder of its program."""
+def written(
+    text: str, folder: Path, again: frozenset[str] = frozenset(), **choices: Any
+) -> tuple[Plan, Compilation, Path]:
+    """A plan with delayed gradients, and the folder of its program. Some weights are gathered `again` backwards."""
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
-    plan, out = replace(compiled.plan, delayed_gradients=True), folder / "out"
+    plan = replace(compiled.plan, delayed_gradients=True, gathered_again=again)
+    out = folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
 
@@ -88,6 +91,7 @@ def written(text: str, folder: Path, **choices: Any) -> tuple[Plan, Compilation,
         (LAYERS, 2, {"strategy": "random:2", "precision": "bf16"}),
         (LAYERS, 2, {"strategy": "random:1", "micro_batches": 2}),
         (EXPERTS, 4, {"strategy": "random:2", "mesh": (2, 2)}),
+        (LAYERS, 4, {"strategy": "random:4", "mesh": (2, 2), "again": frozenset({"layer.q", "layer.k", "layer.up"})}),
     ],
 )
 def test_a_program_with_delayed_gradients_is_the_model(
