@@ -22,6 +22,7 @@ from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
+from .search.accounting.memory_budget import Budget
 from .search.expected_exposure import expected_exposure
 from .search.layout_pins import parse_pins
 from .search.memory_limit.stored_bytes import StoredBytes
@@ -161,13 +162,23 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         )
         return in_micro_batches(found, division)
 
+    def kept_bytes(plan: Plan) -> float:
+        kept = replace(plan, recomputed=frozenset(), kept_iterations={})
+        return Budget(machine, library, plan.division).held(kept).total
+
     def find(priced: Machine, near: Plan | None) -> Plan:
         if near is not None:
             own = [mesh for mesh in meshes if mesh.degrees == later.searched(near).degrees]
             plan = plan_of(near.micro_batches, priced, own or meshes, near)
             return as_recomputed(replace(plan, notes=(*plan.notes, *division_notes(near))), near)
         if request.micro_batches is None and request.strategy == AUTO:
-            return cheapest_division(lambda count, below: plan_of(count, priced, meshes, below=below), machine, weights)
+            return cheapest_division(
+                lambda count, below: plan_of(count, priced, meshes, below=below),
+                machine,
+                weights,
+                simulations.shortest_seconds,
+                kept_bytes,
+            )
         return plan_of(request.micro_batches or 1, priced, meshes)
 
     try:

@@ -34,7 +34,8 @@ from .gathered_pins import describe_gathered
 from .joint_layouts import JointLayouts
 from .layout_pins import Pin, apply_pins, pinned_paths
 from .layout_problem.variable_meaning import Impossible, Meaning
-from .memory_limit.limited_search import LimitedSearch, Searched, within_limit
+from .memory_limit.least_bytes import LeastBytes
+from .memory_limit.limited_search import LimitedSearch, Searched, beyond_limit, within_limit
 from .memory_limit.multiplier_search import ENOUGH
 from .memory_limit.stored_bytes import StoredBytes
 from .meshes.mesh_search import Aside, Outcome, is_beyond_proof, is_large, search_around, search_meshes
@@ -181,9 +182,15 @@ def search(
             plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
             return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
-        if of_use(cheapest):
-            roomy = StoredBytes.of(model, pins.values()).roomy(every, machine.memory_bytes)
-            limited = LimitedSearch(budget, roomy, search_limited, segments, wanted.coarse)
+        stored = StoredBytes.of(model, pins.values())
+        least = LeastBytes(stored, every[0].size, library, division is not None)
+        if (held := least.of_plans(model, cheapest, segments)) > budget.bytes:
+            found = beyond_limit(found, held, budget)
+        elif of_use(least.lengthened(cheapest, segments, budget)):
+            roomy = stored.roomy(every, machine.memory_bytes)
+            alone = least.of(model) if chosen is None or chosen.model.parameters != model.parameters else 0.0
+            beyond = frozenset({frozenset[str]()} if alone > budget.bytes else ())
+            limited = LimitedSearch(budget, roomy, search_limited, segments, wanted.coarse, beyond=beyond)
             found = within_limit(cheapest, found, wanted.bounds, limited)
             found = told_kept(found, lasting, budget, referee)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)

@@ -7,12 +7,13 @@ from random import Random
 
 import pytest
 
-from unity_dsl.graph.graph import Model
-from unity_dsl.graph.layout import Invariant
+from unity_dsl.graph.graph import Model, Segment
+from unity_dsl.graph.layout import Invariant, Partial
 from unity_dsl.graph.layout_typing import Along, Uniformly, type_operator
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.graph.reused_operands import with_reused_operands
+from unity_dsl.graph.typed_configurations import configurations
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
@@ -124,6 +125,29 @@ def test_bytes_of_what_is_recomputed_are_those_of_the_exact_count(name: str, lib
         iteration = Activations(FOUR, library, recomputed=again).of(run, "", frozenset()).again
         exact = predict_memory(model, plan.graph, FOUR, library, recomputed=again).total - iteration
         assert counted(model, plan, library, again=again) == pytest.approx(exact, rel=0.02), strategy
+
+
+def test_terms_of_sums_that_iterations_begin_with_are_held(library: Library, build: Build) -> None:
+    """An iteration that is run again keeps what it begins with as it is: a whole tensor, if these are terms of it."""
+    text = """
+model m[b = 8]
+  input x: f32[b, 16]
+  input target: f32[b, 16]
+  repeat 3 as layer
+    weight w: f32[16, 16] ~ normal(0.1)
+    x = x + linear(x, w)
+  loss mse(x, target)
+"""
+    model, found = build(text), {}
+    (node,) = (node for node in model.graph.nodes() if node.instance.name == "add")
+    (segment,) = (step for step in model.graph.steps if isinstance(step, Segment))
+    assert node.results[0].name in {value.name for value in segment.exit}
+    every = configurations(node.instance, TWO, library, node.gradients, [False, False], ShardingTheorems(library))
+    (typed,) = [typed for typed in every if typed.results[0].where(Partial)]
+    for again in ((), ("layer",)):
+        held = HeldBytes(model.graph, library, recomputed=again)
+        found[again] = float(held.of_operator(node, "layer.", [typed], TWO)[0])
+    assert found == {(): 0.0, ("layer",): node.results[0].bytes}
 
 
 TRANSFORMERS = ["bert_large", "gpt2", "llama3_8b", "mixtral_8x7b", "vit_l16"]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 
+import pytest
+
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.search.accounting.kept_iterations import keeping_iterations
+from unity_dsl.search.accounting.kept_iterations import keeping_iterations, with_room_used
 from unity_dsl.search.accounting.memory_budget import Budget
 from unity_dsl.search.plan_search import search
 
@@ -62,6 +64,19 @@ def test_the_cheapest_set_that_fits_is_recomputed(library: Library, build: Build
     assert len(chosen) >= 3 and frozenset() in chosen and kept
     short = search(model, ONE, machine.holding(int(min(sizes.values())) - 1), library, recompute=None)
     assert [warning.code for warning in short.warnings] == ["W301"]
+
+
+def test_what_all_has_room_is_not_run_again(library: Library, build: Build) -> None:
+    """Of a plan that runs segments again, those of which all iterations have room are as if they never were."""
+    model, machine = build(MODEL), load_machine("dgx-a100")
+    free = search(model, ONE, machine, library)
+    again = search(model, ONE, machine, library, recompute=SEGMENTS)
+    assert again.recomputed == frozenset(SEGMENTS) and again.cost.memory.total < free.cost.memory.total
+    found = with_room_used(again, Budget(machine, library))
+    assert not found.recomputed and not found.kept_iterations and found.cost.memory == free.cost.memory
+    assert found.cost.seconds == pytest.approx(free.cost.seconds)
+    less = with_room_used(again, Budget(machine.holding(int(free.cost.memory.total) - 1), library))
+    assert less.recomputed and less.cost.memory.total < free.cost.memory.total
 
 
 def test_layouts_and_segments_are_chosen_together(library: Library, build: Build) -> None:

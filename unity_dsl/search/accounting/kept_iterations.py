@@ -14,7 +14,7 @@ from ...graph.plan import Plan
 from ...machine.byte_count import describe_bytes
 from .memory_budget import Budget, memory_warnings
 from .recomputation import added, segments
-from .weighed_plan import forward_price, gathered_paths
+from .weighed_plan import counted, forward_price, gathered_paths
 
 
 def keeping_iterations(plan: Plan, iterations: Mapping[str, int], budget: Budget) -> Plan:
@@ -39,8 +39,8 @@ def _inside(paths: frozenset[str], kept: Collection[str]) -> frozenset[str]:
 
 
 def with_room_used(plan: Plan, budget: Budget) -> Plan:
-    """A plan that fits the memory with as few iterations run again as the room that is left allows: of the segments
-    that take the longest first.
+    """A plan that fits the memory with as few iterations run again as the room that is left allows, none of a segment
+    if all have room: of the segments that take the longest first.
     """
     if not plan.recomputed or plan.kept_iterations or not budget.fits(plan):
         return plan
@@ -52,12 +52,32 @@ def with_room_used(plan: Plan, budget: Budget) -> Plan:
     def held(path: str, number: int) -> float:
         kept = {**chosen, path: number}
         again = plan.gathered_again | _inside(gathered, kept)
-        return budget.held(replace(plan, kept_iterations=kept, gathered_again=again)).total
+        return budget.held(_without_whole(replace(plan, kept_iterations=kept, gathered_again=again), counts)).total
 
     for path in sorted(counts, key=lambda path: (-seconds[path], path)):
-        found = most_within(counts[path] - 1, partial(held, path), budget.bytes)
+        found = most_within(counts[path], partial(held, path), budget.bytes)
         chosen |= {path: found} if found else {}
-    return keeping_iterations(plan, chosen, budget)
+    kept = keeping_iterations(plan, chosen, budget)
+    whole = _without_whole(kept, counts)
+    return kept if whole is kept else counted(whole, budget)
+
+
+def _without_whole(plan: Plan, counts: Mapping[str, int]) -> Plan:
+    """The plan as one that does not run those segments again of which it keeps all iterations."""
+    whole = {path for path, count in plan.kept_iterations.items() if count == counts[path]}
+    kept = {path: count for path, count in plan.kept_iterations.items() if path not in whole}
+    return replace(plan, recomputed=plan.recomputed - whole, kept_iterations=kept) if whole else plan
+
+
+def worth_of_room(plan: Plan, budget: Budget) -> float:
+    """Seconds that a byte of room is worth to a plan that runs segments again: the more there is, the fewer iterations
+    need to, though what they gather is gathered again. 0 where running them again frees nothing.
+    """
+    counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.recomputed}
+    less = forward_price(plan, budget.machine, budget.library).of_last(plan.graph, counts)
+    kept = replace(plan, recomputed=frozenset(), kept_iterations={})
+    freed = budget.held(kept).total - budget.held(plan).total
+    return less.seconds / freed if freed > 0 else 0.0
 
 
 def most_within(most: int, held: Callable[[int], float], limit: float) -> int:

@@ -108,8 +108,9 @@ class HeldBytes:
         total = np.zeros(len(typed))
         made, read = self.kept.made, self.kept.read
         for number, value in enumerate(node.results):
-            if prefix + value.name in made:
-                total += value.bytes * _fractions((found.results[number] for found in typed), mesh)
+            if (path := prefix + value.name) in made:
+                layouts = (found.results[number] for found in typed)
+                total += value.bytes * _fractions(layouts, mesh, terms=path in self.kept.entering)
         for number, value in enumerate(node.arguments):
             if part := self.kept.given.get((node_path(prefix, node), number)):
                 layouts = (found.arguments[number] for found in typed)
@@ -230,13 +231,15 @@ def _way(node: Node, typed: TypedOperator) -> _Way:
     return _Way(PlannedNode(node, typed).native, bool(typed.windows), frozenset(inner))
 
 
-def _fractions(layouts: Iterable[Layout], mesh: Mesh) -> Table:
-    """The part of a tensor that a device keeps; none of terms of a sum, which are added up for whoever reads them."""
+def _fractions(layouts: Iterable[Layout], mesh: Mesh, *, terms: bool = False) -> Table:
+    """The part of a tensor that a device keeps; none of terms of a sum, which are added up for whoever reads them,
+    unless `terms` are kept.
+    """
     known: dict[Layout, float] = {}
     rows = []
     for layout in layouts:
         if layout not in known:
-            known[layout] = 0.0 if layout.where(Partial) else local_fraction(layout, mesh)
+            known[layout] = 0.0 if layout.where(Partial) and not terms else local_fraction(layout, mesh)
         rows.append(known[layout])
     return np.array(rows)
 

@@ -28,14 +28,16 @@ _WHOLE = Layout(())
 @dataclass
 class KeptValues:
     """By path: `made` are values whose own storage is kept, wherever they are produced; of values in `read` a copy in
-    another layout is kept as well, since an operator saves what it reads. `strides` are those of each operator's
-    operands, as views leave them. `given` are parts of inputs by operators and places that read them: of an input that
-    is kept, those that save it or make views of it have equal parts. `again` are operators that the backward pass runs
-    again, and `converted` the values that it converts again for them.
+    another layout is kept as well, since an operator saves what it reads. `entering` are those that iterations which
+    are recomputed leave the next one, which keeps what it begins with as it is, terms of a sum too. `strides` are those
+    of each operator's operands, as views leave them. `given` are parts of inputs by operators and places that read
+    them: of an input that is kept, those that save it or make views of it have equal parts. `again` are operators that
+    the backward pass runs again, and `converted` the values that it converts again for them.
     """
 
     made: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
+    entering: set[str] = field(default_factory=set)
     strides: dict[str, tuple[Shape | None, ...]] = field(default_factory=dict)
     given: dict[tuple[str, int], float] = field(default_factory=dict)
     again: set[str] = field(default_factory=set)
@@ -78,11 +80,14 @@ def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: Ke
             outside = set(_crossing(step.segment, inside))
             read |= outside - {value.name for value in step.segment.initial}
             own |= {_base(name, held) for name in outside}
-            kept.made |= {
+            left = {
                 f"{prefix}{step.segment.name}.{exit_.name}"
                 for entry, exit_ in zip(step.segment.entry, step.segment.exit, strict=True)
                 if inside & {entry.name, exit_.name}
             }
+            kept.made |= left
+            if prefix + step.segment.name in activations.recomputed:
+                kept.entering |= left
             continue
         node = step.node
         places = [(value.name, _WHOLE) for value in node.arguments]

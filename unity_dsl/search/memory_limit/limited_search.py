@@ -12,7 +12,8 @@ from math import inf
 
 from ...graph.layout import Mesh
 from ...graph.plan import Plan
-from ..accounting.kept_iterations import with_room_used
+from ...machine.byte_count import describe_bytes
+from ..accounting.kept_iterations import with_room_used, worth_of_room
 from ..accounting.memory_budget import Budget
 from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
 from ..meshes.mesh_search import COARSE
@@ -21,7 +22,6 @@ from ..plan_notes import describe_excess, describe_gap, describe_limit
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
 from .multiplier_search import (
-    ENOUGH,
     MOST_SCOUTS,
     MOST_TRIES,
     Attempt,
@@ -30,6 +30,14 @@ from .multiplier_search import (
     scout_multipliers,
     try_multipliers,
 )
+
+COMPARED = 2
+"""Plans besides the cheapest that fits of which is looked at what they take with all room used."""
+
+PAID = 0.3
+"""Of what a byte of room is worth on average: what is paid for one less at least. Less was paid for nothing that was of
+use, and more misses plans: what the last iterations take is not what all of them do.
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,8 @@ class LimitedSearch:
     were searched as if they did not. `coarse` are plans of coarse meshes, from which searches start; `scouts` are the
     best ones of multipliers, by what is recomputed; `tried` are all plans that were found within the limit, or as near
     to it as they are. A multiplier is of bytes at one moment, by what is recomputed while an operator of `busy` runs:
-    for that the plan before held the most.
+    for that the plan before held the most. `worth` are the seconds of a byte less, by what is recomputed: iterations
+    that need not run again then. `beyond` are sets of segments with which nothing can fit.
     """
 
     budget: Budget
@@ -67,6 +76,8 @@ class LimitedSearch:
     scouts: dict[tuple[float, frozenset[str]], Found] = field(default_factory=dict)
     tried: list[Plan] = field(default_factory=list)
     busy: dict[frozenset[str], str] = field(default_factory=dict)
+    worth: dict[frozenset[str], float] = field(default_factory=dict)
+    beyond: frozenset[frozenset[str]] = frozenset()
 
     @property
     def fitting(self) -> list[Plan]:
@@ -123,8 +134,9 @@ class LimitedSearch:
         """Multipliers on coarse meshes, with small problems, or on the only mesh, from a plan that does not fit, and
         another that may.
         """
-        tried = Tried(self.budget.bytes, [start, Attempt(inf, other, least_held(other, self.budget))])
         coarse, again = self.scouted, start.plan.recomputed
+        attempts = [start, Attempt(inf, other, least_held(other, self.budget))]
+        tried = Tried(self.budget.bytes, attempts, worth=PAID * self.worth.get(again, 0.0))
         self.busy.setdefault(again, start.plan.cost.memory.place)
 
         def search(multiplier: float, below: float) -> Attempt | Bounds:
@@ -136,7 +148,7 @@ class LimitedSearch:
             self.coarse[found[1].mesh] = found[1]
             return attempt
 
-        if coarse:
+        if coarse and again not in self.beyond:
             scout_multipliers(tried, search, coarse, MOST_SCOUTS)
         return tried
 
@@ -145,6 +157,8 @@ class LimitedSearch:
         best plan at others.
         """
         again, multiplier = scouted.attempts[0].plan.recomputed, scouted.multiplier
+        if again in self.beyond:
+            return scouted
         start = self.scouts.get((multiplier, again))
         looked_at = start is not None or any(one.multiplier == multiplier for one in scouted.exhausted)
         meshes = [mesh for mesh in self.every if not (looked_at and mesh in self.scouted)]
@@ -156,7 +170,7 @@ class LimitedSearch:
         if isinstance(found, Bounds):
             return replace(scouted, exhausted=[*scouted.exhausted, found])
         first, known = found[0], {found[1].mesh: found[1]}
-        tried = Tried(scouted.limit, [*scouted.attempts[:2], first])
+        tried = Tried(scouted.limit, [*scouted.attempts[:2], first], worth=scouted.worth)
 
         def search(multiplier: float, below: float) -> Attempt | Bounds:
             found = self.attempt(multiplier, (first.plan.mesh,), again, known, below)
@@ -168,7 +182,7 @@ class LimitedSearch:
         return tried
 
     def scout_recomputed(self, cheapest: Attempt, scouted: Tried) -> Tried | None:
-        """Scouts with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
+        """Searches with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
         or needs no multiplier.
         """
         best = min((p for p in self.fitting if p.recomputed), key=lambda plan: plan.cost.seconds, default=None)
@@ -176,11 +190,13 @@ class LimitedSearch:
         start = counted(recomputing(cheapest.plan, again, self.budget.machine, self.budget.library), self.budget)
         if not again or (scouted.best is not None and start.cost.seconds >= scouted.best.seconds):
             return None
+        self.worth[again] = worth_of_room(start, self.budget)
         if not self.budget.fits(start):
             lessened = within_memory(start, self.budget)
             return self.scout(Attempt(0.0, start, least_held(start, self.budget)), lessened)
         coarse = [m for m in self.every if len(m.axes) <= COARSE and cheapest.bounds.get(m, 0.0) < start.cost.seconds]
-        found = self.attempt(0.0, tuple(dict.fromkeys((cheapest.plan.mesh, *coarse))), again, self.coarse)
+        meshes = tuple(dict.fromkeys((cheapest.plan.mesh, *coarse)))
+        found = self.attempt(self.worth[again], meshes, again, self.coarse)
         assert not isinstance(found, Bounds), "any cost is of use"
         if found[0].plan.warnings:
             return self.scout(found[0], start)
@@ -203,6 +219,14 @@ def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], l
         return replace(best, notes=notes, ended=end.reason)
 
 
+def beyond_limit(lessened: Plan, least: float, budget: Budget) -> Plan:
+    """As `within_limit` where it is known before that each plan holds at least so many bytes, which are not there."""
+    limit, held = describe_bytes(budget.bytes), describe_bytes(least)
+    told = f"no plan was found that fits {limit} a device: each holds {held} or more"
+    warnings = tuple(replace(found, help=f"{found.help}; {told}") for found in lessened.warnings)
+    return replace(lessened, notes=(*lessened.notes, told), warnings=warnings, least_bytes=least)
+
+
 def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
     """As `within_limit`, unless it is ended.
 
@@ -211,6 +235,8 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
     """
     limited.others.append(lessened)
     first = Attempt(0.0, cheapest, least_held(cheapest, limited.budget), bounds)
+    if cheapest.recomputed:
+        limited.worth[cheapest.recomputed] = worth_of_room(cheapest, limited.budget)
     tried = limited.scout(first, within_memory(cheapest, limited.budget))
     other = limited.scout_recomputed(first, tried)
     every = [tried] if other is None else [tried, other]
@@ -234,11 +260,17 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
 
 
 def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
-    """The cheapest plan that fits; where segments may be run again, of those that cost hardly more the one that does
-    when as few iterations are as its room allows.
+    """The cheapest plan that fits; where segments may be run again, of the best ones by what their room is worth the
+    one that is when as few iterations are as the room allows.
     """
-    least = min(plan.cost.seconds for plan in fitting)
-    near = {plan.cost: plan for plan in reversed(fitting) if plan.cost.seconds <= least * (1 + ENOUGH)}
-    if not limited.segments or len(near) == 1:
-        return min(fitting, key=lambda plan: plan.cost.seconds)
-    return min(near.values(), key=lambda plan: with_room_used(plan, limited.budget).cost.seconds)
+    least = min(fitting, key=lambda plan: plan.cost.seconds)
+    if not limited.segments:
+        return least
+
+    def expected(plan: Plan) -> float:
+        room = limited.budget.bytes - plan.cost.memory.total
+        return plan.cost.seconds - limited.worth.get(plan.recomputed, 0.0) * room
+
+    others = {plan.cost: plan for plan in sorted(fitting, key=expected, reverse=True) if plan is not least}
+    compared = [least, *list(others.values())[-COMPARED:]]
+    return min(compared, key=lambda plan: with_room_used(plan, limited.budget).cost.seconds)

@@ -74,12 +74,13 @@ where none is found.
 class Tried:
     """Attempts so far, of which the first is the cheapest plan of all, which does not fit; the second, of an infinite
     multiplier, one that may: that plan with weights gathered again, or another. `exhausted` are the bounds of
-    multipliers at which no plan was of use.
+    multipliers at which no plan was of use. A byte less is `worth` so many seconds in any case, and not had for less.
     """
 
     limit: float
     attempts: list[Attempt]
     exhausted: list[Bounds] = field(default_factory=list)
+    worth: float = 0.0
 
     @property
     def best(self) -> Attempt | None:
@@ -97,7 +98,7 @@ class Tried:
     @property
     def first(self) -> float:
         """The multiplier that is tried where nothing is known."""
-        return FIRST * self.attempts[0].seconds / self.limit
+        return max(self.worth, FIRST * self.attempts[0].seconds / self.limit)
 
     @property
     def dearest(self) -> float:
@@ -184,7 +185,7 @@ class Tried:
             return self._raised if last.multiplier < self.dearest else None
         following = min(above, key=lambda one: one.multiplier)
         freed = last.bytes - following.bytes
-        crossing = (following.seconds - last.seconds) / freed
+        crossing = max(self.worth, (following.seconds - last.seconds) / freed)
         return crossing if last.multiplier * (1 + NEAR) < crossing < following.multiplier * (1 - NEAR) else None
 
     def add(self, search: Try, multiplier: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -15,21 +15,32 @@ from ..search_end import SearchEnded, check_end, why_ended
 
 NEAR = 0.01
 """Of a step's seconds: where a plan takes so little longer than the cheapest of all, no others are tried."""
+CLOSE = 1.25
+"""Times the shortest step: where a plan costs more, its step is not simulated."""
 
 _ASKED, _NONE, _UNTRIED = "memory asks for micro-batches", "no number of micro-batches", "micro-batches were"
 _USELESS = "micro-batches would not help"
 _TOLD = (_ASKED, _NONE, _UNTRIED, _USELESS)
 
 
-def cheapest_division(plan_of: Callable[[int, float], Plan], machine: Machine, weights: StoredBytes) -> Plan:
-    """The plan that takes the least of those that fit the machine's memory, for a batch run whole or as 2, 4, 8, …
-    micro-batches; `plan_of` searches for a number of them, within the memory only where the cheapest plan of that
-    number takes less than so many seconds. All keep the `weights`.
+def cheapest_division(
+    plan_of: Callable[[int, float], Plan],
+    machine: Machine,
+    weights: StoredBytes,
+    seconds: Callable[[Plan], float] = lambda plan: plan.cost.seconds,
+    kept_bytes: Callable[[Plan], float] = lambda plan: plan.cost.memory.total,
+) -> Plan:
+    """The plan that takes the fewest `seconds` of those that fit the machine's memory, for a batch run whole or as 2,
+    4, 8, … micro-batches; `plan_of` searches for a number of them, within the memory only where the cheapest plan of
+    that number takes less than so many seconds. All keep the `weights`; `kept_bytes` are those of a plan if it ran
+    nothing again.
 
     More than one are tried where the cheapest plan of the whole batch does not fit, and as long as the batch can be
     divided and a plan may become cheaper by it: not once a plan fits that is the cheapest for its number, or takes next
     to nothing longer than the cheapest of all, or one before takes as little, with a limit or without. Numbers are left
-    out with which none fits, as the plan of fewer micro-batches that holds the least tells. Where none fits at all, the
+    out with which none fits, as the plan of fewer micro-batches that holds the least tells; and after one that runs
+    iterations again those up to the number with which it would not have to: each micro-batch more takes the same time,
+    and room for as many more iterations, so the number between is not better than both. Where none fits at all, the
     plan of the whole batch.
     """
     whole = plan_of(1, inf)
@@ -39,68 +50,88 @@ def cheapest_division(plan_of: Callable[[int, float], Plan], machine: Machine, w
     if stored > machine.memory_bytes:
         share = describe_bytes(stored)
         return _noted(whole, f"{_USELESS}: weights and the optimizer take {share} a device by themselves")
-    tried, why = [whole], ""
-    while not _found(tried):
-        count = _next_number(tried[-1], stored, machine)
-        try:
-            check_end()
-            tried.append(plan_of(count, min((plan.cost.seconds for plan in _fitting(tried)), default=inf)))
-        except InputError as error:
-            why = f"{count} cannot be: {error.diagnostic.message}"
+    tried, why, taken = [whole], "", dict[int, float]()
+
+    def time(plan: Plan) -> float:
+        if plan.micro_batches not in taken:
+            far = plan.cost.seconds > CLOSE * min(taken.values(), default=inf)
+            taken[plan.micro_batches] = plan.cost.seconds if far else seconds(plan)
+        return taken[plan.micro_batches]
+
+    while not why and not _found(tried, time):
+        below = min(map(time, _fitting(tried)), default=inf)
+        for count in _next_numbers(tried[-1], stored, machine, kept_bytes):
+            try:
+                check_end()
+                tried.append(plan_of(count, below))
+                break
+            except InputError as error:
+                why = why or f"{count} cannot be: {error.diagnostic.message}"
+            except SearchEnded:
+                why = "the search was ended"
+                break
+        else:
             break
-        except SearchEnded:
-            why = "the search was ended"
-            break
-    best = min(_fitting(tried), key=lambda plan: plan.cost.seconds, default=whole)
-    return replace(_noted(best, _describe(tried, why)), ended=best.ended or why_ended())
+        why = why if why.endswith("ended") else ""
+    best = min(_fitting(tried), key=time, default=whole) if len(tried) > 1 else whole
+    return replace(_noted(best, _describe(tried, why, time)), ended=best.ended or why_ended())
 
 
 def _fitting(tried: Sequence[Plan]) -> list[Plan]:
     return [plan for plan in tried if not plan.warnings]
 
 
-def _found(tried: Sequence[Plan]) -> bool:
+def _found(tried: Sequence[Plan], time: Callable[[Plan], float]) -> bool:
     """Whether more micro-batches would not make a step cheaper."""
     *before, last = tried
     if last.warnings:
         return bool(_fitting(before))
     unlimited = tried[0].unlimited_seconds
     assert unlimited is not None, "memory is the limit"
-    slower = any(plan.cost.seconds <= last.cost.seconds for plan in _fitting(before))
-    return last.unlimited_seconds is None or slower or last.cost.seconds <= (1 + NEAR) * unlimited
+    if last.unlimited_seconds is None or last.cost.seconds <= (1 + NEAR) * unlimited:
+        return True
+    return any(time(plan) <= time(last) for plan in _fitting(before))
 
 
-def _next_number(plan: Plan, stored: float, machine: Machine) -> int:
-    """The next larger power of two of micro-batches with which a plan may fit.
+def _next_numbers(plan: Plan, stored: float, machine: Machine, kept_bytes: Callable[[Plan], float]) -> Iterator[int]:
+    """The next larger power of two of micro-batches with which a plan may fit; after one that fits and runs iterations
+    again, that with which none would be, or else those below it.
 
     With k times as many a plan holds at least a k-th of what it holds besides the `stored` bytes, which stay: if the
     least of all plans hold T bytes, that is stored + (T - stored) / k.
     """
-    count = 2 * plan.micro_batches
-    if plan.least_bytes is not None:
-        besides = (plan.least_bytes - stored) * plan.micro_batches
+    first = count = 2 * plan.micro_batches
+    held = plan.least_bytes if plan.warnings else kept_bytes(plan) if plan.recomputed else None
+    if held is not None:
+        besides = (held - stored) * plan.micro_batches
         while stored + besides / count > machine.memory_bytes:
             count *= 2
-    return count
+    while count > first and not plan.warnings:
+        yield count
+        count //= 2
+    yield count
 
 
-def _describe(tried: Sequence[Plan], why: str) -> str:
+def _describe(tried: Sequence[Plan], why: str, time: Callable[[Plan], float]) -> str:
     if len(tried) == 1:
         return f"{_UNTRIED} not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
-    least = min((plan.cost.seconds for plan in _fitting(tried)), default=inf)
-    told = [f"{plan.micro_batches} {_outcome(plan, least)}" for plan in tried]
+    least = min(map(time, _fitting(tried)), default=inf)
+    before = [bool(_fitting(tried[:number])) for number in range(len(tried))]
+    told = [f"{plan.micro_batches} {_outcome(plan, least, known)}" for plan, known in zip(tried, before, strict=True)]
     found = f"{_ASKED}; of those tried" if least < inf else f"{_NONE} was found to fit:"
     return f"{found} {', '.join(told)}" + (f"; {why}" if why else "")
 
 
-def _outcome(plan: Plan, least: float) -> str:
-    """What a number of micro-batches takes, where the plan of `least` seconds fits."""
+def _outcome(plan: Plan, least: float, known: bool) -> str:
+    """What a number of micro-batches takes, where the plan of `least` seconds fits. One that does may have been `known`
+    before.
+    """
     if not plan.warnings:
         return f"takes {_duration(plan.cost.seconds)}"
     unlimited = plan.unlimited_seconds
     if unlimited is not None and unlimited >= least:
         return f"would take {_duration(unlimited)} without a limit"
-    return "does not fit"
+    return "would take longer to fit" if known and plan.least_bytes is None else "does not fit"
 
 
 def _duration(seconds: float) -> str:
