@@ -163,3 +163,38 @@ def test_gradients_are_delayed_where_a_step_is_shorter(build: Build, library: Li
     assert "gradients of weights are computed while" in after.notes[-1]
     assert simulations.shortest(replace(plan, notes=("other",))).notes == ("other", after.notes[-1])
     assert simulations.shortest(after) == after
+
+
+class Overlapping(Simulations):
+    """Steps of a plan that may be delayed and run in turns take the seconds that are given for each way."""
+
+    def __init__(self, machine: Machine, library: Library, told: dict[tuple[bool, bool], float]) -> None:
+        super().__init__(machine, library)
+        self.told = told
+
+    def seconds(self, plan: Plan) -> float:
+        return self.told[plan.delayed_gradients, bool(plan.interleaved)]
+
+    def _with_delays(self, plan: Plan) -> Plan:
+        return self.shorter(plan, replace(plan, delayed_gradients=True))
+
+    def _with_turns(self, plan: Plan) -> Plan:
+        return self.shorter(plan, replace(plan, interleaved=(("a", "b"),)))
+
+    def shorter(self, plan: Plan, other: Plan) -> Plan:
+        return replace(other, notes=(*plan.notes, "shorter")) if self.seconds(other) < self.seconds(plan) else plan
+
+
+@pytest.mark.parametrize("both", [6.0, 8.0, 11.0])
+@pytest.mark.parametrize("turns", [7.0, 9.5, 10.5])
+@pytest.mark.parametrize("delays", [7.5, 9.0, 12.0])
+def test_of_all_ways_to_overlap_the_shortest_is_taken(
+    build: Build, library: Library, delays: float, turns: float, both: float
+) -> None:
+    """But for both at once where delays alone are not shorter."""
+    machine = load_machine("dgx-h100")
+    told = {(False, False): 10.0, (True, False): delays, (False, True): turns, (True, True): both}
+    plan = search(build(MODEL), all_meshes(machine, 2), machine, library)
+    simulations = Overlapping(machine, library, told)
+    looked_at = told.values() if delays < 10 else (10.0, turns)
+    assert simulations.seconds(simulations.shortest(plan)) == min(looked_at)

@@ -64,8 +64,13 @@ class Simulations:
         return self._changed(plan, self._delayed, self._with_delays)
 
     def shortest(self, plan: Plan) -> Plan:
-        """The same, with its independent repeats in turns where that is shorter still."""
-        return self._changed(self.delayed(plan), self._turns, self._with_turns)
+        """The same, with its independent repeats in turns where it is shorter still, or without delays if that is."""
+        delayed = self.delayed(plan)
+        found = self._changed(delayed, self._turns, self._with_turns)
+        if delayed.delayed_gradients == plan.delayed_gradients:
+            return found
+        other = self._changed(plan, self._turns, self._with_turns)
+        return other if other.interleaved and self.seconds(other) < self.seconds(found) else found
 
     def seconds(self, plan: Plan) -> float:
         return self.timeline(plan).seconds
