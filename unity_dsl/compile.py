@@ -162,10 +162,6 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         )
         return in_micro_batches(found, division)
 
-    def kept_bytes(plan: Plan) -> float:
-        kept = replace(plan, recomputed=frozenset(), kept_iterations={})
-        return Budget(machine, library, plan.division).held(kept).total
-
     def find(priced: Machine, near: Plan | None) -> Plan:
         if near is not None:
             own = [mesh for mesh in meshes if mesh.degrees == later.searched(near).degrees]
@@ -177,7 +173,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
                 machine,
                 weights,
                 simulations.shortest_seconds,
-                kept_bytes,
+                lambda plan: Budget(machine, library, plan.division).held_if_kept(plan).total,
             )
         return plan_of(request.micro_batches or 1, priced, meshes)
 

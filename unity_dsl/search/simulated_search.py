@@ -8,7 +8,7 @@ tells how much is exposed there. Where that makes a difference, the search is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, replace
 
@@ -172,16 +172,15 @@ def search_simulated(
         except SearchEnded as end:
             if not plans:
                 raise
-            return replace(simulations.shortest(_best(plans)), ended=end.reason)
+            return replace(simulations.shortest(_best(map(Shortest.of, plans))), ended=end.reason)
         ended = next((plan.ended for plan in plans if plan.ended), None)
-        every = [shortest() for shortest in finish]
-        best = min(every, key=lambda one: (one.warned, one.seconds)).made()
+        best = _best([shortest() for shortest in finish])
     return replace(simulations.shortest(best), ended=ended or why_ended())
 
 
-def _best(plans: Sequence[Plan]) -> Plan:
+def _best(found: Iterable[Shortest]) -> Plan:
     """Of those that fit the memory, if any do, the one with the shortest step."""
-    return min(plans, key=lambda plan: (bool(plan.warnings), plan.seconds))
+    return min(found, key=lambda one: (one.warned, one.seconds)).made()
 
 
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:

@@ -75,8 +75,7 @@ def worth_of_room(plan: Plan, budget: Budget) -> float:
     """
     counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.recomputed}
     less = forward_price(plan, budget.machine, budget.library).of_last(plan.graph, counts)
-    kept = replace(plan, recomputed=frozenset(), kept_iterations={})
-    freed = budget.held(kept).total - budget.held(plan).total
+    freed = budget.held_if_kept(plan).total - budget.held(plan).total
     return less.seconds / freed if freed > 0 else 0.0
 
 
@@ -118,7 +117,7 @@ def told_kept(
 def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
     """What running segments again saves and costs."""
     if plan.recomputed:
-        kept = budget.held(replace(plan, recomputed=frozenset(), kept_iterations={}))
+        kept = budget.held_if_kept(plan)
         price = forward_price(plan, budget.machine, budget.library)
         more = sum(forward.seconds for path, forward in price.of_segments(plan.graph) if path in plan.recomputed)
         more -= price.of_last(plan.graph, plan.kept_iterations).seconds

@@ -52,6 +52,10 @@ class Budget:
             self.known[key] = plan.graph, self._held(plan)
         return self.known[key][1]
 
+    def held_if_kept(self, plan: Plan) -> Memory:
+        """The same if the plan ran nothing again for the backward pass."""
+        return self.held(replace(plan, recomputed=frozenset(), kept_iterations={}))
+
     def _held(self, plan: Plan) -> Memory:
         most, place = most_held(replace(plan, division=self.division), self.machine, self.library)
         stored = stored_memory(plan.graph, plan.mesh, place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
@@ -58,23 +58,29 @@ def cheapest_division(
             taken[plan.micro_batches] = plan.cost.seconds if far else seconds(plan)
         return taken[plan.micro_batches]
 
-    while not why and not _found(tried, time):
+    while not _found(tried, time):
         below = min(map(time, _fitting(tried)), default=inf)
-        for count in _next_numbers(tried[-1], stored, machine, kept_bytes):
-            try:
-                check_end()
-                tried.append(plan_of(count, below))
-                break
-            except InputError as error:
-                why = why or f"{count} cannot be: {error.diagnostic.message}"
-            except SearchEnded:
-                why = "the search was ended"
-                break
-        else:
+        further = _first_possible(plan_of, _next_numbers(tried[-1], stored, machine, kept_bytes), below)
+        if isinstance(further, str):
+            why = further
             break
-        why = why if why.endswith("ended") else ""
+        tried.append(further)
     best = min(_fitting(tried), key=time, default=whole) if len(tried) > 1 else whole
     return replace(_noted(best, _describe(tried, why, time)), ended=best.ended or why_ended())
+
+
+def _first_possible(plan_of: Callable[[int, float], Plan], numbers: Iterable[int], below: float) -> Plan | str:
+    """The plan of the first number of micro-batches that the batch can be divided into, or why there is none."""
+    why = ""
+    for count in numbers:
+        try:
+            check_end()
+            return plan_of(count, below)
+        except InputError as error:
+            why = why or f"{count} cannot be: {error.diagnostic.message}"
+        except SearchEnded:
+            return "the search was ended"
+    return why
 
 
 def _fitting(tried: Sequence[Plan]) -> list[Plan]:
