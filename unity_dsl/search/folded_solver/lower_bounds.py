@@ -222,7 +222,7 @@ def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> T
     potential = (tensor.prices[:, kept] + remaining[None, :]).min(axis=1)
     potential[kept] = remaining
     reached = np.isfinite(potential)
-    return np.where(reached, potential, potential[reached].max(initial=-np.inf))
+    return np.asarray(np.where(reached, potential, potential[reached].max(initial=-np.inf)), dtype=np.float64)
 
 
 def _settle_captured(relaxation: Relaxation, port: Port) -> Table:
