@@ -23,7 +23,7 @@ def most_held(plan: Plan, machine: Machine, library: Library) -> tuple[HeldMost,
     for place in different_places(plan.graph, plan.mesh):
         tasks, held = device_tasks(plan, prices, library, place, brief=True)
         most = tasks.most(held)
-        if most.bytes < FULL:
+        if most.bytes < FULL and tasks.abridged:
             tasks, held = device_tasks(plan, prices, library, place)
             most = tasks.most(held)
         found.append((most, place))

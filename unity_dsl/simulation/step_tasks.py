@@ -69,6 +69,7 @@ def device_tasks(
     tasks, machine = TaskList(), prices.machine
     program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place, brief)
     passes = min(plan.micro_batches, PASSES) if brief else plan.micro_batches
+    tasks.abridged = passes < plan.micro_batches
     for number in range(1, passes + 1):
         _list_passes(program, last=number == passes)
     if tasks.phase is Phase.BACKWARD:
@@ -275,6 +276,7 @@ class _Forward(Variables):
         gathering, program, path = self.program.gathering, self.program, without_iterations(self.path) + segment.name
         run_again = program.plan.run_again(path, segment.count)
         turns = [*turns_of(step, run_again, brief=program.brief)]
+        program.tasks.abridged |= any(turn.times > 1 for turn in turns)
         bodies = [self._body(step, turn, captured) for turn in turns]
         standing: Sequence[Storage] = ()
         for place, turn in enumerate(turns):

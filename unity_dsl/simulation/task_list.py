@@ -26,11 +26,12 @@ class TaskList:
     """Tasks so far. A storage is there from the task that builds it until the last holder drops it; what nobody holds
     when its task is `settled` lives while that runs. Kernels run in order: each waits for what kernels before it wait
     for. A task reads what the last task before it `builds` or writes `into`, of each storage that it `reads`.
-    Where an iteration stands for several, storages take the place of those of all.
+    Where an iteration stands for several, storages take the place of those of all, and the list is `abridged`.
     """
 
     def __init__(self) -> None:
         self.phase = Phase.FORWARD
+        self.abridged = False
         self._tasks: list[Task] = []
         self._holders: dict[Storage, int] = {}
         self._waited: list[int] = []
