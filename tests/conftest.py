@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +19,8 @@ from unity_dsl.emit.rank_pool import RankPool
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = TemporaryDirectory(prefix="unity-test-cache-")
     os.environ["XDG_CACHE_HOME"] = CACHE.name
+    # Processes that test must agree on the cases of the day, also around midnight.
+    os.environ.setdefault("UNITY_SAMPLE", str(date.today().toordinal()))
 
 # Kernels run in Triton's interpreter. Triton reads this when it is imported, and torch imports it when it likes.
 os.environ["TRITON_INTERPRET"] = "1"

@@ -16,6 +16,7 @@ from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.syntax.diagnostic import InputError
 
+from ..sampling import of_the_day
 from .counting import coalesced_gathers
 
 Compile = Callable[..., Path]
@@ -137,20 +138,22 @@ def test_weights_are_gathered_again_while_the_iteration_behind_computes(
     assert found == [("gather", 2), ("product", 5), ("gather", 1), ("product", 5 + 4)]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
+CASES = [
+    ("gpt2", "random:3", "all"),
+    ("llama3_8b", "random:2", "all"),
+    ("lstm_lm", "random:3", "layer,layer.cell.step"),
+    ("skipnet", "data_parallel", "layer.skip"),
+    ("skipnet", "random:1", "layer,layer.skip"),
+    ("resnext50", "data_parallel", "stage_1,stage_3"),
+    ("resnext50", "random:1", "stage_1:1,stage_3:2"),
+    ("llama3_8b", "zero", "layer:1"),
+    ("lstm_lm", "random:3", "layer:1,layer.cell.step:2"),
+]
+
+
 @pytest.mark.parametrize(
-    ("example", "strategy", "recompute"),
-    [
-        ("gpt2", "random:3", "all"),
-        ("llama3_8b", "random:2", "all"),
-        ("lstm_lm", "random:3", "layer,layer.cell.step"),
-        ("skipnet", "data_parallel", "layer.skip"),
-        ("skipnet", "random:1", "layer,layer.skip"),
-        ("resnext50", "data_parallel", "stage_1,stage_3"),
-        ("resnext50", "random:1", "stage_1:1,stage_3:2"),
-        ("llama3_8b", "zero", "layer:1"),
-        ("lstm_lm", "random:3", "layer:1,layer.cell.step:2"),
-    ],
+    ("example", "strategy", "recompute", "ranks"),
+    of_the_day([(*case, ranks) for case in CASES for ranks in (1, 2, 4)], 12),
 )
 def test_programs_equal_their_models(
     example: str, strategy: str, recompute: str, ranks: int, compile_program: Compile, pool: RankPool

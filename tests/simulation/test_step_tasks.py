@@ -21,6 +21,7 @@ from unity_dsl.simulation.task import COMPUTE, Phase, TaskGraph
 
 from ..program.counting import count_collectives
 from ..program.peak_memory import count_memory
+from ..sampling import of_the_day
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLANS = [
@@ -85,7 +86,8 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("example", "strategy", "precision"), [(*case, "f32") for case in PLANS] + [(*case, "bf16") for case in PLANS]
+    ("example", "strategy", "precision"),
+    of_the_day([(*case, precision) for case in PLANS for precision in ("f32", "bf16")], 12),
 )
 def test_tasks_are_what_the_program_does(
     example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
@@ -139,7 +141,7 @@ def compare(wanted: Request, out: Path, pool: RankPool) -> None:
     assert graph.peak().bytes == pytest.approx(held, rel=0.1), graph.peak().task
 
 
-@pytest.mark.parametrize("example", sorted(path.stem for path in EXAMPLES.glob("*.udl")))
+@pytest.mark.parametrize("example", of_the_day(sorted(path.stem for path in EXAMPLES.glob("*.udl")), 12))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
     """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones, and run behind
     what they read.

@@ -23,14 +23,21 @@ from ..closed_prices import closed
 LAYOUTS = 4
 
 
-def random_tensor(rng: np.random.Generator, produced: Port, reads: list[Port], ends: bool) -> Tensor:
+def random_tensor(
+    rng: np.random.Generator, produced: Port, reads: list[Port], ends: bool, impossible: float = 0.0
+) -> Tensor:
+    """With some conversions that are `impossible`, each as likely as that."""
     direct = rng.integers(1, 20, (LAYOUTS, LAYOUTS)).astype(float)
+    if impossible:
+        direct[rng.random(direct.shape) < impossible] = np.inf
     np.fill_diagonal(direct, 0.0)
     fixed = (int(rng.integers(LAYOUTS)),) if ends and rng.random() < 0.4 else ()
     return Tensor("t", produced, tuple(reads), closed(direct), fixed)
 
 
-def random_part(rng: np.random.Generator, count: int, *, body: bool = False, repeat: Part | None = None) -> Part:
+def random_part(
+    rng: np.random.Generator, count: int, *, body: bool = False, repeat: Part | None = None, impossible: float = 0.0
+) -> Part:
     """Variables in a row, each reading tensors of some before; a body enters at the first two and exits at the last.
     What a repeat leaves may be in some layouts only.
     """
@@ -52,7 +59,8 @@ def random_part(rng: np.random.Generator, count: int, *, body: bool = False, rep
         ports.append(Port(count, left, LAYOUTS))
         reads.append([])
         repeats = (Repeat("r", int(rng.integers(1, 5)), repeat, (ports[0],), (ports[-1],), (ports[1],)),)
-    tensors = [random_tensor(rng, port, read, ends=not body) for port, read in zip(ports, reads, strict=True)]
+    ends = zip(ports, reads, strict=True)
+    tensors = [random_tensor(rng, port, read, not body, impossible) for port, read in ends]
     names = tuple(f"v{i}" for i in range(len(costs)))
     borders = ((ports[0],), (ports[-1],), (ports[1],)) if body else ((), (), ())
     return Part(tuple(costs), names, tuple(tensors), repeats, *borders)
@@ -206,6 +214,22 @@ def test_repeats_and_captured_values() -> None:
         rng = np.random.default_rng(seed)
         body = random_part(rng, int(rng.integers(3, 6)), body=True)
         check(random_part(rng, int(rng.integers(2, 5)), repeat=body), rng)
+
+
+def test_repeats_with_conversions_that_there_are_not() -> None:
+    """A layout may be left by an iteration from which none leads to those that all iterations can keep."""
+    possible, seeds = 0, of_the_day(range(160), 80)
+    print(f"UNITY_SAMPLE={SAMPLE}: {seeds}")
+    for seed in seeds:
+        rng = np.random.default_rng(seed)
+        body = random_part(rng, int(rng.integers(3, 6)), body=True, impossible=0.5)
+        part = random_part(rng, int(rng.integers(2, 5)), repeat=body, impossible=0.2)
+        expected = least(part, 2)
+        possible += expected < np.inf
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "AT_ONCE", 0)
+            check_optimum(part, rng, expected)
+    assert possible > len(seeds) // 4
 
 
 def test_iterations_that_all_do_the_same() -> None:

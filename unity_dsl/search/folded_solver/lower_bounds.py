@@ -210,7 +210,9 @@ def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: 
 
 
 def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> Table:
-    """What is still to be paid from a carried layout on; from one the loop does not keep, by way of one it does."""
+    """What is still to be paid from a carried layout on; from one the loop does not keep, by way of one it does. Finite
+    everywhere: infinite potentials would not cancel, and exclude layouts from which no conversion leads into the loop.
+    """
     # After contraction a table may lead from the carried layouts to those of another tensor: fewer, perhaps.
     own = (t for t in part.tensors if t.produced.variable == entry.variable and len(t.prices.T) == entry.count)
     tensor = next(own, None)
@@ -219,7 +221,8 @@ def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> T
     kept, remaining = entry.layouts[steady], -message[steady]
     potential = (tensor.prices[:, kept] + remaining[None, :]).min(axis=1)
     potential[kept] = remaining
-    return np.asarray(potential, dtype=np.float64)
+    reached = np.isfinite(potential)
+    return np.asarray(np.where(reached, potential, potential[reached].max(initial=-np.inf)), dtype=np.float64)
 
 
 def _settle_captured(relaxation: Relaxation, port: Port) -> Table:
