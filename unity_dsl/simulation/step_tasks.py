@@ -276,7 +276,6 @@ class _Forward(Variables):
         gathering, program, path = self.program.gathering, self.program, without_iterations(self.path) + segment.name
         run_again = program.plan.run_again(path, segment.count)
         turns = [*turns_of(step, run_again, brief=program.brief)]
-        program.tasks.abridged |= any(turn.times > 1 for turn in turns)
         bodies = [self._body(step, turn, captured) for turn in turns]
         standing: Sequence[Storage] = ()
         for place, turn in enumerate(turns):

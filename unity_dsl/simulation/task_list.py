@@ -151,6 +151,7 @@ class TaskList:
 
     def stand_for(self, storages: Iterable[Storage], times: int) -> None:
         """Each of these that is held takes the place of so many from here on."""
+        self.abridged = True
         for storage in storages:
             if storage in self._holders:
                 self._add_bytes(storage, (times - 1) * (storage.bytes + self._more.get(storage, 0.0)))
