@@ -69,7 +69,6 @@ def device_tasks(
     tasks, machine = TaskList(), prices.machine
     program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place, brief)
     passes = min(plan.micro_batches, PASSES) if brief else plan.micro_batches
-    tasks.abridged = passes < plan.micro_batches
     for number in range(1, passes + 1):
         _list_passes(program, last=number == passes)
     if tasks.phase is Phase.BACKWARD:
