@@ -207,8 +207,8 @@ def test_towers_have_the_same_plan_by_one_process_and_by_several(monkeypatch: py
         Path(__file__).parents[2] / "examples" / "mlp_unity.udl", preset="small", machine="dgx-h100", devices=4
     )
     plans = []
-    for processors in (1, 2, 4):
+    for processors in (1, 2):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, count=processors: set(range(count)))
         plans.append(compile_model(request).plan)
-    assert plans[0] == plans[1] == plans[2]
-    assert all(plan.notes == plans[0].notes for plan in plans)
+    assert plans[0] == plans[1]
+    assert plans[0].notes == plans[1].notes
