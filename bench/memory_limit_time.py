@@ -1,8 +1,8 @@
 """What a compilation takes within the machine's memory, and without a limit: `python bench/memory_limit_time.py`.
 
-The cases are examples for which the limit binds, or nothing fits: the whole compilation, files included, a fresh process
-each, in turns with and without the limit. The ratio is that of the medians. An interrupted run goes on where it stopped;
-rows of other sources of the compiler are measured anew, and with `--again` all.
+The cases are examples for which the limit binds, or nothing fits: the whole compilation, files included, a fresh
+process each, in turns with and without the limit. The ratio is that of the medians. An interrupted run goes on where it
+stopped; rows of other sources of the compiler are measured anew, and with `--again` all.
 """
 
 from __future__ import annotations
