@@ -198,10 +198,11 @@ class Tried:
         return False
 
 
-def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int) -> None:
+def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int, far: float = inf) -> None:
     """As `try_multipliers`, but that at most two multipliers are tried where nothing fits: the first and the dearest,
     in this order unless the cheapest plan of all holds too much even with all weights gathered again. Then the dearest
-    comes before, and the first is of use only where that nearly fits.
+    comes before, and the first is of use only where that nearly fits. Where what fits then takes `far` times the
+    seconds of the cheapest plan of all, or more, no others are tried.
     """
     if tried.best is None:
         likely = tried.attempts[0].least <= tried.limit
@@ -212,7 +213,7 @@ def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: i
                 if not tried.add(search, price):
                     return
                 most -= 1
-    if tried.best is not None:
+    if tried.best is not None and tried.best.seconds < far * tried.attempts[0].seconds:
         try_multipliers(tried, search, meshes, most)
 
 
