@@ -39,6 +39,8 @@ LARGE = 2.0
 """Times the limit: where a plan holds more at another moment, a price that is paid for that moment is too low."""
 COMPARED = 2
 """Plans besides the cheapest that fits of which is looked at what they take with all room used."""
+EXPECTED = 1.05
+"""Times the seconds of the best one: where more is expected of another, by what its room is worth, it is left out."""
 
 PAID = 0.3
 """Of what a byte of room is worth on average: what is paid for one less at least. Less was paid for nothing that was of
@@ -279,5 +281,10 @@ def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
         return plan.cost.seconds - limited.worth.get(plan.recomputed, 0.0) * room
 
     others = {plan.cost: plan for plan in sorted(fitting, key=expected, reverse=True) if plan is not least}
-    compared = [least, *list(others.values())[-COMPARED:]]
-    return min(compared, key=lambda plan: with_room_used(plan, limited.budget).cost.seconds)
+    best, seconds = least, with_room_used(least, limited.budget).cost.seconds
+    for plan in reversed(list(others.values())[-COMPARED:]):
+        if expected(plan) >= EXPECTED * seconds:
+            continue
+        if (shorter := with_room_used(plan, limited.budget).cost.seconds) < seconds:
+            best, seconds = plan, shorter
+    return best
