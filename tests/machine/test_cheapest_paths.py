@@ -56,3 +56,15 @@ def test_a_closure_is_the_least_of_all_paths(
     single = prices_of(machine, degrees, extents).seconds(1e6)
     np.testing.assert_allclose(closed(single), reached(single), rtol=1e-13)
     assert (closed(single) <= single).all() and (np.diag(closed(single)) == 0).all()
+
+
+def test_a_closure_has_the_sums_of_floyd_and_warshall_to_the_last_bit() -> None:
+    random = np.random.default_rng(0)
+    for size in (1, 7, 40, 130):
+        single = random.random((size, size)) * 10.0 ** random.integers(-9, 2, (size, size))
+        single[random.random((size, size)) < 0.6] = np.inf
+        np.fill_diagonal(single, 0.0)
+        found = single.copy()
+        for middle in range(size):
+            found = np.minimum(found, found[:, middle, None] + found[middle])
+        assert np.array_equal(closed(single), found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, permutations, product
+from itertools import combinations, pairwise, permutations, product
 from math import prod
 
 import pytest
@@ -19,6 +19,7 @@ from unity_dsl.machine.mesh import (
     prime_factors,
     refined,
     refined_blocks,
+    regrouped_axes,
     reordered_axes,
 )
 from unity_dsl.syntax.diagnostic import InputError
@@ -186,3 +187,21 @@ def test_a_prime_factor_that_has_moved() -> None:
         found = {mesh.degrees for mesh in meshes if has_moved_factor(mesh, other)}
         assert found == expected - {other.degrees}
         assert found or len(other.axes) == 1
+
+
+def test_axes_that_are_no_neighbours_make_up_coarser_ones() -> None:
+    """Against every set of axes of a fine mesh that has as many devices as the first of two coarse axes."""
+    meshes = all_meshes(load_machine("dgx-h100"), 96)
+    found = 0
+    for fine in (mesh for mesh in meshes if len(mesh.axes) == 3):
+        for coarse in (mesh for mesh in meshes if len(mesh.axes) == 2):
+            expected = set()
+            for size in (1, 2):
+                for first in combinations(range(3), size):
+                    neighbours = first == tuple(range(size))
+                    if fine.degree(first) == coarse.degrees[0] and not neighbours:
+                        expected.add(tuple(0 if axis in first else 1 for axis in range(3)))
+            ways = list(regrouped_axes(fine, coarse))
+            assert set(ways) == expected and len(ways) == len(expected), (fine.degrees, coarse.degrees)
+            found += len(ways)
+    assert found

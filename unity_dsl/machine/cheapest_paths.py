@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
 
 from ..graph.layout_codes import INVARIANT
 from .step_prices import StepPrices, Table
+
+_FAR = 1e200
+"""Seconds in place of an infinite time."""
 
 
 class Paths:
@@ -61,22 +65,35 @@ class Paths:
 
     @cached_property
     def _eliminated(self) -> Table:
-        """Paths by way of layouts that are not in mesh order: an entry [i, j] goes by way of those after i and j."""
-        found, through = self.single.copy(), np.empty_like(self.single)
-        for middle in reversed(range(self._prices.ordered, len(found))):
-            before, onward = found[:middle, :middle], through[:middle, :middle]
-            np.add(found[:middle, middle, None], found[middle, :middle], out=onward)
-            np.minimum(before, onward, out=before)
+        """Paths by way of layouts that are not in mesh order: those after j of an entry [i, j], i before j."""
+        ordered = self._prices.ordered
+        found, columns = _by_way_of(reversed(range(ordered, len(self.single))), self.single)
+        found[:, ordered:] = columns[:, ordered:]
         return found
 
 
 def closed(single: Table) -> Table:
     """The cheapest paths between all pairs (Floyd, Warshall)."""
-    found, through = single.copy(), np.empty(single.shape)
-    for middle in range(len(found)):
-        np.add(found[:, middle, None], found[middle], out=through)
+    return _by_way_of(range(len(single)), single)[0]
+
+
+def _by_way_of(middles: Iterable[int], single: Table) -> tuple[Table, Table]:
+    """The cheapest paths by way of some layouts, one after the other, and a table with the columns of these as they
+    were when it was their turn.
+
+    The sums of a column and a row are a product of matrices, [column, 1] [1; row]. It is exact, as it has one rounding,
+    and takes a third of the time of a sum that is broadcast; numbers must be finite for it.
+    """
+    found, through = np.minimum(single, _FAR), np.empty(single.shape)
+    columns, left, right = found.copy(), np.ones((len(single), 2)), np.ones((2, len(single)))
+    for middle in middles:
+        columns[:, middle] = left[:, 0] = found[:, middle]
+        right[1] = found[middle]
+        np.matmul(left, right, out=through)
         np.minimum(found, through, out=found)
-    return found
+    for table in (found, columns):
+        table[table >= _FAR] = np.inf
+    return found, columns
 
 
 def _ended(cheapest: Table, last: Table) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from math import log, prod
 from string import ascii_lowercase
 from typing import TypeVar
@@ -110,6 +111,18 @@ def reordered_axes(mesh: Mesh, other: Mesh) -> tuple[int, ...] | None:
         left.remove(axis)
         order.append(axis)
     return None if left else tuple(order)
+
+
+def regrouped_axes(mesh: Mesh, coarse: Mesh) -> Iterator[tuple[int, ...]]:
+    """Every way in which axes of a mesh make up those of a coarser one that it does not refine so: for each axis the
+    coarse one that it is part of, not in their order.
+    """
+    for part_of in product(range(len(coarse.axes)), repeat=len(mesh.axes)):
+        degrees = [1] * len(coarse.axes)
+        for axis, degree in zip(part_of, mesh.degrees, strict=True):
+            degrees[axis] *= degree
+        if tuple(degrees) == coarse.degrees and part_of != tuple(sorted(part_of)):
+            yield part_of
 
 
 def has_moved_factor(mesh: Mesh, other: Mesh) -> bool:

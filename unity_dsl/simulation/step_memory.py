@@ -8,7 +8,7 @@ from ..graph.placed_order import different_places
 from ..graph.plan import Plan
 from ..index.library import Library
 from ..machine.machine import Machine
-from .iteration_turns import FULL
+from .iteration_turns import FULL, PASSES
 from .step_tasks import as_simulated, device_tasks
 from .task_list import HeldMost
 
@@ -23,7 +23,7 @@ def most_held(plan: Plan, machine: Machine, library: Library) -> tuple[HeldMost,
     for place in different_places(plan.graph, plan.mesh):
         tasks, held = device_tasks(plan, prices, library, place, brief=True)
         most = tasks.most(held)
-        if most.bytes < FULL:
+        if most.bytes < FULL and (tasks.abridged or plan.micro_batches > PASSES):
             tasks, held = device_tasks(plan, prices, library, place)
             most = tasks.most(held)
         found.append((most, place))

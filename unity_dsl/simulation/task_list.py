@@ -26,11 +26,12 @@ class TaskList:
     """Tasks so far. A storage is there from the task that builds it until the last holder drops it; what nobody holds
     when its task is `settled` lives while that runs. Kernels run in order: each waits for what kernels before it wait
     for. A task reads what the last task before it `builds` or writes `into`, of each storage that it `reads`.
-    Where an iteration stands for several, storages take the place of those of all.
+    Where an iteration stands for several, storages take the place of those of all, and the list is `abridged`.
     """
 
     def __init__(self) -> None:
         self.phase = Phase.FORWARD
+        self.abridged = False
         self._tasks: list[Task] = []
         self._holders: dict[Storage, int] = {}
         self._waited: list[int] = []
@@ -150,6 +151,7 @@ class TaskList:
 
     def stand_for(self, storages: Iterable[Storage], times: int) -> None:
         """Each of these that is held takes the place of so many from here on."""
+        self.abridged = True
         for storage in storages:
             if storage in self._holders:
                 self._add_bytes(storage, (times - 1) * (storage.bytes + self._more.get(storage, 0.0)))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from unity_dsl.search.cost_network.bucket_elimination import Table
-from unity_dsl.search.cost_network.shared_conversions import GroupedCost, SharedCost
+from unity_dsl.search.cost_network.shared_conversions import GroupedCost, SharedCost, min_plus
 
 from ..closed_prices import closed
 
@@ -124,3 +124,18 @@ def test_a_group_costs_what_each_of_its_numbers_does(seed: int, count: int, read
     alone = [cost.least_produced(first, rest) for first, *rest in each]
     expected = np.concatenate(alone) if grouped[0] else np.minimum.reduce(alone)
     np.testing.assert_allclose(group.least_produced(said[0], said[1:]), expected)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (3, 40, 60), (50, 50, 50), (120, 7, 90), (90, 130, 30), (40, 30, 4000)])
+def test_products_in_the_min_plus_semiring_have_the_least_sums_to_the_last_bit(sizes: tuple[int, int, int]) -> None:
+    rng = np.random.default_rng(0)
+    rows, _, columns = sizes
+    costs, prices = (rng.random(shape) * 10.0 ** rng.integers(-9, 2, shape) for shape in (sizes[:2], sizes[1:]))
+    costs[rng.random(costs.shape) < 0.3] = np.inf
+    prices[rng.random(prices.shape) < 0.3] = np.inf
+    costs[:, -1] -= 1.0
+    costs[0] = np.inf
+    found = min_plus(costs, prices)
+    assert found.shape == (rows, columns)
+    for row in range(rows):
+        assert np.array_equal(found[row], (costs[row, :, None] + prices).min(axis=0))

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
@@ -23,8 +25,11 @@ from unity_dsl.search.folded_solver.problem_part import Domains, Part, everythin
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.layout_problem.starting_domains import near_domain, undivided_domain
 from unity_dsl.search.meshes import fine_meshes, fine_search, mesh_search, near_search
+from unity_dsl.search.meshes.fine_meshes import Fine, regrouped_search
 from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
 from unity_dsl.search.plan_search import search
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
 
 from ..conftest import Build
 from ..random_models import random_machine, random_model
@@ -62,6 +67,32 @@ def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Librar
     turned = near_plan(task, other, held_by(one, [best]).reordered(order), inf, rounds=1, reach=0)
     assert turned is not None and turned.best.plan is not None
     assert turned.best.cost == pytest.approx(best.best.cost, rel=1e-9)
+
+
+def test_a_plan_is_held_where_axes_that_are_no_neighbours_make_up_its_own(library: Library, build: Build) -> None:
+    """Where all links are alike it costs no more there; it does not fit a mesh of other axes."""
+    rng = Random(5)
+    machine = of_eight(random_machine(rng))
+    fast, slow = machine.levels
+    machine = replace(machine, levels=(replace(fast, size=8), replace(slow, size=1)))
+    task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
+    coarse = [best_on(task, build_mesh(machine, 8, shape)) for shape in ((4, 2), (8,))]
+    one = Fine(build_mesh(machine, 8, (2, 2, 2)), [])
+    local = regrouped_search(one, coarse, inf)
+    assert local is not None and regrouped_search(one, coarse[1:], inf) is None
+    found = near_plan(task, local.mesh, local.held, local.below, rounds=1, reach=0)
+    assert found is not None and found.best.cost <= coarse[0].best.cost * (1 + 1e-9)
+
+
+def test_the_mesh_is_found_next_to_plans_whose_axes_lie_apart(library: Library) -> None:
+    """8 x 4 x 2, of which 16 x 4 has the best plan for the axes 8 and 2 together; 2.2 % dearer without."""
+    machine = load_machine("summit").holding(10**18)
+    text = read_source(Path(__file__).parents[3] / "examples" / "lstm_lm.udl")
+    model = build_model(parse_model(text), library)
+    theorems = ShardingTheorems(library)
+    found = search(model, all_meshes(machine, 64), machine, library, theorems=theorems)
+    by_hand = search(model, build_mesh(machine, 64, (8, 4, 2)), machine, library, theorems=theorems)
+    assert found.cost.seconds <= by_hand.cost.seconds * 1.0005
 
 
 @pytest.mark.parametrize("seed", range(8))

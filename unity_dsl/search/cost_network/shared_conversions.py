@@ -28,6 +28,10 @@ _IN_CACHE = 1 << 16
 """The same, where it is small enough to be made once for many."""
 _FEW_SUMS = 1 << 13
 """The same, where to look for what is left out of it takes longer."""
+_WIDE = 1 << 11
+"""Entries of a result from which on sums are made for all of them at once."""
+_FAR = 1e200
+"""In place of an infinite cost, where numbers must be finite."""
 
 
 @dataclass(frozen=True)
@@ -445,6 +449,8 @@ def min_plus(costs: Table, prices: Table) -> Table:
 
 def _least_sums(costs: Table, prices: Table) -> Table:
     """The same, some entries of all sums at a time."""
+    if len(costs) * prices.shape[1] >= _WIDE:
+        return _least_sums_at_once(costs, prices)
     if 0 < costs.size * prices.shape[1] <= _IN_CACHE:
         return np.asarray(np.minimum.reduce(costs[:, :, None] + prices, axis=1))
     result = np.full((len(costs), prices.shape[1]), np.inf)
@@ -457,6 +463,20 @@ def _least_sums(costs: Table, prices: Table) -> Table:
             sums = costs[low : low + step, part, None] + prices[part]
             np.minimum(found, np.minimum.reduce(sums, axis=1), out=found)
     return result
+
+
+def _least_sums_at_once(costs: Table, prices: Table) -> Table:
+    """The same, the sums of a column and a row at a time: a product of matrices, [column, 1] [1; row], which is exact,
+    having one rounding, and takes a third of the time of a sum that is broadcast.
+    """
+    found, sums = np.full((len(costs), prices.shape[1]), _FAR), np.empty((len(costs), prices.shape[1]))
+    left, right = np.ones((len(costs), 2)), np.ones((2, prices.shape[1]))
+    for column, row in zip(np.minimum(costs, _FAR).T, np.minimum(prices, _FAR), strict=True):
+        left[:, 0], right[1] = column, row
+        np.matmul(left, right, out=sums)
+        np.minimum(found, sums, out=found)
+    found[found >= _FAR] = np.inf
+    return found
 
 
 def _least_of_groups(first: Table, left: Numbers, second: Table, pairs: _Pairs) -> Table:

@@ -101,6 +101,11 @@ class Held:
         """Adds a plan. With `blocks` it is one of a coarser mesh: an axis does what the one that it is part of does."""
         self._add(problem, problem.meaning, [plan], "", blocks)
 
+    def join(self, other: Held) -> None:
+        """Adds what other plans do."""
+        for path, chosen in other.chosen.items():
+            self.chosen.setdefault(path, set()).update(chosen)
+
     def without(self, paths: Container[str]) -> Held:
         """Without what the plans do at some paths."""
         return Held({path: chosen for path, chosen in self.chosen.items() if path not in paths})

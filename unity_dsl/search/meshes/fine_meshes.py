@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from ...graph.layout import Mesh
-from ...machine.mesh import refined_blocks
+from ...machine.mesh import refined_blocks, regrouped_axes
 from ...rules.process_map import processors
 from ..folded_solver.problem_part import Part
 from ..layout_problem.model_problem import Problem
@@ -24,6 +24,10 @@ searched so.
 HOPELESS, HOPELESS_MANY = 1.1, 3.0
 """Of the best plan's cost: a coarse mesh is left out whose plans cost more, and a fine one that splits only such. Of
 models of many variables some operators are best as in plans that are much dearer: these are starts as well.
+"""
+SMALL = 5_000
+"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing;
+and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
 """
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""
@@ -102,6 +106,17 @@ def moved_search(one: Fine, other: Fine, order: Sequence[int]) -> Local:
     """
     assert other.near is not None, "a plan of the other mesh"
     return Local(one.mesh, other.near.held.reordered(order), other.near.cost * PROMISING, reach=0)
+
+
+def regrouped_search(one: Fine, coarse: Iterable[Found], below: float) -> Local | None:
+    """Next to the plans of coarse meshes of which axes that are no neighbours here make up an axis: these cost more or
+    less here. None where there is no such mesh.
+    """
+    held = Held()
+    for found in (found for found in coarse if len(found.mesh.axes) < len(one.mesh.axes)):
+        for part_of in regrouped_axes(one.mesh, found.mesh):
+            held.join(held_by(found.mesh, [found]).reordered(part_of))
+    return Local(one.mesh, held, below) if held.chosen else None
 
 
 def further_search(one: Fine, rounds: int, reach: int) -> Local:

@@ -19,6 +19,7 @@ from .fine_meshes import (
     NOTHING,
     PROMISING,
     SHARED,
+    SMALL,
     Fine,
     Local,
     coarse_count,
@@ -27,6 +28,7 @@ from .fine_meshes import (
     least_of,
     moved_search,
     processes_when,
+    regrouped_search,
 )
 from .near_search import MOST_ROUNDS, Near, Task, has_many, near_by, near_plan
 
@@ -80,7 +82,10 @@ def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
                     one.near = near
 
         each((one, compared_search(one, below * PROMISING)) for one in compared)
-        _move(every, 0.0 if many else below * MISLED, each)
+        misled = 0.0 if many else below * MISLED
+        _move(every, misled, each)
+        if not many and _regroup(every, below, each):
+            _move(every, misled, each)
         best = min((one.cost for one in every), default=inf)
         good = [one for one in every if one.near is not None and one.cost <= best * PROMISING]
         good.sort(key=Fine.promise)
@@ -106,6 +111,19 @@ def _move(every: Sequence[Fine], misled: float, each: Searched) -> None:
         )
         if not descends or min(one.cost for one in every) > before * (1 - MOVED):
             return
+
+
+def _regroup(every: Sequence[Fine], below: float, each: Searched) -> bool:
+    """Takes good coarse plans to meshes that split bad ones only, where axes that are no neighbours do what a coarse
+    axis does: 8 devices of 2 x 8 x 4 what 8 of 8 x 8 do, and 2 x 4 around them what the others do. Whether that is
+    better than all that is known.
+    """
+    best = min(below, *(one.cost for one in every)) if every else below
+    coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * HOPELESS}
+    left = [one for one in every if one.near is None and one.effort <= SMALL]
+    asked = [(one, local) for one in left if (local := regrouped_search(one, coarse.values(), best)) is not None]
+    each(asked)
+    return any(one.near is not None for one, _ in asked)
 
 
 def _orders(mesh: Mesh, other: Mesh, moved: bool) -> list[tuple[int, ...]]:

@@ -44,6 +44,7 @@ from .fine_meshes import (
     PROMISING,
     SHARED,
     SHARED_AGAIN,
+    SMALL,
     Fine,
     coarse_count,
     configurations_of,
@@ -70,10 +71,6 @@ SCOUTED = 2
 """Of these, how many at most are searched."""
 EFFORT_MESH = 6_000
 """What a mesh takes besides, in configurations."""
-SMALL = 5_000
-"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing;
-and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
-"""
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells; nor that of
 a fine mesh, unless it is SMALL, where the best plan next to those of coarser meshes saves less.
