@@ -22,6 +22,7 @@ from ..plan_notes import describe_excess, describe_gap, describe_limit
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
 from .multiplier_search import (
+    LARGE,
     MOST_SCOUTS,
     MOST_TRIES,
     Attempt,
@@ -35,17 +36,10 @@ FAR = 1.5
 """Times the seconds of the cheapest plan of all: where what fits on coarse meshes takes more, fine ones are searched at
 once. Plans of 1.8 and 3.9 times were found, of llama3_8b on V100, where those of fine meshes take 0.8 times.
 """
-LARGE = 2.0
-"""Times the limit: where a plan holds more at another moment, a price that is paid for that moment is too low."""
 COMPARED = 2
 """Plans besides the cheapest that fits of which is looked at what they take with all room used."""
 EXPECTED = 1.05
 """Times the seconds of the best one: where more is expected of another, by what its room is worth, it is left out."""
-
-PAID = 0.3
-"""Of what a byte of room is worth on average: what is paid for one less at least. Less was paid for nothing that was of
-use, and more misses plans: what the last iterations take is not what all of them do.
-"""
 
 
 @dataclass(frozen=True)
@@ -145,7 +139,7 @@ class LimitedSearch:
         """
         coarse, again = self.scouted, start.plan.recomputed
         attempts = [start, Attempt(inf, other, least_held(other, self.budget))]
-        tried = Tried(self.budget.bytes, attempts, worth=PAID * self.worth.get(again, 0.0))
+        tried = Tried(self.budget.bytes, attempts, worth=self.worth.get(again, 0.0))
         self.busy.setdefault(again, start.plan.cost.memory.place)
 
         def search(multiplier: float, below: float) -> Attempt | Bounds:
