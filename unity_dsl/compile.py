@@ -146,6 +146,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
+        if chosen is not None:  # by other prices, of which other searches do not know
+            near = dict(near)
         found = search(
             *given,
             fusions=fusing,

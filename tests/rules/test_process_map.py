@@ -13,7 +13,14 @@ from pickle import PicklingError
 
 import pytest
 
-from unity_dsl.rules.process_map import begun_map, lasting_processes, process_map, shared_map
+from unity_dsl.rules.process_map import (
+    begun_map,
+    lasting_processes,
+    process_map,
+    processors,
+    shared_map,
+    sharing_processors,
+)
 
 PROGRAM = """
 import os, signal, sys, time
@@ -319,3 +326,14 @@ def test_what_cannot_be_sent_is_told() -> None:
     with pytest.raises((AttributeError, TypeError, PicklingError)):
         list(process_map(lambda item: lambda: item, range(3), 2))
     assert forked() == before
+
+
+def test_processors_are_shared_among_those_that_use_them_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(5)))
+    assert processors() == 5
+    with sharing_processors(2):
+        assert processors() == 2
+        with sharing_processors(2), begun_map(lambda _: processors(), [None], 1) as shared:
+            assert shared() == [1]
+        assert processors() == 2
+    assert processors() == 5

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import Cost, Exposure, Plan
 from unity_dsl.index.library import Library
@@ -198,3 +200,15 @@ def test_of_all_ways_to_overlap_the_shortest_is_taken(
     simulations = Overlapping(machine, library, told)
     looked_at = told.values() if delays < 10 else (10.0, turns)
     assert simulations.seconds(simulations.shortest(plan)) == min(looked_at)
+
+
+def test_towers_have_the_same_plan_by_one_process_and_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = Request(
+        Path(__file__).parents[2] / "examples" / "mlp_unity.udl", preset="small", machine="dgx-h100", devices=4
+    )
+    plans = []
+    for processors in (1, 2):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, count=processors: set(range(count)))
+        plans.append(compile_model(request).plan)
+    assert plans[0] == plans[1]
+    assert plans[0].notes == plans[1].notes

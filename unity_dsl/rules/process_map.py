@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain
 from math import ceil
 from multiprocessing import Pipe, get_context, parent_process
@@ -24,9 +25,24 @@ POLLED = 0.05
 """Seconds between two calls of `poll`."""
 
 
+_shared: ContextVar[int] = ContextVar("_shared", default=1)
+"""By how many at a time the processors are used, of whom each has its part."""
+
+
 def processors() -> int:
     """How many processors this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, every // _shared.get())
+
+
+@contextmanager
+def sharing_processors(users: int) -> Iterator[None]:
+    """So many at a time use the processors of this context: what is called in it, and what it forks."""
+    token = _shared.set(users * _shared.get())
+    try:
+        yield
+    finally:
+        _shared.reset(token)
 
 
 def process_map(

@@ -9,8 +9,8 @@ tells how much is exposed there. Where that makes a difference, the search is do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, replace
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 
 from ..graph.delayed_gradients import delays_gradients
 from ..graph.interleaved_repeats import repeats_in_turns
@@ -18,6 +18,7 @@ from ..graph.plan import Exposure, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
+from ..rules.process_map import begun_map, processors, sharing_processors
 from ..simulation.exposure import exposed_backwards, exposure_of
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
@@ -137,45 +138,73 @@ def search_simulated(
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
-    more with values in turns hidden, where the model has repeats that may run so. Next to each plan one with a shorter
-    step is looked for, which other processes `begin`; of those that fit the memory the shortest is taken. Only `auto`
-    has a choice.
+    more with values in turns hidden, where the model has repeats that may run so: by another process if there are
+    several processors. Next to each plan one with a shorter step is looked for, which other processes `begin`; of those
+    that fit the memory the shortest is taken. Only `auto` has a choice.
     """
-    machine, plans = simulations.machine, list[Plan]()
+    turn = _Turn(find, simulations, expected, begin)
+    first, measured = turn.first(expected)
+    if first.strategy != AUTO:
+        return simulations.shortest(first)
+    if not repeats_in_turns(first.model.graph):
+        return turn.shortest(first, measured)
+    hidden = replace(expected, values=IN_TURNS)
 
-    def simulated(exposure: Exposure, near: Plan | None) -> Exposure:
-        """Adds a plan. Returns what is exposed in its simulated step."""
-        plan, measured = _simulated(find(machine.exposing(exposure), near), simulations, expected)
-        if near is not None:
-            told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
-            plan = replace(plan, notes=(*plan.notes, f"{told} exposes on {describe_mesh(near.mesh)}"))
-        plans.append(plan)
-        return replace(measured, values=exposure.values)
+    def hiding(exposure: Exposure) -> Plan | None:
+        with suppress(SearchEnded):
+            return turn.shortest(*turn.first(exposure))
+        return None
 
-    with ExitStack() as begun:
-        finish = []
-        try:
-            for exposure in (expected, replace(expected, values=IN_TURNS)):
-                if plans and not repeats_in_turns(plans[0].model.graph):
-                    break
-                measured = simulated(exposure, None)
-                if plans[0].strategy != AUTO:
-                    return simulations.shortest(plans[0])
-                first = plans[-1]
-                finish.append(begun.enter_context(begin(first)))
+    several = processors() > 1
+    with sharing_processors(2 if several else 1), begun_map(hiding, [hidden], int(several), check_end) as other:
+        best = turn.shortest(first, measured)
+        found = [best]
+        with suppress(SearchEnded):
+            found += [plan for plan in other() if plan is not None]
+    best = _best(map(Shortest.of, found))
+    return replace(best, ended=why_ended() or next((plan.ended for plan in found if plan.ended), None))
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """Searches by an exposure, and by what is measured of the plan that it leads to."""
+
+    find: Callable[[Machine, Plan | None], Plan]
+    simulations: Simulations
+    expected: Exposure
+    begin: Finish
+
+    def first(self, exposure: Exposure, near: Plan | None = None) -> tuple[Plan, Exposure]:
+        """A plan, and what is exposed in its simulated step."""
+        found = self.find(self.simulations.machine.exposing(exposure), near)
+        plan, measured = _simulated(found, self.simulations, self.expected)
+        return plan, replace(measured, values=exposure.values)
+
+    def second(self, first: Plan, measured: Exposure) -> Plan:
+        """The plan of a search by what was measured of a first one, on its mesh."""
+        plan, _ = self.first(measured, first)
+        told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
+        return replace(plan, notes=(*plan.notes, f"{told} exposes on {describe_mesh(first.mesh)}"))
+
+    def shortest(self, first: Plan, measured: Exposure) -> Plan:
+        """The shortest of a first plan, the second one where the cost of the first is far from its simulated step, and
+        those next to both.
+        """
+        plans, simulations = [first], self.simulations
+        with ExitStack() as begun:
+            try:
+                finish = [begun.enter_context(self.begin(first))]
                 check_end()
                 if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
                     tell_stage("the same at what the simulated step exposes", first.seconds)
-                    simulated(measured, first)
-                    finish.append(begun.enter_context(begin(plans[-1])))
+                    plans.append(self.second(first, measured))
+                    finish.append(begun.enter_context(self.begin(plans[-1])))
                     check_end()
-        except SearchEnded as end:
-            if not plans:
-                raise
-            return replace(simulations.shortest(_best(map(Shortest.of, plans))), ended=end.reason)
-        ended = next((plan.ended for plan in plans if plan.ended), None)
-        best = _best([shortest() for shortest in finish])
-    return replace(simulations.shortest(best), ended=ended or why_ended())
+            except SearchEnded as end:
+                return replace(simulations.shortest(_best(map(Shortest.of, plans))), ended=end.reason)
+            ended = next((plan.ended for plan in plans if plan.ended), None)
+            best = _best([shortest() for shortest in finish])
+        return replace(simulations.shortest(best), ended=ended or why_ended())
 
 
 def _best(found: Iterable[Shortest]) -> Plan:
