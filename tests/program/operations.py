@@ -9,9 +9,15 @@ from typing import Any
 
 from unity_dsl.emit.rank_comparison import load_program
 
+PRODUCTS = ("mm", "addmm", "bmm")
+SENT = {"send": "send", "_reduce_scatter_base_": "reduce_scatter", "allreduce_": "all_reduce"}
+"""What is not begun by a functional collective."""
+
 
 def list_operations(rank: int, ranks: int, program: str) -> list[str]:
-    """Of a step, forwards and backwards: `mm`, the names of collectives when they begin, `wait` for the end of one."""
+    """Of a step, forwards and backwards: `mm` for a matrix product, the names of collectives when they begin, `wait`
+    for the end of one.
+    """
     from torch.utils._python_dispatch import TorchDispatchMode
 
     found: list[str] = []
@@ -21,8 +27,10 @@ def list_operations(rank: int, ranks: int, program: str) -> list[str]:
             namespace, _, name = func._schema.name.partition("::")
             if namespace == "_c10d_functional":
                 found.append("wait" if name == "wait_tensor" else name.removesuffix("_"))
-            elif name == "mm":
-                found.append(name)
+            elif namespace == "c10d" and name in SENT:
+                found.append(SENT[name])
+            elif name in PRODUCTS:
+                found.append("mm")
             return func(*args, **(kwargs or {}))
 
     with Listing():

@@ -138,9 +138,16 @@ def test_sets_that_do_not_exist_are_refused(tmp_path: Path) -> None:
 
 
 def simulated(plan: Plan, compiled: Compilation) -> list[str]:
-    names = {"linear": "mm", "linear backward": "mm", "permute": "all_to_all", "exchange": "all_to_all"}
+    names = {
+        "linear": "mm",
+        "linear backward": "mm",
+        "linear_bias": "mm",
+        "linear_bias backward": "mm",
+        "permute": "all_to_all",
+        "exchange": "all_to_all",
+    }
     graph: TaskGraph = step_tasks(plan, load_machine("local"), compiled.library)
-    collectives = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all"}
+    collectives = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send"}
     found = [names.get(task.name, task.name) for task in graph.tasks]
     return [name for name in found if name in {"mm", *collectives}]
 

@@ -159,12 +159,29 @@ def test_gradients_are_delayed_where_a_step_is_shorter(build: Build, library: Li
     pins = parse_pins(["first=I", "m=I", "a=S0", "b=S1"])
     plan = search(model, all_meshes(machine, 2), machine, library, "auto", pins=pins)
     simulations = Simulations(machine, library)
-    before, after = plan, simulations.shortest(plan)
+    before, after = plan, simulations.delayed(plan)
     assert after.delayed_gradients and not before.delayed_gradients
     assert simulations.shortest_seconds(plan) < simulations.seconds(plan)
     assert "gradients of weights are computed while" in after.notes[-1]
-    assert simulations.shortest(replace(plan, notes=("other",))).notes == ("other", after.notes[-1])
+    assert simulations.delayed(replace(plan, notes=("other",))).notes == ("other", after.notes[-1])
+    assert simulations.delayed(after) == after
+
+
+def test_products_run_in_chunks_where_a_step_is_shorter(build: Build, library: Library) -> None:
+    """The same model: the all-reduce of what is computed of `b`, beside that product. Not if one product is small."""
+    machine, pins = load_machine("dgx-h100"), parse_pins(["first=I", "m=I", "a=S0", "b=S1"])
+    plan = search(build(MEGATRON), all_meshes(machine, 2), machine, library, "auto", pins=pins)
+    simulations = Simulations(machine, library)
+    after = simulations.shortest(plan)
+    assert after.chunks == 8 and after.delayed_gradients
+    assert simulations.seconds(after) < simulations.seconds(simulations.delayed(plan))
+    assert "`h_1`: a part of 8 is summed while the next is computed" in after.notes[-1]
+    assert simulations.shortest(replace(plan, notes=("other",))).notes == ("other", *after.notes[-2:])
     assert simulations.shortest(after) == after
+    assert after.cost.memory.total == step_tasks(after, machine, library).peak().bytes
+    small = build(MEGATRON.replace("4096", "64"))
+    plan = search(small, all_meshes(machine, 2), machine, library, "auto", pins=pins)
+    assert simulations.shortest(plan).chunks == 1
 
 
 class Overlapping(Simulations):
@@ -179,6 +196,9 @@ class Overlapping(Simulations):
 
     def _with_delays(self, plan: Plan) -> Plan:
         return self.shorter(plan, replace(plan, delayed_gradients=True))
+
+    def _with_chunks(self, plan: Plan) -> Plan:
+        return plan
 
     def _with_turns(self, plan: Plan) -> Plan:
         return self.shorter(plan, replace(plan, interleaved=(("a", "b"),)))

@@ -206,6 +206,7 @@ def summarise_explained(
         "kept_iterations": dict(found.plan.kept_iterations),
         "interleaved": [list(names) for names in found.plan.interleaved],
         "delayed_gradients": found.plan.delayed_gradients,
+        "chunks": found.plan.chunks,
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,

@@ -41,6 +41,7 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "kept_iterations": dict(plan.kept_iterations),
         "interleaved": [list(names) for names in plan.interleaved],
         "delayed_gradients": plan.delayed_gradients,
+        "chunks": plan.chunks,
         "notes": list(plan.notes),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],

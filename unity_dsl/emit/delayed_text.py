@@ -1,31 +1,43 @@
-"""Text of products whose weights are read before, where the backward pass is to compute their gradients."""
+"""Text of products beside which values travel: weights are read before, where the backward pass is to compute their
+gradients; blocks of what is gathered are waited for one by one, and what is summed is sent in parts.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+from ..graph.chunked_products import NONE, Chunked, chunked_products
 from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients
 from ..graph.graph import Value
 from ..graph.layout import Layout
-from ..graph.plan import PlannedGraph
+from ..graph.plan import PlannedGraph, PlannedNode
 from ..graph.precision import arithmetic, operand_types
+from .interleaved_text import Travelling, arrive, depart
 from .module_text import ModuleText
+from .operator_text import ProductCall
 from .program_names import Names
 from .program_state import Program
 from .source_lines import statement
 from .torch_text import argument_text
 
 
-class ForwardText(Protocol):
+class ForwardText(Travelling, Protocol):
     """The forward method that is written. `delayed` are the products whose weights were read, by operator, each with
-    the variable of its weight; `alone` are the operators that no kernel computes with others.
+    the variable of its weight; `alone` are the operators that no kernel computes with others. `departed` holds what
+    was sent before a variable for it was asked for, by value and layout: by products that are in `chunks`, and in
+    blocks for these.
     """
 
     program: Program
     module: ModuleText
     names: Names
+    state: str
+    detached: bool
+    delays: Delayed
     delayed: dict[str, tuple[WeightProduct, str]]
+    chunks: Chunked
+    departed: dict[tuple[str, Layout], str]
     alone: set[str]
 
     def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> str:
@@ -37,6 +49,65 @@ def find_delays(program: Program, planned: PlannedGraph) -> Delayed:
     if not program.delayed_gradients:
         return {}
     return delayed_gradients(planned, program.collectives.converting, program.mesh, program.library)
+
+
+def find_chunks(program: Program, planned: PlannedGraph, left: set[str]) -> Chunked:
+    """The products that run in chunks, if the plan has any."""
+    if program.chunks == 1:
+        return NONE
+    return chunked_products(
+        planned, program.collectives.converting, program.mesh, program.library, program.chunks, left
+    )
+
+
+def add_travelling(
+    text: ForwardText, key: tuple[str, Layout], name: str, call: str, given: Sequence[str], comment: str
+) -> bool:
+    """Writes a conversion beside which products run or gradients are computed, for a variable of this `name`. Returns
+    whether it is one.
+    """
+    delayed, sent = text.delays.get(key, ()), text.departed.pop(key, None)
+    arriving = text.chunks.arriving.get(key)
+    in_blocks = arriving is not None and arriving.product.step.node.name in text.alone
+    if not (delayed or sent or in_blocks):
+        return False
+    if sent:
+        text.travelling[name] = sent
+    else:
+        depart(text, name, call, given, comment, in_blocks=in_blocks)
+    if in_blocks:
+        text.departed[key] = text.travelling[name]
+        text.program.chunked = True
+    add_delays(text, delayed, key[0])
+    arrive(text, [name], others_first=False)
+    return True
+
+
+def product_call(text: ForwardText, step: PlannedNode, arguments: list[str]) -> ProductCall | None:
+    """How an operator is called, if it is a product beside which something travels. Its delayed weight is put among the
+    arguments.
+    """
+    node, program = step.node, text.program
+    delayed, weight = text.delayed.get(node.name, (None, ""))
+    if delayed is not None:
+        arguments[delayed.weight] = weight
+    if text.detached or node.name not in text.alone:
+        return None if delayed is None else ProductCall(delayed, True)
+    reading, leaving = text.chunks.reading(step), text.chunks.leaving.get(node.name)
+    sent = None if reading is None else text.departed.pop((reading.value.name, reading.layout), None)
+    if reading is not None and sent is not None:
+        program.products.add(reading.product.function)
+        return ProductCall(reading.product, delayed is not None, sent)
+    if leaving is not None:
+        value, source = leaving.value, step.typed.results[0]
+        choice = value.shape, value.bytes, value.stored_bytes
+        found = program.collectives.conversion(source, leaving.layout, *choice, gradient=True)
+        assert found is not None, "a sum over devices is a conversion"
+        program.products.add(leaving.product.function)
+        program.chunked = True
+        given = f"parallel.{found.name}", f"{text.state}.groups", str(leaving.parts)
+        return ProductCall(leaving.product, delayed is not None, given=given)
+    return None if delayed is None else ProductCall(delayed, True)
 
 
 def add_delays(text: ForwardText, products: Sequence[WeightProduct], travelling: str) -> None:

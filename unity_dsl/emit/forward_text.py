@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from ..graph.chunked_products import NONE
 from ..graph.delayed_gradients import WeightProduct
 from ..graph.graph import Segment, Value, computed_from
 from ..graph.interleaved_repeats import in_turns
@@ -22,7 +23,7 @@ from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
 from .body_loops import Passed, find_loops, iterations
 from .comment_words import layout_word, loop_words, origin, roles, where
-from .delayed_text import add_delays, find_delays
+from .delayed_text import add_travelling, find_chunks, find_delays, product_call
 from .gathering_text import Gather, conversions, find_gathers, pairs, targets
 from .interleaved_text import add_interleaved, arrive, depart
 from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
@@ -69,6 +70,7 @@ class ForwardText:
         self.delayed: dict[str, tuple[WeightProduct, str]] = {}
         self.alone: set[str] = set()
         self.delays = {} if module.in_turns else find_delays(program, planned)
+        self.chunks, self.departed = NONE, dict[tuple[str, Layout], str]()
         for name, held in outside.items():
             self.held[name] = held
             if name in planned.values:
@@ -112,6 +114,8 @@ class ForwardText:
         left = numbers - self.written
         self.written |= left
         self.leaving |= {value.name for value, _ in wanted}
+        if not self.module.in_turns:
+            self.chunks = find_chunks(self.program, self.planned, self.leaving)
         self.steps(self.planned.steps[number] for number in sorted(left))
         return [self.before_updates(value, layout) for value, layout in wanted]
 
@@ -235,10 +239,7 @@ class ForwardText:
         if self.module.in_turns and not held.parameter and not stored and found.travels:
             depart(self, name, found.name, given, comment)
             return name
-        if gradient and (delayed := self.delays.get((value.name, layout))):
-            depart(self, name, found.name, given, comment)
-            add_delays(self, delayed, value.name)
-            arrive(self, [name], others_first=False)
+        if gradient and add_travelling(self, (value.name, layout), name, found.name, given, comment):
             return name
         if stored:
             given.append(self.float_type(value.dtype))
@@ -284,11 +285,10 @@ class ForwardText:
         reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         arrive(self, arguments)
-        delayed, weight = self.delayed.get(node.name, (None, ""))
-        if delayed is not None:
-            arguments[delayed.weight] = weight
+        call = product_call(self, step, arguments)
         states = {number: arguments[operand] for number, operand in typed.reuse.states}
-        results = [states.get(number) or self.names.fresh(v.name) for number, v in enumerate(node.results)]
+        sent = "_sent" if call is not None and call.given else ""
+        results = [states.get(number) or self.names.fresh(v.name + sent) for number, v in enumerate(node.results)]
         made, casts = [*results], []
         for number, (value, own) in enumerate(zip(node.results, result_types(node, dtype), strict=True)):
             if own != value.dtype:
@@ -297,13 +297,15 @@ class ForwardText:
         shared = self.names, program.mesh, program.library, program.collectives, self.state
         words = origin(node, self.roles(step))
         numbers = self.site(node.site), self.float_type(dtype), program.micro_batches, program.constants, words
-        place = Place(*shared, *numbers, delayed)
+        place = Place(*shared, *numbers, call)
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True
         self.module.lines += block(lines, words)
         for value, layout, name in zip(node.results, typed.results, results, strict=True):
             self.add(value, name, layout)
+        if sent:
+            self.departed[node.results[0].name, self.chunks.leaving[node.name].layout] = results[0]
 
     def roles(self, step: PlannedNode) -> str:
         operands = [operand.name for operand in step.node.instance.inputs]

@@ -46,10 +46,14 @@ class ForwardText(Travelling, Protocol):
         """The modules of bodies."""
 
 
-def depart(text: Travelling, name: str, call: str, given: Sequence[str], comment: str) -> None:
-    """Begins a conversion whose result a variable of this `name` is to hold, which is to `arrive` before it is read."""
-    sent = text.names.fresh(f"{name}_sent")
-    text.module.lines += statement(f"{sent} = parallel.depart({', '.join([f'parallel.{call}', *given])})", comment)
+def depart(
+    text: Travelling, name: str, call: str, given: Sequence[str], comment: str, *, in_blocks: bool = False
+) -> None:
+    """Begins a conversion whose result a variable of this `name` is to hold, which is to `arrive` before it is read; a
+    product may wait for its blocks.
+    """
+    sent, function = text.names.fresh(f"{name}_sent"), "depart_in_blocks" if in_blocks else "depart"
+    text.module.lines += statement(f"{sent} = parallel.{function}({', '.join([f'parallel.{call}', *given])})", comment)
     text.travelling[name] = sent
 
 

@@ -38,6 +38,22 @@ class Collectives(Protocol):
         """The attribute of the groups' object that spans these mesh axes, major first."""
 
 
+@dataclass(frozen=True)
+class ProductCall:
+    """The call of a function of parallel.py that stands for a product: of a weight that was read before, if it is
+    `delayed`; of what was `sent` in blocks; or of one whose result departs, with what more is `given` to send it.
+    """
+
+    product: WeightProduct
+    delayed: bool
+    sent: str | None = None
+    given: tuple[str, ...] = ()
+
+    @property
+    def function(self) -> str:
+        return f"{self.product.function}_sent" if self.given else self.product.function
+
+
 @dataclass
 class Place:
     """Where in the program an operator's text stands.
@@ -45,7 +61,7 @@ class Place:
     `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
     `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
     draws numbers of its own. `random` records that it draws. `constants` holds what depends on no operand, under the
-    comment `words`. The weight of a product may have been read before, as one whose gradient is `delayed`.
+    comment `words`. A `product` may be computed by a function of parallel.py, beside what travels.
     """
 
     names: Names
@@ -58,7 +74,7 @@ class Place:
     micro_batches: bool = False
     constants: ConstantsText | None = None
     words: str = ""
-    delayed: WeightProduct | None = None
+    product: ProductCall | None = None
     random: bool = False
 
 
@@ -71,8 +87,8 @@ def operator_text(
         return _Text(lowering, instance, typed, arguments, results, place).lines()
 
     lowering = training_lowering(instance, typed, place.mesh, place.library)
-    if place.delayed is not None:
-        lowering = _with_delayed_weight(lowering, place.delayed)
+    if place.product is not None:
+        lowering = _with_call(lowering, place.product)
     training = text(lowering)
     evaluation = evaluation_lowering(instance, typed, place.mesh, place.library)
     if evaluation is None:
@@ -85,10 +101,9 @@ def operator_text(
     ]
 
 
-def _with_delayed_weight(lowering: Lowering, product: WeightProduct) -> Lowering:
-    """The lowering with a function of parallel.py in place of the product, which takes a weight that was read
-    before.
-    """
+def _with_call(lowering: Lowering, call: ProductCall) -> Lowering:
+    """The lowering with a function of parallel.py in place of the product."""
+    product = call.product
 
     def changed(argument: Argument) -> Argument:
         if not isinstance(argument, Term):
@@ -96,8 +111,11 @@ def _with_delayed_weight(lowering: Lowering, product: WeightProduct) -> Lowering
         if argument != product.term:
             return argument.mapped(changed)
         given = [*argument.arguments]
-        given[product.factor] = Term("name", (Variable(product.weight),))
-        return replace(argument, operation=f"parallel.{product.function}", arguments=tuple(given))
+        if call.delayed:
+            given[product.factor] = Term("name", (Variable(product.weight),))
+        given += [Term("word", (text,)) for text in call.given]
+        sent = (("sent", Term("word", (call.sent,))),) if call.sent is not None else ()
+        return replace(argument, operation=f"parallel.{call.function}", arguments=tuple(given), keywords=sent)
 
     statements = []
     for one in lowering.statements:

@@ -20,11 +20,13 @@ def render_collectives(
     recomputed: bool = False,
     in_turns: bool = False,
     products: Collection[str] = (),
+    *,
+    chunked: bool = False,
 ) -> str:
     """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
     `mixed` if conversions of parameters are to cast them, `recomputed` if bodies are run again in the backward pass,
     `in_turns` if bodies run so, whose conversions are waited for later. `products` are the functions that are given a
-    weight whose gradient is delayed.
+    weight whose gradient is delayed; some are `chunked`, they run in parts beside what travels.
     """
     mesh, steps = collectives.mesh, collectives.steps
     gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
@@ -75,6 +77,7 @@ def render_collectives(
         recomputed=recomputed,
         in_turns=in_turns,
         products=products,
+        chunked=chunked,
         departs=in_turns or products,
         gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,

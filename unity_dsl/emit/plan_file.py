@@ -111,6 +111,7 @@ class PlanFile:
     kept_iterations: Mapping[str, int]
     interleaved: tuple[tuple[str, ...], ...]
     delayed_gradients: bool
+    chunks: int
     forbidden: tuple[str, ...]
     exposed: Exposure
     axes: tuple[MeshAxis, ...]
@@ -183,6 +184,7 @@ def render_plan_file(
         **({"kept_iterations": dict(sorted(plan.kept_iterations.items()))} if plan.kept_iterations else {}),
         **({"interleaved": [list(names) for names in plan.interleaved]} if plan.interleaved else {}),
         **({"delayed_gradients": True} if plan.delayed_gradients else {}),
+        **({"chunks": plan.chunks} if plan.chunks > 1 else {}),
         "gathered_again": sorted(plan.gathered_again),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": describe_graph(in_model_order(plan)),
@@ -333,6 +335,7 @@ def _read(document: object) -> PlanFile:
         },
         interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
         delayed_gradients=top.get("delayed_gradients", False) is True,
+        chunks=as_count(top.get("chunks", 1), "chunks"),
         forbidden=_texts(request.get("forbidden"), "request.forbidden"),
         exposed=_exposure(as_table(top.get("exposed", {}), "exposed")),
         axes=tuple(_mesh_axis(as_table(axis, "mesh")) for axis in as_list(top.get("mesh"), "mesh")),

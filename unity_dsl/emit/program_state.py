@@ -42,7 +42,8 @@ class Program:
     `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
     `recomputed` are paths of segments, of which as many last iterations as `kept_iterations` says are not;
     `interleaved` are sets of repeats whose iterations run in turns. With `delayed_gradients` those of weights are
-    computed while cotangents travel; `products` are the functions that are given such weights. `kernels` are functions
+    computed while cotangents travel; `products` are the functions that are given such weights. With `chunks`, more than
+    1, products run in parts beside what travels; `chunked` says that some do. `kernels` are functions
     of kernels.py, if groups of operators run as such. `constants` holds what depends on no input and no parameter.
     """
 
@@ -57,9 +58,11 @@ class Program:
     kept_iterations: Mapping[str, int] = field(default_factory=dict)
     interleaved: Interleaved = ()
     delayed_gradients: bool = False
+    chunks: int = 1
     kernels: KernelCalls | None = None
     constants: ConstantsText | None = None
     modules: list[ModuleText] = field(default_factory=list)
     random: bool = False
     gathered: bool = False
+    chunked: bool = False
     products: set[str] = field(default_factory=set)

@@ -117,7 +117,10 @@ def render_parallel(text: ProgramText) -> str:
     program = text.program
     facts = program.gathered, program.mixed, bool(text.plan.recomputed)
     in_turns = any(module.in_turns for module in program.modules)
-    return render_collectives(text.plan.model.name, program.collectives, *facts, in_turns, sorted(program.products))
+    products = sorted(program.products)
+    return render_collectives(
+        text.plan.model.name, program.collectives, *facts, in_turns, products, chunked=program.chunked
+    )
 
 
 def write_down(
@@ -153,6 +156,7 @@ def write_down(
         *again,
         plan.interleaved,
         plan.delayed_gradients,
+        plan.chunks,
         calls,
     )
     if any(plan.model.weights()):  # which say of what type and on which device constants are

@@ -56,6 +56,7 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         record.kept_iterations,
         (),
         record.delayed_gradients,
+        record.chunks,
         division,
         record.unlimited_seconds,
         exposed=record.exposed,

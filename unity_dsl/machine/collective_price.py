@@ -37,13 +37,25 @@ def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[P
     A measured time wins; of the levels, it keeps those busy that the algorithm for many bytes does.
     """
     price, after = _price_by_links(step, mesh, machine, held)
-    measured = machine.collectives.line(step.kind, mesh.degree(step.axes))
+    return _as_measured(price, step.kind, mesh.degree(step.axes), machine, held), after
+
+
+def price_block(step: Step, mesh: Mesh, machine: Machine) -> Price:
+    """In bytes of a block: every member of the group of an all-gather sends its own to another one, and receives one.
+    The measured time of permutations wins.
+    """
+    price = permutation_price(step.axes, mesh, machine)
+    return _as_measured(price, StepKind.PERMUTE, mesh.degree(step.axes), machine, 1.0)
+
+
+def _as_measured(price: Price, kind: StepKind, degree: int, machine: Machine, held: float) -> Price:
+    measured = machine.collectives.line(kind, degree)
     if measured is None:
-        return price, after
+        return price
     latency, per_byte = measured[0], measured[1] * held
     rate = price.algorithms[-1]
     links = rate.scaled(per_byte / rate.per_byte).links
-    return Price((AlgorithmPrice("measured", latency, per_byte, links, rate.sent),)), after
+    return Price((AlgorithmPrice("measured", latency, per_byte, links, rate.sent),))
 
 
 def _price_by_links(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:

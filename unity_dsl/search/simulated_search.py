@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
+from ..graph.chunked_products import chunks_of_plan
 from ..graph.delayed_gradients import delays_gradients
 from ..graph.interleaved_repeats import repeats_in_turns
 from ..graph.plan import Exposure, Plan
@@ -19,13 +21,13 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..rules.process_map import begun_map, processors, sharing_processors
-from ..simulation.exposure import exposed_backwards, exposure_of
+from ..simulation.exposure import exposed_backwards, exposed_values, exposure_of
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
 from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
-from .overlapping import GAIN, describe_delays, describe_turns, in_turns
+from .overlapping import CHUNKS, GAIN, describe_chunks, describe_delays, describe_turns, in_turns
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
@@ -52,6 +54,7 @@ class Simulations:
         self.machine, self.library = machine, library
         self._known: dict[object, tuple[Plan, Timeline]] = {}
         self._delayed: dict[object, tuple[Plan, Plan]] = {}
+        self._chunked: dict[object, tuple[Plan, Plan]] = {}
         self._turns: dict[object, tuple[Plan, Plan]] = {}
 
     def timeline(self, plan: Plan) -> Timeline:
@@ -65,19 +68,21 @@ class Simulations:
         return self._changed(plan, self._delayed, self._with_delays)
 
     def shortest(self, plan: Plan) -> Plan:
-        """The same, with its independent repeats in turns where it is shorter still, or without delays if that is."""
+        """The same, with its independent repeats in turns where it is shorter still, or without delays if that is; then
+        with products in chunks.
+        """
         delayed = self.delayed(plan)
         found = self._changed(delayed, self._turns, self._with_turns)
-        if delayed.delayed_gradients == plan.delayed_gradients:
-            return found
-        other = self._changed(plan, self._turns, self._with_turns)
-        return other if other.interleaved and self.seconds(other) < self.seconds(found) else found
+        if delayed.delayed_gradients != plan.delayed_gradients:
+            other = self._changed(plan, self._turns, self._with_turns)
+            found = other if other.interleaved and self.seconds(other) < self.seconds(found) else found
+        return self._changed(found, self._chunked, self._with_chunks)
 
     def seconds(self, plan: Plan) -> float:
         return self.timeline(plan).seconds
 
     def shortest_seconds(self, plan: Plan) -> float:
-        """Of the plan, or that with delayed gradients and with its repeats in turns."""
+        """Of the plan, or that with delayed gradients, products in chunks and its repeats in turns."""
         return self.timeline(self.shortest(plan)).seconds
 
     def referee(self, machine: Machine) -> Callable[[Plan], float]:
@@ -95,8 +100,11 @@ class Simulations:
         if found is before:
             return plan
         cost, notes = replace(plan.cost, memory=found.cost.memory), (*plan.notes, *found.notes[len(before.notes) :])
-        turns, delayed = found.interleaved, found.delayed_gradients
-        return replace(plan, graph=found.graph, cost=cost, interleaved=turns, delayed_gradients=delayed, notes=notes)
+        turns, delayed, chunks = found.interleaved, found.delayed_gradients, found.chunks
+        graph = found.graph
+        return replace(
+            plan, graph=graph, cost=cost, interleaved=turns, delayed_gradients=delayed, chunks=chunks, notes=notes
+        )
 
     def _with_delays(self, plan: Plan) -> Plan:
         if plan.delayed_gradients or exposed_backwards(self.timeline(plan)) <= GAIN:
@@ -104,6 +112,15 @@ class Simulations:
         if not delays_gradients(plan, self.library):
             return plan
         return self._shorter(plan, replace(plan, delayed_gradients=True), describe_delays)
+
+    def _with_chunks(self, plan: Plan) -> Plan:
+        if plan.chunks > 1 or exposed_values(self.timeline(plan)) <= GAIN:
+            return plan
+        if all(next(chunks_of_plan(plan, self.library, count), None) is None for count in CHUNKS):
+            return plan
+        told = partial(describe_chunks, library=self.library)
+        others = (self._shorter(plan, replace(plan, chunks=count), told) for count in CHUNKS)
+        return next((other for other in others if other is not plan), plan)
 
     def _with_turns(self, plan: Plan) -> Plan:
         other = in_turns(plan)
@@ -123,7 +140,7 @@ class Simulations:
 def _simulated_of(plan: Plan) -> object:
     """What a plan's simulated step depends on."""
     again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
-    return id(plan.graph), plan.micro_batches, plan.interleaved, plan.delayed_gradients, again
+    return id(plan.graph), plan.micro_batches, plan.interleaved, plan.delayed_gradients, plan.chunks, again
 
 
 Finish = Callable[[Plan], AbstractContextManager[Callable[[], Shortest]]]

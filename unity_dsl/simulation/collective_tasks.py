@@ -39,7 +39,7 @@ def add_collective(
     of what it `reads`. Returns its task.
     """
     price, _ = price_step(step, mesh, machine, 1.0)
-    return _sent(step, price.transfer(count), mesh).listed(tasks, place, builds, purpose, reads)
+    return sent_by(step.kind.value, step, price.transfer(count), mesh).listed(tasks, place, builds, purpose, reads)
 
 
 def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine, reads: Iterable[Storage]) -> Storage:
@@ -50,7 +50,7 @@ def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machin
 
 
 @dataclass(frozen=True)
-class _Sent:
+class Sent:
     """A collective, wherever it is: as `TaskList.collective` has it."""
 
     kind: str
@@ -67,10 +67,11 @@ class _Sent:
         return tasks.collective(*given, purpose, reads, () if builds else reads)
 
 
-def _sent(step: Step, transfer: Transfer, mesh: Mesh) -> _Sent:
+def sent_by(name: str, step: Step, transfer: Transfer, mesh: Mesh) -> Sent:
+    """What a transfer in the group of a step is, of that name."""
     traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
     limit = "link" if 2 * transfer.latency <= transfer.seconds else "latency"
-    return _Sent(step.kind.value, transfer.seconds, channel_of(step.axes, mesh), traffic, transfer.sent, limit)
+    return Sent(name, transfer.seconds, channel_of(step.axes, mesh), traffic, transfer.sent, limit)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class _Made:
 
     step: Step
     after: int
-    by: float | _Sent | None
+    by: float | Sent | None
 
 
 class Conversions:
@@ -149,13 +150,13 @@ class Conversions:
             )
         return self._known[key]
 
-    def _way(self, step: Step, price: Price, value: Value) -> float | _Sent | None:
+    def _way(self, step: Step, price: Price, value: Value) -> float | Sent | None:
         if step.kind is StepKind.SLICE:
             return None
         count, prices = float(value.bytes), self.prices
         if prices.stays(step, value.shape):
             return max(price.seconds(count) - prices.machine.launch_seconds, 0.0)
-        return _sent(step, price.transfer(count), prices.mesh)
+        return sent_by(step.kind.value, step, price.transfer(count), prices.mesh)
 
     def begin(
         self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str
@@ -164,7 +165,7 @@ class Conversions:
         are taken but for the last one, if that can be begun. Nobody holds it yet.
         """
         every = self._made(steps, value, start)
-        if not every or every[-1].step.kind not in BEGUN or not isinstance(last := every[-1].by, _Sent):
+        if not every or every[-1].step.kind not in BEGUN or not isinstance(last := every[-1].by, Sent):
             return self._through(every, x, x, place), lambda: None
         before = self._through(every[:-1], x, x, place)
         sent = self._send(every[-1], last, before, place)
@@ -174,7 +175,7 @@ class Conversions:
     def _step(self, one: _Made, x: Local, place: str) -> Local:
         if one.by is None:
             return Local(one.after, x.storage, x.moves)
-        if isinstance(one.by, _Sent):
+        if isinstance(one.by, Sent):
             found, end = self._send(one, one.by, x, place)
             end()
             return found
@@ -182,7 +183,7 @@ class Conversions:
         self.tasks.kernel(one.step.kind.value, place, one.by, 1, [made], reads=[x.storage])
         return Local(one.after, made, x.moves)
 
-    def _send(self, one: _Made, by: _Sent, x: Local, place: str) -> tuple[Local, Callable[[], None]]:
+    def _send(self, one: _Made, by: Sent, x: Local, place: str) -> tuple[Local, Callable[[], None]]:
         """What a collective brings, and what makes later kernels wait for it."""
         tasks, step, after, arrived = self.tasks, one.step, one.after, Storage(one.after)
         packed = [self._copy("pack", x.bytes, place, x.storage)] if packs(step) else []

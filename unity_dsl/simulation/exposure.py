@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ..graph.plan import Exposure
 from .breakdown import KernelTime
 from .task import COMPUTE, Phase, Purpose
@@ -26,10 +28,15 @@ def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
 
 def exposed_backwards(timeline: Timeline) -> float:
     """The part of a step in which values travel in the backward pass, and no kernel runs: of device 0."""
+    return exposed_values(timeline, (Phase.BACKWARD,))
+
+
+def exposed_values(timeline: Timeline, phases: Collection[Phase] = tuple(Phase)) -> float:
+    """The part of a step in which values travel in one of these phases, and no kernel runs: of device 0."""
     some = [
         i
         for i, task in enumerate(timeline.graph.tasks)
-        if task.phase is Phase.BACKWARD and task.purpose is Purpose.VALUES and task.channel != COMPUTE
+        if task.phase in phases and task.purpose is Purpose.VALUES and task.channel != COMPUTE
         if task.device == 0
     ]
     return KernelTime(timeline).outside(timeline.start[some], timeline.end[some]) / timeline.seconds if some else 0.0

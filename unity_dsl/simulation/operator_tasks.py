@@ -20,6 +20,7 @@ from ..index.lowering.execution import Execution
 from ..index.lowering.local_tensor import Shape, Storage
 from ..machine.machine import Machine
 from ..machine.operator_price import Limit, limits_of_operator, price_inner, price_operator, priced_kernels
+from .chunked_tasks import Blocks, Chunks
 from .collective_tasks import add_collective
 from .local_tensors import Cotangents, Local, Recorded
 from .task_list import TaskList
@@ -102,20 +103,24 @@ class Operators:
         last: bool = False,
         joined: bool = False,
         delayed: DelayedGradient | None = None,
+        chunks: Chunks | None = None,
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results in the types in which it makes them, the storages that variables of the program name,
         and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
         saves only what it is given, nor of one whose result is only `joined` with others later, in one call. The
-        gradient of a weight may be `delayed`.
+        gradient of a weight may be `delayed`, and a product run in `chunks`.
         """
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
         run, time = call.run, call.time
         own = {tensor.storage: given.storage for tensor, given in zip(run.inputs, arguments, strict=True)}
         over = planned.typed.reuse.over is not None
-        runs = not joined and (not last or over or not set(run.built).isdisjoint(run.saved))
+        arriving = chunks is not None and chunks.arriving is not None
+        runs = not joined and (not last or arriving or over or not set(run.built).isdisjoint(run.saved))
         built = [Storage(storage.bytes if runs else 0) for storage in run.built]
         own |= zip(run.built, built, strict=True)
-        if runs:
+        if runs and chunks is not None:
+            self._in_chunks(call, chunks, place, arguments, built, own[run.outputs[0].storage])
+        elif runs:
             made = [own[tensor.storage] for tensor in run.outputs]
             self.tasks.kernel(
                 node.instance.name,
@@ -139,9 +144,10 @@ class Operators:
         if moving:
 
             def backward(outgoing: Cotangents) -> Cotangents:
-                if delayed is None:
+                blocks = chunks.returning.pop() if chunks is not None and chunks.returning else None
+                if delayed is None and blocks is None:
                     return self._backward(call, place, moving, outgoing, saved)
-                return self._backward_of_others(call, place, moving, outgoing, saved, delayed)
+                return self._backward_of_others(call, place, moving, outgoing, saved, delayed, chunks, blocks)
 
             given_gradients = moving
             if delayed is not None:
@@ -177,21 +183,35 @@ class Operators:
         moving: Sequence[Local],
         outgoing: Cotangents,
         saved: Sequence[Storage],
-        delayed: DelayedGradient,
+        delayed: DelayedGradient | None,
+        chunks: Chunks | None,
+        blocks: Blocks | None,
     ) -> Cotangents:
-        """Without the gradient of a weight, which is made later of what the product was given."""
+        """The gradient of a weight after the others, or later, of what the product was given; the others of `blocks` of
+        a cotangent, as they arrive.
+        """
         node = call.planned.node
         name = f"{node.instance.name} backward"
-        needs = tuple(needed and number != delayed.weight for number, needed in enumerate(node.gradients))
+        number = delayed.weight if delayed is not None else -1 if chunks is None else chunks.product.product.weight
+        needs = tuple(needed and operand != number for operand, needed in enumerate(node.gradients))
         typed = replace(call.planned.typed, native=call.planned.native)
         first, last = call.time.of_others(self._time(node, typed, needs))
-        of_weight = sum(node.gradients[: delayed.weight])
+        of_weight = sum(node.gradients[:number])
         given = [storage for storage in outgoing if storage is not None]
         arrived, limit = given[0], call.time.limits[1]
         found = [arrived if same else Storage(local.bytes) for local, same in zip(moving, call.shared, strict=True)]
         found[of_weight] = Storage(0)
         built = [storage for storage in found if storage is not arrived and storage is not found[of_weight]]
-        self.tasks.kernel(name, place, first.backward, first.launches[1], built, limit, reads=[*given, *saved])
+        if chunks is None or blocks is None:
+            self.tasks.kernel(name, place, first.backward, first.launches[1], built, limit, reads=[*given, *saved])
+        else:
+            time = self._time(node, typed, needs, (chunks.product.axis, len(blocks.pieces)))
+            for piece, task in zip(blocks.pieces, blocks.tasks, strict=True):
+                if task is not None:
+                    self.tasks.wait(task)
+                builds = [] if piece is not blocks.pieces[0] else built
+                reads = [piece, *saved]
+                self.tasks.kernel(name, place, time.backward, time.launches[1], builds, limit, reads=reads, into=built)
         factors = [*given, *(storage for storage in saved if storage is not moving[of_weight].storage)]
         self.tasks.hold(factors)
 
@@ -201,8 +221,37 @@ class Operators:
             self.tasks.drop(factors)
             return gradient
 
-        delayed.waits.append(make)
+        if delayed is None:
+            found[of_weight] = make()
+        else:
+            delayed.waits.append(make)
         return found
+
+    def _in_chunks(
+        self,
+        call: _Call,
+        chunks: Chunks,
+        place: str,
+        arguments: Sequence[Local],
+        built: Sequence[Storage],
+        result: Storage,
+    ) -> None:
+        """A product in parts: of every block that it reads when that has arrived, or each sent when it is there."""
+        node, found, blocks = call.planned.node, chunks.product, chunks.arriving
+        typed = replace(call.planned.typed, native=call.planned.native)
+        time = self._time(node, typed, node.gradients, (found.axis, found.parts))
+        others = [given.storage for number, given in enumerate(arguments) if blocks is None or number != found.reads]
+        for number in range(found.parts):
+            piece, reads = Storage(0), others
+            if blocks is not None:
+                reads = [blocks.pieces[number], *others]
+                if (task := blocks.tasks[number]) is not None:
+                    self.tasks.wait(task)
+            builds, into = [] if number else built, [piece, result]
+            name, limit = node.instance.name, time.limits[0]
+            self.tasks.kernel(name, place, time.forward, time.launches[0], builds, limit, reads=reads, into=into)
+            if chunks.summed is not None:
+                chunks.summed.send(result, piece)
 
     def _call(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> _Call:
         key = id(planned), strides
@@ -235,11 +284,18 @@ class Operators:
         for step, count in call.inner[backward]:
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine, reads=made))
 
-    def _time(self, node: Node, typed: TypedOperator, needs: tuple[bool, ...]) -> OperatorTime:
-        """That of an operator whose backward pass makes the gradients that it `needs`."""
+    def _time(
+        self, node: Node, typed: TypedOperator, needs: tuple[bool, ...], part: tuple[str, int] | None = None
+    ) -> OperatorTime:
+        """That of an operator whose backward pass makes the gradients that it `needs`; of one of so many parts of an
+        axis.
+        """
         dtype = arithmetic(node, typed.native, self.library)
-        key = node.instance.identity, needs, typed.native, typed.configuration, typed.reuse, dtype
+        key = node.instance.identity, needs, typed.native, typed.configuration, typed.reuse, dtype, part
         if key not in self._times:
+            if part is not None:
+                axis, count = part
+                typed = replace(typed, local_sizes={**typed.local_sizes, axis: typed.local_sizes[axis] // count})
             launches = priced_kernels(node.instance, typed, dtype, self.mesh, self.library, needs)
             waiting = [count * self.machine.launch_seconds for count in launches]
             forward, both = (

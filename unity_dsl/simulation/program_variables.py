@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+from ..graph.chunked_products import NONE, Chunked, ChunkedProduct, chunked_products, gathers_blocks
+from ..graph.collective_steps import Step
 from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, Placement
 from ..graph.layout_conversion import Conversion
-from ..graph.plan import Plan, PlannedGraph, gathered_once
+from ..graph.plan import Plan, PlannedGraph, PlannedNode, gathered_once
 from ..graph.shared_calls import SharedCalls
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
 from ..machine.conversion_model import ConversionModel
 from .backward_pass import BackwardPass
 from .cast_tasks import add_cast, as_read, settle_cast
+from .chunked_tasks import Blocks, Chunks, PartialSums, gather_blocks
 from .collective_tasks import Conversions
 from .gathering_tasks import Gathering
 from .local_tensors import Cotangents, Local, Recorded, made
@@ -45,6 +49,7 @@ class Program:
     joined_of: dict[int, frozenset[str]] = field(default_factory=dict)
     once_of: dict[int, dict[str, Layout]] = field(default_factory=dict)
     delayed_of: dict[int, Delayed] = field(default_factory=dict)
+    chunked_of: dict[int, Chunked] = field(default_factory=dict)
     waiting: dict[str, list[Callable[[], Storage]]] = field(default_factory=dict)
     chosen: dict[tuple[int, Layout, Layout, bool], Conversion] = field(default_factory=dict)
 
@@ -90,6 +95,15 @@ class Program:
             self.delayed_of[id(graph)] = delayed_gradients(graph, self.plan.conversions, self.prices.mesh, library)
         return self.delayed_of[id(graph)]
 
+    def chunked(self, graph: PlannedGraph, left: Iterable[Value]) -> Chunked:
+        """As `chunked_products`, which are the same of every iteration of a run; nothing if the plan has none."""
+        if self.plan.chunks == 1:
+            return NONE
+        if id(graph) not in self.chunked_of:
+            given = self.plan.conversions, self.prices.mesh, self.operators.library, self.plan.chunks
+            self.chunked_of[id(graph)] = chunked_products(graph, *given, {value.name for value in left})
+        return self.chunked_of[id(graph)]
+
     @property
     def trained_bytes(self) -> int:
         return sum(self.times[tensor] * tensor.bytes for tensor in self.trained)
@@ -116,6 +130,10 @@ class Program:
             found = self.plan.conversions.conversion(source, target, shape, count, back, in_buckets=in_buckets)
             self.chosen[key] = found
         return self.chosen[key]
+
+
+Begin = Callable[[Local], tuple[Local, Callable[[], None]]]
+"""Begins to convert a tensor: what it is to be, and what waits for that."""
 
 
 @dataclass
@@ -159,6 +177,11 @@ class Variables:
         self.leaves: list[Recorded] = []  # of parameters that are read as they are, whose gradients come at once
         self.later: dict[str, DelayedGradient] = {}  # by the operators that read the weights
         self.once = program.gathered_once(graph)
+        left = tuple(left)
+        self.chunked = NONE if in_turns else program.chunked(graph, left)
+        self.blocks: dict[str, Blocks] = {}  # of what arrives, by the operator that reads it
+        self.sent: dict[tuple[str, Layout], Local] = {}  # what products have begun to send
+        self.terms: list[Storage] = []  # of which sums are on their way
         self.joined = program.joined(graph, (*left, *(update.value for update in graph.graph.updates)))
         for source in graph.graph.inputs:
             self.add(source.value, program.keep(path + source.value.name, self._input(source.value)))
@@ -205,8 +228,8 @@ class Variables:
 
     def leave(self) -> None:
         """The function returns."""
-        self.program.tasks.drop(self.named)
-        self.named = []
+        self.program.tasks.drop([*self.named, *self.terms])
+        self.named, self.terms = [], []
 
     def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> Local:
         """The tensor of a value in a layout, in a float type of its own if `dtype` says so; conversion and cast run
@@ -260,16 +283,21 @@ class Variables:
         given = self._in_layout(value, source) if uncast is None else uncast
         self.arrive([given])
         delayed = () if self.in_turns or not given.moves else self.program.delayed(self.graph).get((value.name, layout))
-        if delayed:
-            found = self._begun(conversion, given, value, source, layout)
-            for product in delayed:
+        sent = self.sent.pop((value.name, layout), None)
+        arriving = self.chunked.arriving.get((value.name, layout)) if given.moves else None
+        if delayed or sent is not None or arriving is not None:
+            forward, backward = self._ways(conversion, value, source, layout)
+            if arriving is not None:
+                forward = partial(self._gathered_in_blocks, arriving, conversion.forward[0])
+            found = sent or self._begun(given, forward, backward)
+            for product in delayed or ():
                 self._delay(product)
             self.arrive([found])
             return found
         if self.in_turns and not held.stored and uncast is None and conversion.travels:
             # A body is the same where what it is given has no gradient, as an input: it waits where others would.
             if conversion.forward or value.needs_gradient:
-                return self._begun(conversion, given, value, source, layout)
+                return self._begun(given, *self._ways(conversion, value, source, layout))
         if not (conversion.forward or (given.moves and conversion.backward)):
             return self._in_layout(value, source)
         start = given if uncast is None else as_read(program.tasks, given, value, place, program.prices.machine)
@@ -277,12 +305,20 @@ class Variables:
         settle_cast(program.tasks, start, given, found)
         return self._recorded(held, conversion, given, found, source, layout)
 
-    def _begun(self, conversion: Conversion, given: Local, value: Value, source: Layout, layout: Layout) -> Local:
+    def _ways(self, conversion: Conversion, value: Value, source: Layout, layout: Layout) -> tuple[Begin, Begin]:
+        """What begins a conversion, and that of the cotangent."""
+        place = self.path + value.name
+
+        def begin(steps: Sequence[Step], start: Layout, x: Local) -> tuple[Local, Callable[[], None]]:
+            return self.program.conversions.begin(steps, x, value, start, place)
+
+        return partial(begin, conversion.forward, source), partial(begin, conversion.backward, layout.transpose)
+
+    def _begun(self, given: Local, forward: Begin, backward: Begin) -> Local:
         """A converted tensor that is to `arrive` before anything reads it; its gradient is begun and waited for in the
         same way, the other way round.
         """
-        tasks, conversions, place = self.program.tasks, self.program.conversions, self.path + value.name
-        found, end = conversions.begin(conversion.forward, given, value, source, place)
+        tasks, (found, end) = self.program.tasks, forward(given)
         result, token = Local(found.bytes, found.storage, given.moves), Local(0, Storage(0), True)
         tasks.hold([result.storage])
         self.name([result.storage])
@@ -292,7 +328,7 @@ class Variables:
             (arrived,) = outgoing
             assert arrived is not None
             gradient = Local(result.bytes, arrived, False)
-            left, wait = conversions.begin(conversion.backward, gradient, value, layout.transpose, place)
+            left, wait = backward(gradient)
             tasks.hold([left.storage])
             under_way.append((left, wait))
             return [Storage(0)]
@@ -312,6 +348,53 @@ class Variables:
             self.program.backward.record(Recorded((given,), (token,), (), end_back))
         self.travelling[result] = arrive
         return result
+
+    # ------------------------------------------------------------------------------------------ products in chunks
+
+    def _gathered_in_blocks(
+        self, found: ChunkedProduct, gather: Step, given: Local
+    ) -> tuple[Local, Callable[[], None]]:
+        """For a product that waits for the blocks: nothing else does."""
+        place = self.path + found.value.name
+        whole, blocks = gather_blocks(self.program.tasks, self.program.prices, gather, given, place)
+        self.blocks[found.product.step.node.name] = blocks
+        return whole, lambda: None
+
+    def chunks(self, step: PlannedNode) -> Chunks | None:
+        """How an operator that is a product runs in parts, if it does."""
+        reading, leaving = self.chunked.reading(step), self.chunked.leaving.get(step.node.name)
+        if reading is not None and (blocks := self.blocks.pop(step.node.name, None)) is not None:
+            return Chunks(reading, blocks)
+        if leaving is None:
+            return None
+        value, produced = leaving.value, step.typed.results[0]
+        (summed,) = self.program.steps(value, produced, leaving.layout).forward
+        count, given = made(value, produced, self.mesh).bytes, (self.program.tasks, self.program.prices)
+        return Chunks(leaving, summed=PartialSums(*given, summed, count, leaving.parts, self.path + value.name))
+
+    def send(self, step: PlannedNode, chunks: Chunks, term: Local) -> None:
+        """The result of a product, of which sums are on their way, as what is to arrive in another layout."""
+        value, layout, summed, tasks = chunks.product.value, chunks.product.layout, chunks.summed, self.program.tasks
+        assert summed is not None
+        conversion = self.program.steps(value, step.typed.results[0], layout)
+        _, backward = self._ways(conversion, value, step.typed.results[0], layout)
+        gather = gathers_blocks(conversion.backward, layout.transpose, value.shape, self.mesh)
+        self.terms.append(term.storage)
+
+        def end() -> None:
+            summed.wait()
+            self.terms.remove(term.storage)
+            tasks.drop([term.storage])
+
+        def begin_back(gradient: Local) -> tuple[Local, Callable[[], None]]:
+            if gather is None:
+                return backward(gradient)
+            whole, blocks = gather_blocks(tasks, self.program.prices, gather, gradient, self.path + value.name)
+            chunks.returning.append(blocks)
+            return whole, lambda: None
+
+        whole = Local(summed.bytes, summed.storage, term.moves)
+        self.sent[value.name, layout] = self._begun(term, lambda _: (whole, end), begin_back)
 
     def _delay(self, found: WeightProduct) -> None:
         """The weight of a product, whose gradient is made when the backward pass comes here."""

@@ -224,16 +224,12 @@ class _Forward(Variables):
         _, made_in = self.program.operators.types(step)
         backward = self.program.backward
         last = backward.is_last and any(node.gradients)
+        joined, delayed, chunks = node.results[0].name in self.joined, self.later.get(node.name), self.chunks(step)
         results, named, record = self.program.operators.forward(
-            step,
-            arguments,
-            self.path + node.name,
-            last=last,
-            joined=node.results[0].name in self.joined,
-            delayed=self.later.get(node.name),
+            step, arguments, self.path + node.name, last=last, joined=joined, delayed=delayed, chunks=chunks
         )
-        self.name(result.storage for result in results)
-        self.name(named)
+        sends = chunks is not None and chunks.summed is not None
+        self.name([*([] if sends else [result.storage for result in results]), *named])
         if record is not None:
             backward.record(self._regathering(record))
         if last:
@@ -241,6 +237,8 @@ class _Forward(Variables):
         for value, layout, dtype, tensor in zip(node.results, typed.results, made_in, results, strict=True):
             cast = dtype != value.dtype
             self.add(value, self._cast(tensor, value.name, dtype, value.dtype) if cast else tensor, layout)
+        if chunks is not None and sends:
+            self.send(step, chunks, results[0])
 
     def _regathering(self, record: Recorded) -> Recorded:
         """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
