@@ -61,6 +61,7 @@ check-examples: setup ## check every example under every strategy on 1, 2 and 4 
 bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/startup_time.py
 	$(BIN)/python bench/compile_scale.py
+	$(BIN)/python bench/memory_limit_time.py
 	$(BIN)/python bench/search_time.py
 	$(BIN)/python bench/simulator.py
 	$(BIN)/python bench/mechanisms.py

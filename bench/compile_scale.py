@@ -49,12 +49,23 @@ def main() -> None:
 
 def measured(example: Path, machine: str, devices: int, settings: Mapping[str, int] = {}) -> dict[str, float]:
     """Wall-clock and processor seconds, megabytes resident, kilobytes of parallel.py, and the simulated step."""
+    found, plan = compiled(example, machine, devices, settings)
+    return {**found, "predicted step": plan["simulated_seconds"], "fits": not plan["warnings"]}
+
+
+def compiled(
+    example: Path, machine: str, devices: int, settings: Mapping[str, int] = {}, memory: str | None = None
+) -> tuple[dict[str, float], dict[str, Any]]:
+    """The seconds, megabytes and kilobytes of `measured`, and what plan.json has, where a device holds the machine's
+    memory or this.
+    """
     unityc = Path(sys.executable).parent / "unityc"
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         command = [str(unityc), str(example), "-o", str(out), "--machine", machine, "--devices", str(devices)]
         command.append("--force")
         command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+        command += [] if memory is None else ["--memory", memory]
         begun = time.perf_counter()
         child = os.fork()
         if child == 0:
@@ -67,15 +78,13 @@ def measured(example: Path, machine: str, devices: int, settings: Mapping[str, i
         wall = time.perf_counter() - begun
         if status:
             raise SystemExit(f"{' '.join(command)} failed with status {status}")
-        plan = json.loads((out / "plan.json").read_text())
-        return {
+        found = {
             "wall": round(wall, 2),
             "processor": round(used.ru_utime + used.ru_stime, 2),
             "megabytes": round(used.ru_maxrss / 1024),
             "parallel.py kB": round((out / "parallel.py").stat().st_size / 1000, 1),
-            "predicted step": plan["simulated_seconds"],
-            "fits": not plan["warnings"],
         }
+        return found, json.loads((out / "plan.json").read_text())
 
 
 def print_summary(rows: dict[str, Any], counts: tuple[int, ...]) -> None:

@@ -101,6 +101,15 @@ def test_a_program_in_chunks_is_the_model(
     assert graph.peak().bytes == pytest.approx(held, rel=0.1), graph.peak().task
 
 
+def test_chunks_beside_exchanges(tmp_path: Path, pool: RankPool) -> None:
+    """A plan drawn by chance that needs both: none takes the other's names."""
+    _, _, out = written(tmp_path, {}, devices=4, mesh=(2, 2), strategy="random:1")
+    parallel = (out / "parallel.py").read_text()
+    assert "\nclass Blocks:" in parallel and "\nclass GatheredBlocks:" in parallel
+    report = check(out, steps=1, pool=pool)
+    assert report.ok, report
+
+
 @pytest.mark.parametrize("recompute", ["none", "layer"])
 @pytest.mark.parametrize("delayed", [False, True])
 def test_operations_run_in_the_order_that_is_simulated(

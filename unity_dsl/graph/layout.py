@@ -41,11 +41,11 @@ class Mesh:
 
     axes: tuple[MeshAxis, ...]
 
-    @property
+    @cached_property
     def size(self) -> int:
-        return prod(axis.degree for axis in self.axes)
+        return prod(self.degrees)
 
-    @property
+    @cached_property
     def degrees(self) -> tuple[int, ...]:
         return tuple(axis.degree for axis in self.axes)
 
@@ -65,7 +65,7 @@ class Mesh:
 
     def degree(self, axes: Iterable[int]) -> int:
         """Number of devices in a group that spans these mesh axes (given by position)."""
-        return prod(self.axes[axis].degree for axis in axes)
+        return prod([self.degrees[axis] for axis in axes])
 
     def share(self, placement: Placement) -> float:
         """The part of all devices that has these coordinates."""

@@ -184,7 +184,9 @@ def search(
 
         stored = StoredBytes.of(model, pins.values())
         least = LeastBytes(stored, every[0].size, library, division is not None)
-        if (held := least.of_plans(model, cheapest, segments)) > budget.bytes:
+        if not of_use(cheapest):
+            pass
+        elif (held := least.of_plans(model, cheapest, segments)) > budget.bytes:
             found = beyond_limit(found, held, budget)
         elif of_use(least.lengthened(cheapest, segments, budget)):
             roomy = stored.roomy(every, machine.memory_bytes)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import prod
 
 from ..graph.collective_steps import Step, StepKind
@@ -78,12 +79,20 @@ class _Call:
     inner: tuple[tuple[tuple[Step, int], ...], tuple[tuple[Step, int], ...]]
 
 
+@lru_cache(maxsize=256)
+def _known(
+    mesh: Mesh, machine: Machine, library: Library
+) -> tuple[dict[object, OperatorTime], dict[tuple[Hashable, ...], _Call]]:
+    """Times and calls of operators in steps that were listed, of one each for operators that are alike."""
+    return {}, {}
+
+
 class Operators:
-    """Lists the tasks of operators. What operators alike have in common is found once."""
+    """Lists the tasks of operators. What operators alike have in common is found once for all steps on a mesh."""
 
     def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.tasks, self.mesh, self.machine, self.library = tasks, mesh, machine, library
-        self._times: dict[object, OperatorTime] = {}
+        self._times, self._alike = _known(mesh, machine, library)
         self._calls: dict[tuple[int, tuple[Shape | None, ...]], _Call] = {}
         self._types: dict[int, tuple[PlannedNode, Types]] = {}
 
@@ -256,17 +265,25 @@ class Operators:
     def _call(self, planned: PlannedNode, strides: tuple[Shape | None, ...]) -> _Call:
         key = id(planned), strides
         if key not in self._calls:
-            node, typed = planned.node, replace(planned.typed, native=planned.native)
-            run = execution_of(planned, strides, self.mesh, self.library)
-            dtype = arithmetic(node, typed.native, self.library)
-            made = zip(run.outputs, result_types(node, dtype), strict=True)
-            results = tuple((prod(tensor.shape) * DTYPE_BYTES[kind], tensor.strides) for tensor, kind in made)
-            shared = tuple(self._shared(node, run, typed.reuse.over is not None))
-            inner = _inner_sums(node, typed, DTYPE_BYTES[dtype])
-            # A result is made as fast in the memory of an operand as beside it.
-            time = self._time(node, replace(typed, reuse=replace(typed.reuse, over=None)), node.gradients)
-            self._calls[key] = _Call(planned, run, time, _inside(run), results, shared, inner)
+            node, typed = planned.node, planned.typed
+            dtype = arithmetic(node, planned.native, self.library)
+            of_operator = node.instance.identity, node.gradients, planned.native, typed.configuration, typed.reuse
+            alike = *of_operator, dtype, result_types(node, dtype), strides
+            if alike not in self._alike:
+                self._alike[alike] = self._new_call(planned, strides, dtype)
+            self._calls[key] = replace(self._alike[alike], planned=planned)
         return self._calls[key]
+
+    def _new_call(self, planned: PlannedNode, strides: tuple[Shape | None, ...], dtype: str) -> _Call:
+        node, typed = planned.node, replace(planned.typed, native=planned.native)
+        run = execution_of(planned, strides, self.mesh, self.library)
+        made = zip(run.outputs, result_types(node, dtype), strict=True)
+        results = tuple((prod(tensor.shape) * DTYPE_BYTES[kind], tensor.strides) for tensor, kind in made)
+        shared = tuple(self._shared(node, run, typed.reuse.over is not None))
+        inner = _inner_sums(node, typed, DTYPE_BYTES[dtype])
+        # A result is made as fast in the memory of an operand as beside it.
+        time = self._time(node, replace(typed, reuse=replace(typed.reuse, over=None)), node.gradients)
+        return _Call(planned, run, time, _inside(run), results, shared, inner)
 
     def _shared(self, node: Node, run: Execution, over: bool) -> Iterator[bool]:
         """Of each operand with a gradient, whether its cotangent is the result's, or a view of it. A result made `over`

@@ -16,6 +16,7 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.search.memory_limit.multiplier_search import (
     COUNTED,
     HOPELESS,
+    PAID,
     Attempt,
     Bounds,
     Tried,
@@ -107,6 +108,34 @@ def test_where_nothing_fits_two_multipliers_are_tried(library: Library, build: B
     assert asked(scout_multipliers, 5.0) == pytest.approx([steps[0], steps[-1]])
     assert asked(scout_multipliers, 5.1) == pytest.approx([steps[-1]])
     assert asked(scout_multipliers, 5.1, found=5.1) == pytest.approx([steps[-1], steps[0]])
+
+
+def test_what_a_byte_is_worth_is_paid_before_less_is(library: Library, build: Build) -> None:
+    """Of points on a curve on which memory is had for less than it is worth: after what fits at a higher price comes
+    what a byte is worth, then a part of it. Where what fits takes far longer than the cheapest of all, nothing more.
+    """
+    some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
+
+    def planned(seconds: float, count: float) -> Plan:
+        return replace(some, cost=Cost(compute=seconds, memory=Memory(parameters=count)))
+
+    def asked(least: float, far: float = inf, worth: float = 0.5) -> list[float]:
+        made: list[float] = []
+
+        def attempt(multiplier: float, below: float) -> Attempt:
+            made.append(multiplier)
+            return Attempt(multiplier, planned(1.2, 4.0), 4.0)
+
+        start = planned(1.0, 10.0)
+        tried = Tried(5.0, [Attempt(0.0, start, least), Attempt(inf, start, least)], worth=worth)
+        scout_multipliers(tried, attempt, [some.mesh], 5, far)
+        return made
+
+    dearest = Tried(5.0, [Attempt(0.0, planned(1.0, 10.0), 10.0)], worth=0.5).dearest
+    assert asked(10.1) == pytest.approx([dearest, 0.5, PAID * 0.5]), "far too much is held: the dearest comes first"
+    assert asked(10.0) == pytest.approx([0.5, PAID * 0.5])
+    assert asked(10.1, far=1.3) == asked(10.1) and asked(10.1, far=1.2) == pytest.approx([dearest])
+    assert asked(10.0, worth=0.0)[0] > 0.5, "where nothing is known of its worth the dearest comes first"
 
 
 def test_a_mesh_is_out_where_a_bound_is_above_the_best_plan(library: Library, build: Build) -> None:

@@ -9,7 +9,7 @@ it. Numbers of micro-batches and ways to recompute for which this is more than t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...graph.graph import Graph, Model, Node
 from ...graph.layout import Mesh
@@ -27,13 +27,15 @@ from .stored_bytes import HELD_TRAINED, StoredBytes
 @dataclass(frozen=True)
 class LeastBytes:
     """Lower bounds on what so many `devices` hold each of models of which training keeps the `stored` weights; which
-    `accumulates` gradients if there are those of other micro-batches all the while.
+    `accumulates` gradients if there are those of other micro-batches all the while. What is `known` of graphs, by what
+    is recomputed, is not counted again.
     """
 
     stored: StoredBytes
     devices: int
     library: Library
     accumulates: bool
+    known: dict[tuple[int, frozenset[str]], tuple[Graph, list[float]]] = field(default_factory=dict, repr=False)
 
     def of(self, model: Model, recomputed: Collection[str] = ()) -> float:
         """Bytes on a device while the step of a model runs that recomputes these segments, but for iterations of them
@@ -43,7 +45,7 @@ class LeastBytes:
         if model.loss is None:
             return 0.0
         kept = HELD_TRAINED if self.accumulates else HELD_TRAINED - 1
-        every = [self._counted(model.graph, paths) for paths in dict.fromkeys(((), tuple(recomputed)))]
+        every = [self._counted(model.graph, paths) for paths in {frozenset[str](), frozenset(recomputed)}]
         others: float = sum(min(ways) for ways in zip(*every, strict=True))
         return max(weights, weights * kept / HELD_TRAINED + others / self.devices)
 
@@ -65,11 +67,16 @@ class LeastBytes:
         longer = recomputing(cheapest, segments, budget.machine, self.library).cost.seconds - cheapest.cost.seconds
         return replace(cheapest, cost=added(cheapest.cost, Cost(compute=longer), min(1.0, part)))
 
-    def _counted(self, graph: Graph, recomputed: Collection[str]) -> list[float]:
-        busy = busiest(graph, self.library)
-        nodes = (step for step in graph.steps if isinstance(step, Node) and step.name == busy)
-        moment = Moment(self.accumulates, f"{busy}") if any(map(_makes_less, nodes)) else None
-        return list(_of_graph(graph, "", 1, HeldBytes(graph, self.library, recomputed=recomputed, moment=moment)))
+    def _counted(self, graph: Graph, recomputed: frozenset[str]) -> list[float]:
+        """What each operator up to the busy one holds at least, undivided."""
+        key = id(graph), recomputed
+        if key not in self.known:
+            busy = busiest(graph, self.library)
+            nodes = (step for step in graph.steps if isinstance(step, Node) and step.name == busy)
+            moment = Moment(self.accumulates, f"{busy}") if any(map(_makes_less, nodes)) else None
+            held = HeldBytes(graph, self.library, recomputed=recomputed, moment=moment)
+            self.known[key] = graph, list(_of_graph(graph, "", 1, held))
+        return self.known[key][1]
 
 
 def _of_graph(graph: Graph, prefix: str, times: int, held: HeldBytes) -> Iterator[float]:

@@ -28,6 +28,12 @@ Bytes are counted choice by choice in the search, and exactly of plans.
 """
 COUNTED = 1.05
 """Times the limit: what a plan that fits holds at most, counted choice by choice."""
+LARGE = 2.0
+"""Times the limit: where a plan holds more, it takes a price much higher than what a byte is worth until one fits."""
+PAID = 0.3
+"""Of what a byte of room is worth on average: what is paid for one less at least, once what it is worth was paid. Where
+an iteration more has no room, less is worth paying: of mixtral_8x7b on 64 H100 a plan of 0.36 % less was found so.
+"""
 HOPELESS = 16.0
 """Times the seconds of the cheapest plan of all: what no plan is expected to take that is worth running."""
 NEAR = 0.15
@@ -74,7 +80,7 @@ where none is found.
 class Tried:
     """Attempts so far, of which the first is the cheapest plan of all, which does not fit; the second, of an infinite
     multiplier, one that may: that plan with weights gathered again, or another. `exhausted` are the bounds of
-    multipliers at which no plan was of use. A byte less is `worth` so many seconds in any case, and not had for less.
+    multipliers at which no plan was of use. A byte less is `worth` so many seconds in any case, on average.
     """
 
     limit: float
@@ -185,7 +191,8 @@ class Tried:
             return self._raised if last.multiplier < self.dearest else None
         following = min(above, key=lambda one: one.multiplier)
         freed = last.bytes - following.bytes
-        crossing = max(self.worth, (following.seconds - last.seconds) / freed)
+        paid = self.worth if following.multiplier > self.worth * (1 + NEAR) else PAID * self.worth
+        crossing = max(paid, (following.seconds - last.seconds) / freed)
         return crossing if last.multiplier * (1 + NEAR) < crossing < following.multiplier * (1 - NEAR) else None
 
     def add(self, search: Try, multiplier: float) -> bool:
@@ -198,13 +205,15 @@ class Tried:
         return False
 
 
-def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int) -> None:
+def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int, far: float = inf) -> None:
     """As `try_multipliers`, but that at most two multipliers are tried where nothing fits: the first and the dearest,
-    in this order unless the cheapest plan of all holds too much even with all weights gathered again. Then the dearest
-    comes before, and the first is of use only where that nearly fits.
+    in this order unless the cheapest plan of all holds too much even with all weights gathered again; far too much,
+    where it is known what a byte is worth. Then the dearest comes before, and the first is of use only where that
+    nearly fits. Where what fits then takes `far` times the seconds of the cheapest plan of all, or more, no others are
+    tried.
     """
     if tried.best is None:
-        likely = tried.attempts[0].least <= tried.limit
+        likely = tried.attempts[0].least <= tried.limit * (LARGE if tried.worth else 1)
         prices = (tried.first, tried.dearest) if likely else (tried.dearest, tried.first)
         for price in prices:
             nearly = likely or price == prices[0] or tried.attempts[-1].least <= NEARLY * tried.limit
@@ -212,7 +221,7 @@ def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: i
                 if not tried.add(search, price):
                     return
                 most -= 1
-    if tried.best is not None:
+    if tried.best is not None and tried.best.seconds < far * tried.attempts[0].seconds:
         try_multipliers(tried, search, meshes, most)
 
 

@@ -277,7 +277,7 @@ def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: 
     """
     thorough = thorough and not any(has_many(found.problem) for found in outcome.coarse)
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
-    if task.memory is None and outcome.cost < inf:
+    if outcome.cost < inf:
         chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
     missed = _search_whole(task, chosen[:FIRST], outcome, aside)
     if missed:
