@@ -51,6 +51,9 @@ WIDER = 2
 which the whole problem is large.
 """
 
+REGROUPED = 6
+"""Meshes to which coarse plans are taken that they do not split: each costs as much as to compare one."""
+
 Searched = Callable[[Iterable[tuple[Fine, Local]]], None]
 """Makes what local searches of meshes find known there, where it is cheaper than what is."""
 
@@ -122,7 +125,7 @@ def _regroup(every: Sequence[Fine], below: float, each: Searched) -> bool:
     coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * HOPELESS}
     left = [one for one in every if one.near is None and one.effort <= SMALL]
     asked = [(one, local) for one in left if (local := regrouped_search(one, coarse.values(), best)) is not None]
-    each(asked)
+    each(asked[:REGROUPED])
     return any(one.near is not None for one, _ in asked)
 
 
