@@ -6,7 +6,8 @@ and a case is not checked again while neither the example nor anything that comp
 where a program is not equal to its model.
 
 `python bench/check_examples.py --micro-batches 2 --output FILE` checks programs that run a batch as two
-micro-batches; examples for which that would be another step are refused, and told.
+micro-batches; examples for which that would be another step are refused, and told. With `--precision bf16` all examples
+are checked in mixed precision.
 
 `TRITON_INTERPRET=1 python bench/check_examples.py --kernels triton --output FILE` checks programs whose operators run
 as kernels, in Triton's interpreter; a kernel that fails ends the run.
@@ -36,6 +37,7 @@ sys.path.insert(0, str(ROOT))
 from tests.program.example_cases import EXAMPLES, PLANS, RANKS, Checker, Finding, cases, strategy_cases
 from unity_dsl.emit.plan_file import KERNELS, TORCH, TRITON
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph.precision import PRECISIONS
 from unity_dsl.search.recomputed_segments import NONE
 
 MADE_BY = (*COMPILER, ROOT / "tests" / "program" / "slow.toml")
@@ -56,6 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--recompute", default=NONE, help="of examples that have any, segments run again: names or `all`"
     )
     parser.add_argument(
+        "--precision", choices=PRECISIONS, help="float type of the arithmetic; by default the example's"
+    )
+    parser.add_argument(
         "--kernels", default=TORCH, choices=KERNELS, help="as what operators run: `triton` in its interpreter"
     )
     parser.add_argument("--again", action="store_true", help="check what was checked before too")
@@ -66,12 +71,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     compiler = digest(MADE_BY)
     command = COMMAND if options.micro_batches == 1 else f"{COMMAND} --micro-batches {options.micro_batches}"
+    command = command if options.precision is None else f"{command} --precision {options.precision}"
     if options.strategies:
         command = f"{command} --strategies"
         drawn = [case for name in options.examples for case in strategy_cases(name, ranks)]
     else:
         drawn = [case for name in options.examples for case in cases(name, ranks, options.plans, options.seed)]
-    choices = {"recompute": options.recompute, "micro_batches": options.micro_batches, "kernels": options.kernels}
+    choices = {
+        "recompute": options.recompute,
+        "micro_batches": options.micro_batches,
+        "kernels": options.kernels,
+        "precision": options.precision,
+    }
     wanted = [replace(case, **choices) for case in drawn]
     if options.kernels == TRITON:
         command = f"TRITON_INTERPRET=1 {command} --kernels {TRITON}"
@@ -128,6 +139,7 @@ def row(finding: Finding, key: str) -> dict[str, Any]:
         "micro_batches": case.micro_batches,
         "recompute": case.recompute,
         "kernels": case.kernels,
+        "precision": case.precision,
         "equal": finding.ok,
         "refused": finding.refused,
         "error": finding.error,

@@ -46,8 +46,8 @@ SLOW = str(Path(__file__).parent / "slow.toml")
 @dataclass(frozen=True)
 class Case:
     """An example at its small preset under one strategy, on a mesh of these degrees, in so many micro-batches.
-    `recompute` is as written, `kernels` as what operators run. With `rules` it is as `unityc compile` makes it: the
-    strategy has the shipped rules, and chooses the mesh where none is given.
+    `recompute` is as written, `kernels` as what operators run, `precision` as of a request. With `rules` it is as
+    `unityc compile` makes it: the strategy has the shipped rules, and chooses the mesh where none is given.
     """
 
     example: str
@@ -58,6 +58,7 @@ class Case:
     micro_batches: int = 1
     kernels: str = TORCH
     rules: bool = False
+    precision: str | None = None
 
     def __str__(self) -> str:
         again = f", {self.recompute} recomputed" if self.recompute != NONE else ""
@@ -65,7 +66,8 @@ class Case:
         rules = " with rules" if self.rules else ""
         by = self.strategy if self.kernels == TORCH else f"{self.strategy} with kernels"
         mesh = " x ".join(map(str, self.mesh)) or self.ranks
-        return f"{self.example} on {mesh} by {by}{rules}{several}{again}"
+        narrow = f" in {self.precision}" if self.precision is not None else ""
+        return f"{self.example} on {mesh} by {by}{rules}{several}{again}{narrow}"
 
     @property
     def request(self) -> Request:
@@ -73,7 +75,7 @@ class Case:
         return Request(
             folder("examples") / f"{self.example}.udl", preset="small", machine=SLOW, devices=self.ranks,
             mesh=self.mesh or None, strategy=self.strategy, recompute=self.recompute, micro_batches=self.micro_batches,
-            kernels=self.kernels,
+            kernels=self.kernels, precision=self.precision,
         )  # fmt: skip
 
 
@@ -149,9 +151,9 @@ class Checker:
         self.library: Library = library_of(self.operators)
         self.machine_source = machine_source(SLOW)
         self.machine = read_machine(self.machine_source)
-        self._models: dict[str, Model] = {}
-        self._references: dict[str, Path] = {}
-        self._alone: dict[tuple[str, int], Mapping[str, Any]] = {}
+        self._models: dict[tuple[str, str | None], Model] = {}
+        self._references: dict[tuple[str, str | None], Path] = {}
+        self._alone: dict[tuple[str, str | None, int], Mapping[str, Any]] = {}
         self._written = 0
 
     def check(self, case: Case, steps: int = 3) -> Finding:
@@ -173,27 +175,29 @@ class Checker:
         """The errors of a program: with rules as `unityc check` tells them, else against the model's plan `single`."""
         if case.rules:
             return check(program, steps=steps, pool=self.pool)
-        errors = dict(compare(program, self.reference(case.example), case.ranks, steps, pool=self.pool))
+        errors = dict(compare(program, self.reference(case), case.ranks, steps, pool=self.pool))
         mixed, err = None, errors.pop("mixed_err", None)
         if err is not None:
-            mixed = MixedErrors(str(plan.model.precision), err, self.alone(case.example, steps)["mixed_err"])
+            mixed = MixedErrors(str(plan.model.precision), err, self.alone(case, steps)["mixed_err"])
         report = CheckReport(**errors, mixed=mixed, ranks=case.ranks, recompiled=False, edited=())
         if report.ok:
             return report
-        return replace(report, float32_single_device_err=self.alone(case.example, steps)["float32_err"])
+        return replace(report, float32_single_device_err=self.alone(case, steps)["float32_err"])
 
-    def reference(self, example: str) -> Path:
-        """The program for one device."""
-        if example not in self._references:
-            self._references[example], _ = self.write(Case(example, (), 1, "single"))
-        return self._references[example]
+    def reference(self, case: Case) -> Path:
+        """The program of its example for one device, in the same precision."""
+        key = case.example, case.precision
+        if key not in self._references:
+            self._references[key], _ = self.write(Case(case.example, (), 1, "single", precision=case.precision))
+        return self._references[key]
 
-    def alone(self, example: str, steps: int) -> Mapping[str, Any]:
+    def alone(self, case: Case, steps: int) -> Mapping[str, Any]:
         """The largest errors of the program for one device, in float32 and in its own precision."""
-        if (example, steps) not in self._alone:
-            reference = self.reference(example)
-            self._alone[example, steps] = compare(reference, reference, 1, steps, pool=self.pool, starts=STARTS)
-        return self._alone[example, steps]
+        key = case.example, case.precision, steps
+        if key not in self._alone:
+            reference = self.reference(case)
+            self._alone[key] = compare(reference, reference, 1, steps, pool=self.pool, starts=STARTS)
+        return self._alone[key]
 
     def write(self, case: Case) -> tuple[Path, Plan]:
         """The program of a case, as `unityc compile` writes it."""
@@ -210,10 +214,10 @@ class Checker:
         return out, plan
 
     def plan(self, case: Case) -> Plan:
-        parsed = parse_model(self.text(case.example))
-        if case.example not in self._models:
-            self._models[case.example] = build_model(parsed, self.library, {}, "small")
-        whole = self._models[case.example]
+        parsed, key = parse_model(self.text(case.example)), (case.example, case.precision)
+        if key not in self._models:
+            self._models[key] = build_model(parsed, self.library, {}, "small", case.precision)
+        whole = self._models[key]
         model, division = divided_model(whole, parsed, self.library, {}, "small", case.micro_batches)
         mesh = build_mesh(self.machine, case.ranks, case.mesh or None)
         again = parse_recompute(case.recompute, model)

@@ -53,13 +53,18 @@ def best_on(task: Task, mesh: Mesh) -> Found:
     return Found(problem, optimise(problem.part, everything(problem.part)))
 
 
-def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Library, build: Build) -> None:
-    """As it is on a mesh whose axes are alike but for their order: the same divisions, so the same cost."""
+def with_links_alike(library: Library, build: Build) -> tuple[Task, Machine]:
+    """A random model on a machine on which eight devices are joined by links that are alike."""
     rng = Random(5)
     machine = of_eight(random_machine(rng))
     fast, slow = machine.levels
     machine = replace(machine, levels=(replace(fast, size=8), replace(slow, size=1)))
-    task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
+    return task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library), machine
+
+
+def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Library, build: Build) -> None:
+    """As it is on a mesh whose axes are alike but for their order: the same divisions, so the same cost."""
+    task, machine = with_links_alike(library, build)
     one, other = (build_mesh(machine, 8, shape) for shape in ((4, 2), (2, 4)))
     best = best_on(task, one)
     order = reordered_axes(other, one)
@@ -71,11 +76,7 @@ def test_a_plan_is_held_on_a_mesh_with_its_axes_in_another_order(library: Librar
 
 def test_a_plan_is_held_where_axes_that_are_no_neighbours_make_up_its_own(library: Library, build: Build) -> None:
     """Where all links are alike it costs no more there; it does not fit a mesh of other axes."""
-    rng = Random(5)
-    machine = of_eight(random_machine(rng))
-    fast, slow = machine.levels
-    machine = replace(machine, levels=(replace(fast, size=8), replace(slow, size=1)))
-    task = task_of(build(random_model(rng, 4, (8, 12, 16))), machine, library)
+    task, machine = with_links_alike(library, build)
     coarse = [best_on(task, build_mesh(machine, 8, shape)) for shape in ((4, 2), (8,))]
     one = Fine(build_mesh(machine, 8, (2, 2, 2)), [])
     local = regrouped_search(one, coarse, inf)

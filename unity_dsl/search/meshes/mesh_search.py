@@ -53,7 +53,7 @@ from .fine_meshes import (
     processes_when,
     promising_first,
 )
-from .fine_search import search_near
+from .fine_search import MISLED, search_near
 from .mesh_joining import coarsenings
 from .mesh_surveys import Surveys
 from .near_search import Found, Near, Task, has_many, held_by, near_by, near_plan
@@ -345,14 +345,21 @@ def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome, aside: As
 
 
 def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
-    """Searches a mesh for a cheaper plan, where its bound does not rule it out."""
+    """Searches a mesh for a cheaper plan, where its bound does not rule it out; next to plans of coarser meshes as well
+    where its best one is far from these, and from the bound.
+    """
     surveys = Surveys(task)
     if (surveyed := surveys.of(one.mesh)) is None:
         outcome.refused |= surveys.refused
         return
     problem, known = surveyed
-    held = held_by(one.mesh, one.above) if one.near is None else one.near.held
-    _take(Found(problem, _best(problem, known, held, outcome.cost)), outcome)
+    above = held_by(one.mesh, one.above)
+    best = _best(problem, known, above if one.near is None else one.near.held, outcome.cost)
+    doubtful = not best.exact and best.cost > best.bound * PROMISING and known.domains.count <= LARGE
+    if doubtful and one.near is not None and one.near.cost < one.least_above * MISLED:
+        other = _best(problem, known, above, inf)
+        best = other if other.cost < best.cost else best
+    _take(Found(problem, best), outcome)
 
 
 def _keep(found: Found, outcome: Outcome) -> None:
