@@ -229,6 +229,7 @@ def summarise_explained(
 def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
     from ..search.accounting.kept_iterations import recomputed_words
+    from ..search.overlapping import chunked_words
 
     plan, timeline = found.plan, found.timeline
     step = "step" if plan.model.loss is not None else "call"
@@ -252,6 +253,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
         lines.append(("batch", batch_text(plan)))
     if plan.recomputed:
         lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
+    if words := chunked_words(plan, found.library):
+        lines.append(("in chunks", words))
     if found.other is not None:
         ratio = found.other.seconds / timeline.seconds
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))

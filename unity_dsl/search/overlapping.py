@@ -39,11 +39,16 @@ def describe_delays(plan: Plan, part: float) -> str:
 
 def describe_chunks(plan: Plan, part: float, library: Library) -> str:
     """What is told of a plan with products in chunks, whose step takes this part of the time that it takes without."""
+    return f"{chunked_words(plan, library)}; so a step is simulated to take {part:.3f} of the time"
+
+
+def chunked_words(plan: Plan, library: Library) -> str:
+    """Which products of a plan run in chunks, and how; empty where none does."""
     reading, sent = dict[str, None](), dict[str, None]()
-    for path, found in chunks_of_plan(plan, library, plan.chunks):
+    for path, found in chunks_of_plan(plan, library, plan.chunks) if plan.chunks > 1 else ():
         (sent if found.reads is None else reading)[f"`{path}{found.product.step.node.name}`"] = None
     told = [
         *([f"{', '.join(reading)}: blocks of what is gathered are multiplied as they arrive"] if reading else []),
         *([f"{', '.join(sent)}: a part of {plan.chunks} is summed while the next is computed"] if sent else []),
     ]
-    return f"{'; '.join(told)}; so a step is simulated to take {part:.3f} of the time"
+    return "; ".join(told)
