@@ -182,19 +182,18 @@ def search(
             plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
             return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
-        stored = StoredBytes.of(model, pins.values())
-        least = LeastBytes(stored, every[0].size, library, division is not None)
-        if not of_use(cheapest):
-            pass
-        elif (held := least.of_plans(model, cheapest, segments)) > budget.bytes:
-            found = beyond_limit(found, held, budget)
-        elif of_use(least.lengthened(cheapest, segments, budget)):
-            roomy = stored.roomy(every, machine.memory_bytes)
-            alone = least.of(model) if chosen is None or chosen.model.parameters != model.parameters else 0.0
-            beyond = frozenset({frozenset[str]()} if alone > budget.bytes else ())
-            limited = LimitedSearch(budget, roomy, search_limited, segments, wanted.coarse, beyond=beyond)
-            found = within_limit(cheapest, found, wanted.bounds, limited)
-            found = told_kept(found, lasting, budget, referee)
+        if of_use(cheapest):
+            stored = StoredBytes.of(model, pins.values())
+            least = LeastBytes(stored, every[0].size, library, division is not None)
+            if (held := least.of_plans(model, cheapest, segments)) > budget.bytes:
+                found = beyond_limit(found, held, budget)
+            elif of_use(least.lengthened(cheapest, segments, budget)):
+                roomy = stored.roomy(every, machine.memory_bytes)
+                alone = least.of(model) if chosen is None or chosen.model.parameters != model.parameters else 0.0
+                beyond = frozenset({frozenset[str]()} if alone > budget.bytes else ())
+                limited = LimitedSearch(budget, roomy, search_limited, segments, wanted.coarse, beyond=beyond)
+                found = within_limit(cheapest, found, wanted.bounds, limited)
+                found = told_kept(found, lasting, budget, referee)
         found = replace(found, unlimited_seconds=cheapest.cost.seconds)
     else:
         found = told_kept(shortest_beside(found, every, wanted, later), lasting, budget, referee)

@@ -7,6 +7,7 @@ A coarse plan may tell little of the meshes that split it: 24 devices along one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from math import inf
 
 from ...graph.layout import Mesh
@@ -121,11 +122,12 @@ def _regroup(every: Sequence[Fine], below: float, each: Searched) -> bool:
     axis does: 8 devices of 2 x 8 x 4 what 8 of 8 x 8 do, and 2 x 4 around them what the others do. Whether that is
     better than all that is known.
     """
-    best = min(below, *(one.cost for one in every)) if every else below
+    best = min([below, *(one.cost for one in every)])
     coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * HOPELESS}
     left = [one for one in every if one.near is None and one.effort <= SMALL]
-    asked = [(one, local) for one in left if (local := regrouped_search(one, coarse.values(), best)) is not None]
-    each(asked[:REGROUPED])
+    searches = ((one, regrouped_search(one, coarse.values(), best)) for one in left)
+    asked = list(islice(((one, local) for one, local in searches if local is not None), REGROUPED))
+    each(asked)
     return any(one.near is not None for one, _ in asked)
 
 
