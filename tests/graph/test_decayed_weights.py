@@ -15,8 +15,8 @@ from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
 ADDED = (".position", ".wpe", ".bias", "vit_l16.token")
-"""Ends of names of weights of the examples that may be drawn and are only added: tables of positions, a token in front of
-all rows, biases of an LSTM.
+"""Ends of names of weights of the examples that may be drawn and are only added: tables of positions, a token in front
+of all rows, biases of an LSTM.
 """
 
 
