@@ -2,8 +2,9 @@
 
 A weight decays where a reduction runs over one of its axes beside something else: data, as in
 `sum(i) x[b, i] * w[o, i]` and `sum(v) [v == ids[n]] * w[v, d]`, or another weight. What is made of weights alone, a
-slice or a product of two, counts as these. So gains, biases and tables that are added do not decay, however many dimensions they have, and it is
-the model that decides, before any rule and whatever the plan: a run on any number of devices is the same.
+slice or a product of two, counts as these. So gains, biases and tables that are added do not decay, however many
+dimensions they have. The model decides, before any rule and whatever the plan: a run on any number of devices is the
+same.
 """
 
 from __future__ import annotations
