@@ -43,8 +43,8 @@ def _marked(graph: Graph, prefix: str, found: set[str]) -> Graph:
 def _collect(graph: Graph, prefix: str, origins: Origins, found: set[str]) -> None:
     """Adds the weights of a graph that decay. `origins` are those of the values that it reads from outside."""
     origins = dict(origins)
-    for stored in (*graph.inputs, *graph.buffers):
-        origins[stored.value.name] = None
+    values = (*(given.value for given in graph.inputs), *(buffer.value for buffer in graph.buffers))
+    origins |= dict.fromkeys((value.name for value in values), None)
     for weight in graph.weights:
         origins[weight.value.name] = frozenset({prefix + weight.value.name})
     for step in graph.steps:
