@@ -292,7 +292,7 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
 
     Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
     float64 (the test of correctness) and in float32. Of a model without a loss the outputs are compared. Exit code 1
-    where they differ.
+    where they differ, or where the model has values that are not finite and can't be compared.
     """
     from .commands.check_report import show_report
     from .emit.program_check import check
