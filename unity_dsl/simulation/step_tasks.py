@@ -320,7 +320,10 @@ class _Forward(GatheredVariables):
                 for step, values in zip(steps, carried, strict=True)
             ]
             given = zip(steps, bodies, carried, taken, strict=True)
-            carried = completed([self._through(iterations, *of_one, after) for of_one in given])
+            behind = [after, *([] for _ in steps[1:])]
+            carried = completed(
+                [self._through(iterations, *of_one, then) for of_one, then in zip(given, behind, strict=True)]
+            )
         for step, values in zip(steps, carried, strict=True):
             for value, (_, layout, tensor) in zip(step.segment.results, values, strict=True):
                 self.add(value, tensor, layout)
