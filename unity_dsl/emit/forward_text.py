@@ -339,13 +339,10 @@ class ForwardText:
             given = segment.initial if run.first == 0 else segment.results
             carries = zip(given, layouts, segment.entry, strict=True)
             current = [self.variable(value, layout, entry.dtype) for value, layout, entry in carries]
-            then = ""
-            if run.count > 1 and loop.goes_on:
-                then = gathers_first(step, modules, end)
-            elif run.count > 1 and end == segment.count:
-                then = announce(self, following)
-            ahead = run.count > 1 and bool(then or any(modules[number].gathers for number in loop.numbers))
-            passed = Passed(carried, current, parts, captured, stacks, ahead, then, loop.again)
+            ahead, then = segment.count > 1 and any(modules[number].gathers for number in loop.numbers), ""
+            if segment.count > 1:
+                then = gathers_first(step, modules, end) if end < segment.count else announce(self, following)
+            passed = Passed(carried, current, parts, captured, stacks, ahead or bool(then), then, loop.again)
             self.iterate(step, run, modules[loop.numbers[0]], passed)
             leaving = step.leaving(loop.numbers[-1], self.planned)
             for value, name, layout in zip(segment.results, carried, leaving, strict=True):
@@ -449,6 +446,9 @@ class ForwardText:
         words = f"{where(segment.span)}{loop_words(segment)}"
         counted = bool(segment.sliced or (module.sites and not module.stores))
         variable = str(run.first)
+        if once and passed.ahead:
+            begun = filter(None, (f"{modules}[{run.first}].gathers()" if module.gathers else "", passed.then))
+            lines += statement(f"{self.state}.gathered.start({', '.join(begun)})")
         if not once:
             if list(passed.carried) != list(passed.current):
                 lines += statement(f"{', '.join(passed.carried)} = {', '.join(passed.current)}")

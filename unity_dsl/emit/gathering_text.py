@@ -122,16 +122,15 @@ def add_gathers(text: ForwardText, steps: Sequence[PlannedNode], following: Step
     """
     own = text.state == "self" and not text.detached
     placed, starts, found = any(step.placement for step in steps), list[str](), _gathers_of(text, steps)
+    entering = _entering(text, following) if own else ""
     for over, gathers in found.items():
         if own and over == "sync" and over not in text.announced and not placed:
-            starts += _gather_apart(text, steps, gathers)
+            starts += _gather_apart(text, steps, gathers, at_once=not entering)
         elif over not in text.announced or not own:
             add_gathered(text, Ungathered(gathers, over))
-    if own and (entering := _entering(text, following)):
-        starts.append(entering)
-    if starts:
+    if starts or entering:
         text.program.gathered = True
-        text.module.lines += statement(f"self.gathered.start({', '.join(starts)})")
+        text.module.lines += statement(f"self.gathered.start({', '.join(filter(None, (*starts, entering)))})")
     for over, gathers in found.items():
         if own and over in text.announced:
             add_gathered(text, Ungathered(gathers, over))
@@ -180,14 +179,16 @@ def _listed(text: ForwardText, gathers: Sequence[Gather]) -> str:
     return variable
 
 
-def _gather_apart(text: ForwardText, steps: Sequence[PlannedNode], gathers: Sequence[Gather]) -> list[str]:
-    """What is begun of what operators read, if any is before the first of them: for the first one that reads any, and
-    for the others together.
+def _gather_apart(
+    text: ForwardText, steps: Sequence[PlannedNode], gathers: Sequence[Gather], *, at_once: bool
+) -> list[str]:
+    """What is begun before the first operator: for the first one that reads any, and for the others together. Nothing
+    if the first reads all, and may gather it itself, `at_once`.
     """
     read = ([value.name for value in step.node.arguments] for step in steps)
     counts = [count for names in read if (count := sum(gather.name in names for gather in gathers))]
     first, several = gathers[0].name in (value.name for value in steps[0].node.arguments), len(counts) > 1
-    listed = _listed(text, gathers) if several or not first else ""
+    listed = "" if first and at_once and not several else _listed(text, gathers)
     begin = 0
     for count in counts:
         end = begin + count
