@@ -128,9 +128,8 @@ def ways(
         models[kernels] = model
         losses[kernels] = lambda model=model, batch=batch: model(**batch)[0]  # type: ignore[misc]
         if device.type == "cuda" and kernels == "torch":
-            compiled = torch.compile(model)
             models["torch_compiled"] = model
-            losses["torch_compiled"] = lambda compiled=compiled, batch=batch: compiled(**batch)[0]  # type: ignore[misc]
+            losses["torch_compiled"] = torch.compile(losses[kernels])  # of the loss alone, as train.py does
     if name in BY_HAND:
         hand = BY_HAND[name](models["torch"].global_tensors(), record["sizes"]).to(device)
         calls = {"by_hand": hand}

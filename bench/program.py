@@ -2,8 +2,9 @@
 
 On one device: forward and backward pass on the same weights and data, emitted with and without the shipped fusions, and
 by hand with the best native calls that PyTorch has (`by_hand.py`), in processor seconds on one thread; then both by
-torch.compile. On two ranks (`program_ranks.py`): a whole step of the plan of `auto`, and of plans of the same division
-as DDP, FSDP2 and DTensor's tensor parallelism by hand, in seconds by the clock.
+torch.compile, the emitted one as its `train.py` compiles it: a function of the loss alone, as those by hand are. On two
+ranks (`program_ranks.py`): a whole step of the plan of `auto`, and of plans of the same division as DDP, FSDP2 and
+DTensor's tensor parallelism by hand, in seconds by the clock.
 
 Steps of all take turns in one run; a ratio is the median of the ratios of neighbouring steps. Without dropout all have
 the same loss and gradients of the same norm, which is checked; with it the draws differ.
@@ -116,13 +117,12 @@ def compare(
     batch = batch_of(module)
     defaults: Any = {**module_sizes(example), **sizes}
     programs["by_hand"] = BY_HAND[example](programs["emitted"].global_tensors(), defaults)
-    calls: dict[str, Callable[..., Any]] = dict(programs)
-    if compiled:
-        calls = {name: torch.compile(model, fullgraph=True) for name, model in programs.items()}
-    losses: dict[str, Callable[[], Tensor]] = {
-        name: partial(call, **batch) if name == "by_hand" else partial(first_of, call, batch)
-        for name, call in calls.items()
+    calls: dict[str, Callable[..., Tensor]] = {
+        name: model if name == "by_hand" else loss_of(model) for name, model in programs.items()
     }
+    if compiled:
+        calls = {name: torch.compile(call, fullgraph=True) for name, call in calls.items()}
+    losses = {name: partial(call, **batch) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in programs}
     for number in range(2 + repetitions):
         done = {name: step(model, losses[name]) for name, model in programs.items()}
@@ -153,9 +153,13 @@ def module_sizes(example: str) -> dict[str, float]:
     return dict(plan.parameters)
 
 
-def first_of(model: Callable[..., Any], batch: Batch) -> Tensor:
-    """The loss of an emitted program."""
-    loss: Tensor = model(**batch)[0]
+def loss_of(model: nn.Module) -> Callable[..., Tensor]:
+    """The loss of an emitted program, as its `train.py` calls and compiles it."""
+
+    def loss(**batch: Tensor) -> Tensor:
+        found: Tensor = model(**batch)[0]
+        return found
+
     return loss
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.rank_comparison import load_program
 
 from .started import start
 from .test_train_files import RECIPE, Programs, losses, modules, train, wait_for
@@ -79,6 +80,37 @@ def test_a_compiled_run_is_the_run(programs: Programs, tmp_path: Path, ranks: in
     train(programs.out(ranks), ranks, *RECIPE, "--log-file", plain)
     train(programs.out(ranks), ranks, *RECIPE, "--log-file", compiled, "--compile", "aot_eager")
     assert losses(compiled) == pytest.approx(losses(plain), rel=1e-12)
+
+
+def test_the_backward_of_a_compiled_step_has_one_cotangent(programs: Programs) -> None:
+    """That of the loss: of outputs, which a run does not keep, it would read zeros of their size."""
+    import argparse
+
+    import torch
+    from functorch.compile import make_boxed_func
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.partitioners import default_partition
+
+    cotangents: list[str] = []
+
+    def forward(graph: Any, inputs: Any) -> Any:
+        return make_boxed_func(graph)
+
+    def backward(graph: Any, inputs: Any) -> Any:
+        cotangents.extend(node.name for node in graph.graph.nodes if node.name.startswith("tangents"))
+        return make_boxed_func(graph)
+
+    backend = aot_autograd(fw_compiler=forward, bw_compiler=backward, partition_fn=default_partition)
+    with load_program(programs.out(1)) as module, modules(programs.out(1)) as (data, _, entry):
+        model = module.Model(dtype=torch.float64)
+        model.initialise(0)
+        batch = data.synthetic(module.INPUTS, 0, 0, "train")
+        entry.loss_function(model, argparse.Namespace(compile=backend))(**batch).backward()
+        compiled = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(**batch)[0].backward()
+    assert cotangents == ["tangents_1"]
+    torch.testing.assert_close(compiled, [p.grad for p in model.parameters()], rtol=1e-12, atol=1e-12)
 
 
 # ---------------------------------------------------------------------------------------------- each rank its part

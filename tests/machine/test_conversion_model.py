@@ -137,6 +137,55 @@ def test_every_pair_has_the_price_of_its_steps(
             assert model.seconds_of(steps, every[i], shape, count) == pytest.approx(told, rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("machine", "devices", "mesh_shape"), [(DGX, 8, (2, 2, 2)), (DGX, 32, (4, 4, 2)), (SUMMIT, 36, (6, 6))]
+)
+@pytest.mark.parametrize("begun", [0.05, 0.4])
+def test_of_an_all_gather_that_comes_first_a_part_counts(
+    machine: Machine, devices: int, mesh_shape: tuple[int, ...], begun: float
+) -> None:
+    """Against all first all-gathers, each with the cheapest way onwards."""
+    mesh, shape = build_mesh(machine, devices, mesh_shape), (144, 288)
+    every = list(layouts_in_order(divisors(shape, mesh), mesh))
+    model, rng = ConversionModel(mesh, machine, LIBRARY), Random(0)
+    located, gathered = model.located(every, shape), 0
+    for count in COUNTS:
+        whole, seconds = model.seconds(located, count), model.seconds(located, count, begun=begun)
+        for i, j in [(rng.randrange(len(every)), rng.randrange(len(every))) for _ in range(300)]:
+            ways = [whole[i, j]] if i != j else [0.0]
+            for step, middle in all_gathers(every[i].without_copies) if i != j else ():
+                first = counted([step], every[i], shape, mesh, machine).seconds(count)
+                ways.append(begun * first + whole[every.index(middle), j])
+            assert seconds[i, j] == pytest.approx(min(ways), rel=1e-9, abs=20 * TIE)
+            steps = model.steps(every[i], every[j], shape, count, begun=begun)
+            told = model.seconds_of(steps, every[i], shape, count, begun=begun)
+            assert told == pytest.approx(min(ways), rel=1e-9, abs=20 * TIE)
+            gathered += whole[i, j] > seconds[i, j] + 20 * TIE
+    assert gathered > 100
+
+
+def all_gathers(layout: Layout) -> list[tuple[Step, Layout]]:
+    """The all-gathers of a layout: of the innermost mesh axes that cut a dimension, some or all."""
+    found = []
+    for dim in {kind.dim for kind in layout.kinds if isinstance(kind, Shard)}:
+        nesting = layout.nesting(dim)
+        for number in range(len(nesting)):
+            kinds = [Invariant() if axis in nesting[number:] else kind for axis, kind in enumerate(layout.kinds)]
+            found.append((Step(StepKind.ALL_GATHER, nesting[number:], dim), Layout(tuple(kinds))))
+    return found
+
+
+def test_what_is_gathered_ahead_is_gathered_at_once() -> None:
+    """Cut along other axes first it would be gathered in less time, but not begun ahead."""
+    mesh = build_mesh(DGX, 64, (8, 4, 2))
+    source, target = nest([Shard(0), Shard(0), Invariant()]), nest([Invariant(), Invariant(), Invariant()])
+    model = ConversionModel(mesh, DGX, LIBRARY)
+    first, *_ = model.conversion(source, target, (8192, 8192), 1e8).forward
+    assert first.kind is not StepKind.ALL_GATHER
+    (step,) = model.steps(source, target, (8192, 8192), 1e8, begun=0.05)
+    assert step == Step(StepKind.ALL_GATHER, (0, 1), 0)
+
+
 def windows(shape: tuple[int, ...], mesh: Mesh) -> list[Layout]:
     """Layouts of an image in which height or width, or both, are held with a neighbour on either side."""
     around = {dim: Window(dim, 0, "halo", (("before", 1), ("after", 1))) for dim in (2, 3)}

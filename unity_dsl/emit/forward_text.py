@@ -23,11 +23,11 @@ from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
 from .body_loops import Passed, find_loops, iterations
 from .comment_words import layout_word, loop_words, origin, roles, where
-from .delayed_text import add_travelling, find_chunks, find_delays, product_call
 from .gathering_text import Ungathered, add_gathered, add_gathers, announce, gathers_first
 from .interleaved_text import add_interleaved, arrive, depart
 from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
 from .operator_text import Place, operator_text
+from .overlapped_products_text import add_travelling, find_chunks, find_delays, product_call
 from .placed_text import add_placed
 from .program_names import Names, path
 from .program_state import Copies, Program

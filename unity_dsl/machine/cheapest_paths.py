@@ -17,7 +17,8 @@ _FAR = 1e200
 class Paths:
     """Seconds of the cheapest paths of single steps of a tensor of `count` bytes, which are found when first asked for.
 
-    Of a sum in buckets the tensor is a part of `gradient_bytes`, and the fraction `exposed` of its seconds counts.
+    Of a sum in buckets the tensor is a part of `gradient_bytes`, and the fraction `exposed` of its seconds counts. An
+    all-gather that is the first step may be begun ahead, and then a fraction of its seconds counts, too.
 
     The first layouts, which are in mesh order, are mostly all that is asked for: the paths between these go by way of
     the `others`, too, which are eliminated first. On all ways the tensor stays Invariant along the mesh axes `kept`.
@@ -63,6 +64,31 @@ class Paths:
                 np.minimum(last[:middle], onward, out=last[:middle])
         return _ended(self.cheapest_in_order, last[:ordered])
 
+    def beginning(self, exposed: float) -> Table:
+        """As `cheapest`, but of a first all-gather the fraction `exposed` counts."""
+        return _begun(self.cheapest, self._first(exposed))
+
+    def beginning_in_order(self, exposed: float) -> Table:
+        """The same between the layouts in mesh order, from which all-gathers lead to such alone."""
+        ordered = self._prices.ordered
+        return _begun(self.cheapest_in_order, self._first(exposed)[:ordered, :ordered])
+
+    def gathering(self, start: int, end: int, exposed: float) -> tuple[float, int]:
+        """Seconds of the cheapest path that begins with an all-gather of which the fraction `exposed` counts, infinite
+        where that is all, and where that leads.
+        """
+        if exposed >= 1:
+            return np.inf, start
+        found = np.where(self._prices.gathers[start], exposed * self.single[start], np.inf) + self.cheapest[:, end]
+        after = int(found.argmin())
+        return float(found[after]), after
+
+    def _first(self, exposed: float) -> Table:
+        """Of the seconds of the single steps that are all-gathers this fraction, infinite for others. Shape [layouts,
+        layouts].
+        """
+        return np.where(self._prices.gathers, exposed * self.single, np.inf)
+
     @cached_property
     def _eliminated(self) -> Table:
         """Paths by way of layouts that are not in mesh order: those after j of an entry [i, j], i before j."""
@@ -101,4 +127,13 @@ def _ended(cheapest: Table, last: Table) -> Table:
     found = cheapest.copy()
     for middle in np.flatnonzero((last < np.inf).any(axis=1)):
         np.minimum(found, cheapest[:, middle, None] + last[middle], out=found)
+    return found
+
+
+def _begun(cheapest: Table, first: Table) -> Table:
+    """The cheapest paths, of which one of these steps may be the first."""
+    found = cheapest.copy()
+    for middle in np.flatnonzero((first < np.inf).any(axis=0)):
+        some = np.flatnonzero(first[:, middle] < np.inf)
+        found[some] = np.minimum(found[some], first[some, middle, None] + cheapest[middle])
     return found

@@ -76,7 +76,8 @@ class ConversionModel:
     Gradients of weights, of `gradient_bytes` in all the part that is `summed`, go in buckets: a sum of `n` bytes on a
     device costs n / B of that of a bucket of B, if it is the last step, and the copy into it, or what it costs by
     itself if that is less, as no way by a copy is cheaper. This leaves out that the last bucket of a group is smaller.
-    Of the machine's `exposure` the sums count here, the gathers of weights where these are told from other tensors.
+    Of the machine's `exposure` the sums count here. An all-gather of a weight may be begun ahead, if it is the first
+    step: then the part `begun` of its seconds counts, and 1 where nothing is begun.
     """
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
@@ -89,7 +90,7 @@ class ConversionModel:
         self._networks: dict[tuple[int, ...], _Network] = {}
         self._closed: dict[tuple[int, float, tuple[int, ...]], Paths] = {}
         self._located: dict[tuple[Hashable, ...], Located] = {}
-        self._chosen: dict[tuple[Layout, Layout, tuple[int, ...], float, bool], tuple[Step, ...]] = {}
+        self._chosen: dict[tuple[Layout, Layout, tuple[int, ...], float, bool, float], tuple[Step, ...]] = {}
 
     # ------------------------------------------------------------------------------------------------- asked for
 
@@ -131,26 +132,30 @@ class ConversionModel:
             bool(most < network.prices.ordered),
         )
 
-    def seconds(self, located: Located, count: float, *, in_buckets: bool = False) -> Table:
-        """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included."""
+    def seconds(self, located: Located, count: float, *, in_buckets: bool = False, begun: float = 1.0) -> Table:
+        """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included. Either sums
+        are `in_buckets`, or of first all-gathers the part `begun` counts.
+        """
         if located.placed is not None:
-            return located.placed.seconds(count, partial(self._seconds, located, count, in_buckets))
-        return self._seconds(located, count, in_buckets, ())
+            return located.placed.seconds(count, partial(self._seconds, located, count, in_buckets, begun))
+        return self._seconds(located, count, in_buckets, begun, ())
 
-    def _seconds(self, located: Located, count: float, in_buckets: bool, kept: tuple[int, ...]) -> Table:
+    def _seconds(self, located: Located, count: float, in_buckets: bool, begun: float, kept: tuple[int, ...]) -> Table:
         """Of layouts that are on all coordinates; by ways on which the tensor stays Invariant along the `kept` axes."""
         paths, numbers, others = self._paths(located.shape, count, kept), located.numbers, located.others
         cheapest = paths.cheapest_in_order if located.in_order else paths.cheapest
         ending = cheapest
         if in_buckets:
             ending = paths.ending_in_order if located.in_order else paths.ending
+        elif begun < 1 and not kept:
+            ending = paths.beginning_in_order(begun) if located.in_order else paths.beginning(begun)
         found = ending.take(numbers, axis=0)
         if not others.size:
             found = found.take(numbers, axis=1)
         else:
-            leaving, between = located.leaving, cheapest.take(numbers, axis=0)
+            leaving, between = located.leaving, (cheapest if in_buckets else ending).take(numbers, axis=0)
             leaves = leaving.seconds(count)[:, :, None]
-            found[others] = (leaves + ending[leaving.number]).min(axis=1)
+            found[others] = (leaves + (ending if in_buckets else cheapest)[leaving.number]).min(axis=1)
             between[others] = (leaves + cheapest[leaving.number]).min(axis=1)
             found = found.take(numbers, axis=1)
             entering, direct = located.entering, located.direct
@@ -169,26 +174,38 @@ class ConversionModel:
         back: float | None = None,
         *,
         in_buckets: bool = False,
+        begun: float | None = None,
     ) -> Conversion:
         """The cheapest steps there, and back from the transpose of the target to that of the source. A tensor has
-        `count` bytes and its cotangent, of which sums may be `in_buckets`, as many, or `back`.
+        `count` bytes and its cotangent, of which sums may be `in_buckets`, as many, or `back`. Where these are, it is a
+        weight: of a first all-gather the part `begun` counts, or what the machine says that is exposed of gathers.
         """
         back = count if back is None else back
-        forward = self.steps(source, target, shape, count)
+        if begun is None:
+            begun = self.machine.exposure.gathers if in_buckets else 1.0
+        forward = self.steps(source, target, shape, count, begun=begun)
         backward = self.steps(target.transpose, source.transpose, shape, back, in_buckets=in_buckets)
         return Conversion(forward, backward)
 
     def steps(
-        self, source: Layout, target: Layout, shape: tuple[int, ...], count: float, *, in_buckets: bool = False
+        self,
+        source: Layout,
+        target: Layout,
+        shape: tuple[int, ...],
+        count: float,
+        *,
+        in_buckets: bool = False,
+        begun: float = 1.0,
     ) -> tuple[Step, ...]:
-        """The cheapest steps one way."""
+        """The cheapest steps one way, as `seconds`."""
         source, target = source.without_copies, target.without_copies
         if source == target:
             return ()
-        key = source, target, shape, count, in_buckets
+        key = source, target, shape, count, in_buckets, begun
         if key not in self._chosen:
             way = way_between(source, target, self.mesh)
-            found = self._cheapest_steps(way.source, way.target, shape, count, in_buckets, way.kept)
+            ahead = 1.0 if way.kept else begun
+            found = self._cheapest_steps(way.source, way.target, shape, count, in_buckets, ahead, way.kept)
             self._chosen[key] = (*way.leaving, *found)
         return self._chosen[key]
 
@@ -199,6 +216,7 @@ class ConversionModel:
         shape: tuple[int, ...],
         count: float,
         in_buckets: bool,
+        begun: float,
         kept: tuple[int, ...],
     ) -> tuple[Step, ...]:
         if source == target:
@@ -210,21 +228,36 @@ class ConversionModel:
             for b in self._ends_of(target, True, shape, count)
         ]
         ended = [paths.ending if in_buckets and b.pair is None else paths.cheapest for _, b in pairs]
-        prices = [a.seconds + table[a.number, b.number] + b.seconds for (a, b), table in zip(pairs, ended, strict=True)]
+        between = [table[a.number, b.number] for (a, b), table in zip(pairs, ended, strict=True)]
+        gathered = [paths.gathering(a.number, b.number, 1.0 if a.pair else begun) for a, b in pairs]
+        prices = [
+            a.seconds + min(alone, first) + b.seconds
+            for (a, b), alone, (first, _) in zip(pairs, between, gathered, strict=True)
+        ]
         best = int(np.argmin(prices))
         direct = self._exchanges.direct([source, target], [0, 1], shape)
         if direct.rows.size and direct.seconds(count)[0] <= prices[best]:
             return (self._exchanges.step(source, target),)
         leave, enter = pairs[best]
-        path = self._path(leave.number, enter.number, shape, count, in_buckets and enter.pair is None, kept)
+        start, path = leave.number, list[Step]()
+        if gathered[best][0] < between[best]:
+            start, path = gathered[best][1], [self._single(start, gathered[best][1], shape)]
+        path += self._path(start, enter.number, shape, count, in_buckets and enter.pair is None, kept)
         left, entered = ([] if end.pair is None else [self._exchanges.step(*end.pair)] for end in (leave, enter))
         return (*left, *path, *entered)
 
     def seconds_of(
-        self, steps: Sequence[Step], start: Layout, shape: tuple[int, ...], count: float, *, in_buckets: bool = False
+        self,
+        steps: Sequence[Step],
+        start: Layout,
+        shape: tuple[int, ...],
+        count: float,
+        *,
+        in_buckets: bool = False,
+        begun: float = 1.0,
     ) -> float:
         """Of steps that begin in a layout of a tensor of so many bytes, without `TIE`s. The last one, if it is a sum,
-        may be `in_buckets`, where that is not dearer.
+        may be `in_buckets`, where that is not dearer; of the first, if it is an all-gather, the part `begun` counts.
         """
         held, seconds = local_fraction(start, self.mesh), 0.0
         for number, (step, (price, left)) in enumerate(zip(steps, self.prices(steps, start, shape), strict=True), 1):
@@ -235,7 +268,7 @@ class ConversionModel:
                 around += price_bucket(self.machine, held)
                 exposed = self.machine.exposure.sums * count / bucket
                 alone = min(alone, exposed * price.seconds(bucket) + around.seconds(count))
-            seconds += alone
+            seconds += begun * alone if number == 1 and step.kind is StepKind.ALL_GATHER else alone
             held = left
         return seconds
 
@@ -283,22 +316,24 @@ class ConversionModel:
         self, start: int, end: int, shape: tuple[int, ...], count: float, in_buckets: bool, kept: tuple[int, ...]
     ) -> list[Step]:
         """The single steps of the cheapest path between layouts of the network; of equal ones the first."""
-        network, paths = self._network(shape), self._paths(shape, count, kept)
+        paths = self._paths(shape, count, kept)
         if in_buckets and paths.ending[start, end] < paths.cheapest[start, end]:
             before = int(np.argmin(paths.cheapest[start] + paths.last[:, end]))
-            summed = network.prices.steps.step(before, end, network.dims)
-            assert summed is not None, "a sum is a step"
-            return [*self._path(start, before, shape, count, False, kept), summed]
+            return [*self._path(start, before, shape, count, False, kept), self._single(before, end, shape)]
         found = []
         while start != end:
             onward = paths.single[start] + paths.cheapest[:, end]
             onward[start] = np.inf
             after = int(np.argmin(onward))
-            step = network.prices.steps.step(start, after, network.dims)
-            assert step is not None, "a path has steps"
-            found.append(step)
+            found.append(self._single(start, after, shape))
             start = after
         return found
+
+    def _single(self, start: int, end: int, shape: tuple[int, ...]) -> Step:
+        network = self._network(shape)
+        step = network.prices.steps.step(start, end, network.dims)
+        assert step is not None, "a path has steps"
+        return step
 
     def _ends_of(self, layout: Layout, entering: bool, shape: tuple[int, ...], count: float) -> tuple[_End, ...]:
         """Where paths of a tensor of so many bytes to a layout may leave the network, or from a layout enter it."""

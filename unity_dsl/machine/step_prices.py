@@ -26,6 +26,7 @@ TIE = 1e-12
 _LOCAL = 0.1
 """Of a collective: what a local step counts then."""
 _EXCHANGE, _PERMUTE = STEP_KINDS.index(StepKind.EXCHANGE), STEP_KINDS.index(StepKind.PERMUTE)
+_ALL_GATHER = STEP_KINDS.index(StepKind.ALL_GATHER)
 _SUMMED = np.array([kind in SUMS for kind in STEP_KINDS])
 _PACKED = np.array([kind in (StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL) for kind in STEP_KINDS])
 """By kind, whether blocks are packed before they are sent: those of the first dimension lie one behind the other."""
@@ -70,6 +71,11 @@ class StepPrices:
         found = np.full(self.latency.shape, np.inf)
         found.ravel()[self.sums] = exposed * count / of_bucket * summed + copied
         return found
+
+    @cached_property
+    def gathers(self) -> npt.NDArray[np.bool_]:
+        """The single steps that are all-gathers. Shape [layouts, layouts]."""
+        return np.asarray(self.steps.kind == _ALL_GATHER)
 
     def _seconds(self, counts: Table) -> Table:
         """Of tensors of so many bytes by the layout that they begin in."""

@@ -120,8 +120,13 @@ def _conversion_cost(
     for made in reversed(planned.materialised):
         shape, back = value.shape, value.stored_bytes
         in_buckets = value.is_weight and made.source == planned.produced
-        found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
-        there = prices.seconds_of(found.forward, made.source, shape, value.bytes)
+        begun = 1.0
+        if made.source == planned.produced and not hidden.in_turns:
+            begun = hidden.of(made.source, made.layout)
+        found = prices.conversion(
+            made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets, begun=begun
+        )
+        there = prices.seconds_of(found.forward, made.source, shape, value.bytes, begun=begun)
         returning, start = 0.0, made.layout.transpose
         if value.needs_gradient and made.layout in reached:
             returning = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
@@ -130,7 +135,7 @@ def _conversion_cost(
         if hidden.in_turns:
             seconds += float(hidden.of_both(there, returning)) * (there + returning)
         else:
-            seconds += hidden.of(made.source, made.layout) * there + returning
+            seconds += there + returning
         if made.layout in reached:
             reached.add(made.source)
     return Cost(communication=seconds, synchronisation=once)

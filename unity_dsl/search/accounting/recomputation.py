@@ -121,9 +121,9 @@ class ForwardPrice:
                 continue
             for made in reversed(planned.materialised):
                 if made.layout in reached:
-                    exposed = prices.machine.exposure.gathers if value.is_weight else 1.0
-                    steps = prices.steps(made.source, made.layout, value.shape, value.bytes)
-                    seconds += exposed * prices.seconds_of(steps, made.source, value.shape, value.bytes)
+                    begun = prices.machine.exposure.gathers if value.is_weight else 1.0
+                    steps = prices.steps(made.source, made.layout, value.shape, value.bytes, begun=begun)
+                    seconds += prices.seconds_of(steps, made.source, value.shape, value.bytes, begun=begun)
                     reached.add(made.source)
         return seconds
 

@@ -23,9 +23,10 @@ from .restriction import Keeping, storable
 
 
 class Hidden(NamedTuple):
-    """What other work hides of a tensor's conversions, as the gathers of a weight: of the way there all but `exposed`.
-    Where they are begun ahead `if_summed`, that is so of those alone whose gradients are summed over devices, and
-    nothing hides the others. Of values in turns it is so of both ways, where both take time.
+    """What other work hides of a tensor's conversions, as the gathers of a weight: of the way there, if it begins with
+    an all-gather, all of that but `exposed`. Where they are begun ahead `if_summed`, that is so of those alone whose
+    gradients are summed over devices, and nothing hides the others. Of values in turns it is so of both ways, where
+    both take time, and of whatever they are.
     """
 
     exposed: float = 1.0
@@ -33,7 +34,7 @@ class Hidden(NamedTuple):
     in_turns: bool = False
 
     def of(self, source: Layout, target: Layout) -> float:
-        """The part that counts of a gather from the layout in which a weight is kept."""
+        """The part that counts of an all-gather from the layout in which a weight is kept."""
         return self.exposed if not self.if_summed or sums_back(source, target) else 1.0
 
     def of_both(self, there: Table | float, back: Table | float) -> Table:
@@ -98,16 +99,15 @@ class Space:
         """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
         for every pair of layouts. Both may be `hidden` in part; sums on the way back may be `in_buckets`.
         """
-        there = self.prices.seconds(self._located, count)
+        there = self.forward_seconds(count)
         if hidden.in_turns:
             if back is None:
                 return there
             returning = self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
             return hidden.of_both(there, returning) * (there + returning)
-        if hidden.if_summed:
-            there = np.where(self.summed_back, hidden.exposed, 1.0) * there
-        elif hidden.exposed != 1:
-            there = hidden.exposed * there
+        if hidden.exposed != 1:
+            begun = self.forward_seconds(count, begun=hidden.exposed)
+            there = np.where(self.summed_back, begun, there) if hidden.if_summed else begun
         if back is None:
             return there
         return there + self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
@@ -116,9 +116,9 @@ class Space:
         """What the prices of its conversions, and of those back, depend on beside bytes."""
         return self._located, None if back is None else self._transposed
 
-    def forward_seconds(self, count: int) -> Table:
-        """Of the conversions alone, without the way back of a gradient."""
-        return self.prices.seconds(self._located, count)
+    def forward_seconds(self, count: int, *, begun: float = 1.0) -> Table:
+        """Of the conversions alone, without the way back of a gradient; of first all-gathers the part `begun`."""
+        return self.prices.seconds(self._located, count, begun=begun)
 
     @cached_property
     def _located(self) -> Located:

@@ -61,10 +61,10 @@ class MemoryPrice:
     def _with(self, seconds: Table, value: Value, prefix: str, space: Space, *, alone: bool) -> Table:
         kept, path = self.held.kept, prefix + value.name
         if path in kept.converted:
-            exposed = self.machine.exposure.gathers if value.is_weight else 1.0
-            key = value.shape, value.bytes, exposed, id(seconds)
+            begun = self.machine.exposure.gathers if value.is_weight else 1.0
+            key = value.shape, value.bytes, begun, id(seconds)
             if key not in self.held.forward:
-                self.held.forward[key] = seconds, seconds + exposed * space.forward_seconds(value.bytes)
+                self.held.forward[key] = seconds, seconds + space.forward_seconds(value.bytes, begun=begun)
             return self.held.forward[key][1]
         return self._table(seconds, value, space, alone=alone) if path in kept.read else seconds
 
