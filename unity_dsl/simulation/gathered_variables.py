@@ -24,6 +24,11 @@ class GatheredVariables(Variables):
         """Weights of operators that wait for their own, in this order, each with all of its operator."""
         return {}
 
+    @cached_property
+    def announced(self) -> set[str]:
+        """Weights of operators behind a loop that are gathered in its last iteration, as far as that can begin."""
+        return set()
+
     def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[list[Gather]]:
         """The weights that operators among these read gathered: those whose gradients come in buckets together, and the
         others; first the kind that is read first.
@@ -39,9 +44,11 @@ class GatheredVariables(Variables):
                     found.setdefault(conversion.ends_in_sum, []).append(gather)
         return list(found.values())
 
-    def gathers_in_buckets(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
-        """Those of them whose gradients come in buckets."""
-        return next((found for found in self.gathers(steps) if found[0].conversion.ends_in_sum), [])
+    def announce(self, steps: Iterable[PlannedNode | PlannedSegment]) -> Sequence[Gather]:
+        """Those of operators behind a loop whose gradients come in buckets: what can begin in its last iteration."""
+        found = next((some for some in self.gathers(steps) if some[0].conversion.ends_in_sum), [])
+        self.announced.update(gather.value.name for gather in found)
+        return found
 
     @cached_property
     def first_gathers(self) -> Sequence[Gather]:
@@ -66,7 +73,7 @@ class GatheredVariables(Variables):
         a plan alone, so that the cost counts them as wanted at once.
         """
         gathering, kinds, apart = self.program.gathering, self.gathers(steps), list[list[Gather]]()
-        begun = [gathers for gathers in kinds if gathering.has_begun(gathers[0])]
+        begun = [gathers for gathers in kinds if gathers[0].value.name in self.announced]
         placed = any(step.placement for step in steps)
         for gathers in kinds:
             if gathers not in begun and gathers[0].conversion.ends_in_sum and not placed:

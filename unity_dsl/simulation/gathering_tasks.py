@@ -68,10 +68,6 @@ class Gathering:
         finally:
             self._run_again = before
 
-    def has_begun(self, gather: Gather) -> bool:
-        """Whether its all-gather is on its way."""
-        return gather.stored in self._begun
-
     def start(self, gathers: Iterable[Gather], *, ahead: bool = True) -> None:
         """The all-gathers with which conversions begin, one collective for each group; they may be wanted at once, or
         be begun `ahead`.

@@ -296,7 +296,7 @@ class _Forward(GatheredVariables):
         """
         first, *others = bodies
         self.program.gathering.start(first.first_gathers, ahead=False)
-        self.program.gathering.start(others[0].first_gathers if others else self.gathers_in_buckets(after))
+        self.program.gathering.start(others[0].first_gathers if others else self.announce(after))
 
     def _interleaved(self, steps: Sequence[PlannedSegment], after: Steps) -> None:
         """Repeats whose iterations run in turns: each goes on where it needs what it has begun to send, then the next
