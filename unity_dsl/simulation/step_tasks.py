@@ -261,9 +261,9 @@ class _Forward(GatheredVariables):
         standing: Sequence[Storage] = ()
         for place, turn in enumerate(turns):
             with program.tasks.seeing() as seen:
+                entering = self._entering(step, turn.run, carried)
                 if len(turns) > 1:
                     self._gather_ahead(bodies[place:], after)
-                entering = self._entering(step, turn.run, carried)
                 for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
                     entering.append((series.part, layout, parts[turn.iteration]))
                 first = program.backward.recorded
