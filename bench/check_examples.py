@@ -148,7 +148,7 @@ def row(finding: Finding, key: str) -> dict[str, Any]:
         "float32_single_device_error": report.float32_single_device_err if report else None,
         "mixed_error": report.mixed.err if report and report.mixed else None,
         "mixed_bound": report.mixed.bound if report and report.mixed else None,
-        "fault": finding.fault or None,
+        "fault": finding.fault.replace(f"{ROOT}/", "") or None,
         "divided": round(finding.divided, 3),
         "seconds": round(finding.seconds, 3),
         "of": key,

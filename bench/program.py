@@ -6,8 +6,9 @@ torch.compile, the emitted one as its `train.py` compiles it: a function of the 
 ranks (`program_ranks.py`): a whole step of the plan of `auto`, and of plans of the same division as DDP, FSDP2 and
 DTensor's tensor parallelism by hand, in seconds by the clock.
 
-Steps of all take turns in one run; a ratio is the median of the ratios of neighbouring steps. Without dropout all have
-the same loss and gradients of the same norm, which is checked; with it the draws differ.
+Steps of all take turns in one run, each time in another order, as what runs before leaves caches and free memory behind
+that favour one of two; a ratio is the median of the ratios of neighbouring steps. Without dropout all have the same
+loss and gradients of the same norm, which is checked; with it the draws differ.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import random
 import shutil
 import sys
 import tempfile
@@ -124,8 +126,10 @@ def compare(
         calls = {name: torch.compile(call, fullgraph=True) for name, call in calls.items()}
     losses = {name: partial(call, **batch) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in programs}
+    turns = random.Random(0)
     for number in range(2 + repetitions):
-        done = {name: step(model, losses[name]) for name, model in programs.items()}
+        order = turns.sample(list(programs), len(programs))
+        done = {name: step(programs[name], losses[name]) for name in order}
         if number == 0 and not sizes.get("dropout"):
             agree(example, {name: (loss, norm_of(programs[name])) for name, (loss, _) in done.items()})
         if number >= 2:  # the first two warm up

@@ -1,12 +1,13 @@
 """A training step on two ranks: emitted plans against DDP, FSDP2 and DTensor by hand; `program.py` runs it.
 
 On gloo, a thread for each rank: forward, backward, gradients and AdamW, in seconds by the clock, of the slowest rank,
-and in processor seconds of both, which other work on the machine changes less. Steps of all programs take turns; a
-ratio is the median of the ratios of neighbouring steps.
+and in processor seconds of both, which other work on the machine changes less. Steps of all programs take turns, each
+time in another order; a ratio is the median of the ratios of neighbouring steps.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Mapping
 from operator import truediv
@@ -87,12 +88,13 @@ def measured(
     for way in DIVISIONS:
         steps[way] = hand_step(way, example, BY_HAND[example](weights, sizes), mesh, batch)
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in steps}
+    turns = random.Random(0)  # the same on all ranks
     for number in range(WARM_UP + repetitions):
         losses = {}
-        for name, step in steps.items():
+        for name in turns.sample(list(steps), len(steps)):
             dist.barrier()
             start, used = time.perf_counter(), time.process_time()
-            losses[name] = step(number)
+            losses[name] = steps[name](number)
             seconds = time.perf_counter() - start, time.process_time() - used
             if number >= WARM_UP:
                 times[name].append(seconds)

@@ -68,6 +68,26 @@ def test_a_batch_that_data_parallelism_does_not_divide_is_told(
     assert line.split(maxsplit=1)[1] == "does not fit this model: 4 devices do not divide axis `b0` of 6"
 
 
+@pytest.mark.parametrize("arguments", [(), ("x",), ("--pin", "x=I")])
+def test_a_step_that_takes_no_time(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that returns its input computes nothing: no share of its step and no ratio to it is a number."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "id.udl").write_text("model id[b = 4]\n  input x: f32[b]\n  output x\n")
+    assert run(["id.udl", "-o", "out", "--devices", "2"]) == 0
+    capsys.readouterr()
+    found = explained(capsys, "out", *arguments)
+    assert found["seconds"] == 0 and found["utilisation"] is None and found["next_best"] is None
+    assert run(["explain", "out", *arguments]) == 0
+    assert "simulated" in capsys.readouterr().out
+    assert run(["trace", "out"]) == 0
+    assert "0 µs a call" in capsys.readouterr().out
+    assert run(["compare", "id.udl", "--devices", "2", "--strategies", "auto,data_parallel", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["strategies"]
+    assert [row["speedup"] for row in rows] == [None, None]
+
+
 def test_one_tensor_with_its_layouts(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = explained(capsys, "out", "layer.*.w")
     assert found["spent"] and all(row["place"] == "layer.*.w" for row in found["spent"])

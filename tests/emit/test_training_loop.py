@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 
 from .started import start
-from .test_train_files import RECIPE, Programs, losses, modules, train, wait_for
+from .test_train_files import MODEL, RECIPE, Programs, losses, modules, train, wait_for
 
 
 @pytest.fixture(scope="module")
@@ -105,12 +106,81 @@ def test_the_backward_of_a_compiled_step_has_one_cotangent(programs: Programs) -
         model = module.Model(dtype=torch.float64)
         model.initialise(0)
         batch = data.synthetic(module.INPUTS, 0, 0, "train")
-        entry.loss_function(model, argparse.Namespace(compile=backend))(**batch).backward()
+        entry.loss_function(model, argparse.Namespace(compile=backend, cuda_graphs=False))(**batch).backward()
         compiled = [p.grad.clone() for p in model.parameters()]
         model.zero_grad()
         model(**batch)[0].backward()
     assert cotangents == ["tangents_1"]
     torch.testing.assert_close(compiled, [p.grad for p in model.parameters()], rtol=1e-12, atol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------------- CUDA graphs
+
+GATED = """
+model gated[b = 4, d = 4]
+  input x: f32[b, d]
+  input gate: int<2>[]
+  weight w: f32[d, d] ~ normal(0.5)
+  cond gate as skip
+    x = linear(x, w)
+  loss mse(linear(x, w), x)
+"""
+
+
+def test_cuda_graphs_need_a_gpu(programs: Programs) -> None:
+    (process,) = start(programs.out(1), 1, "--cuda-graphs", "--device", "cpu")
+    _, error = process.communicate(timeout=60)
+    told = "train.py: rank 0: --cuda-graphs needs a GPU, and this run is on the CPU\n"
+    assert (process.returncode, error) == (2, told)
+
+
+@pytest.mark.parametrize(
+    ("choices", "reason"),
+    [
+        ({"devices": 2, "strategy": "data_parallel"}, "this program has collectives"),
+        ({"kernels": "triton"}, "the kernels of --kernels triton are not recorded"),
+        ({"micro_batches": 2}, "micro-batches add up gradients"),
+        ({"model": GATED}, "a cond of this program decides by the data"),
+    ],
+)
+def test_programs_of_which_no_graphs_are_made(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    choices: dict[str, Any],
+    reason: str,
+) -> None:
+    source = tmp_path / "model.udl"
+    source.write_text(choices.pop("model", MODEL).lstrip())
+    request = Request(source, **choices)
+    compilation = compile_model(request)
+    write_program(compilation.plan, compilation.library, compilation.sources, request, tmp_path / "out")
+    monkeypatch.setattr(sys, "argv", ["train.py", "--cuda-graphs"])
+    with modules(tmp_path / "out") as (_, _, entry), pytest.raises(SystemExit) as caught:
+        entry.arguments()
+    assert caught.value.code == 2 and f"--cuda-graphs: {reason}" in capsys.readouterr().err
+
+
+def test_graphs_are_made_by_reduce_overhead(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the whole step, which is the step; what random numbers are counted by lies on the device of the model."""
+    import argparse
+
+    import torch
+
+    given: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "compile", lambda call, **options: given.append(options) or call)
+    options = argparse.Namespace(compile=None, cuda_graphs=True)
+    out = programs.out(1, p=0.5)
+    with load_program(out) as module, modules(out) as (data, _, entry):
+        elsewhere = module.Model(device="meta")
+        entry.loss_function(elsewhere, options)
+        assert [counter.device.type for counter in elsewhere.counters] == ["meta", "meta"]
+        model = module.Model(dtype=torch.float64)
+        model.initialise(0)
+        model.step = 3
+        batch = data.synthetic(module.INPUTS, 0, 0, "train")
+        assert model(**batch)[0] == entry.loss_function(model, options)(**batch)
+    assert given == 2 * [{"mode": "reduce-overhead", "fullgraph": True}]
 
 
 # ---------------------------------------------------------------------------------------------- each rank its part

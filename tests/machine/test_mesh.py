@@ -68,6 +68,20 @@ def test_shapes_of_another_size(shape: tuple[int, ...]) -> None:
     assert raised.value.diagnostic.code == "E303"
 
 
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((1, 2), "axis 0 of a mesh of 1 x 2 has 1 device: every axis needs at least two"),
+        ((2, 0), "axis 1 of a mesh of 2 x 0 has 0 devices: every axis needs at least two"),
+        ((2, 3), "a mesh of 2 x 3 has 6 devices, 2 were asked for"),
+    ],
+)
+def test_what_is_wrong_with_a_shape_is_told(shape: tuple[int, ...], told: str) -> None:
+    with pytest.raises(InputError) as raised:
+        build_mesh(load_machine("local"), 2, shape)
+    assert raised.value.diagnostic.message == told
+
+
 @given(st.sampled_from(["local", "summit", "dgx-a100", "h200"]), st.integers(1, 192))
 def test_any_number(name: str, devices: int) -> None:
     machine = load_machine(name)

@@ -114,3 +114,24 @@ def test_fewer_positions_outside_training_read_the_first_angles(compile_program:
         x = batch()["x"]
         whole, fewer = model(x)[1]["y"], model(x[:, :5])[1]["y"]
         torch.testing.assert_close(fewer, whole[:, :5], rtol=1e-12, atol=1e-12)
+
+
+PAIRS = """
+model pairs[b = 4, n = 5]
+  input x: f32[b, n, n]
+  weight w: f32[2, n * (n - 1) // 2] ~ normal(0.5)
+  loss reduce_mean(linear(lower_triangle(x), w)[b, o] -> [])
+"""
+
+
+def test_the_order_of_a_triangle_is_sorted_once(compile_program: Compile) -> None:
+    out = compile_program(PAIRS, devices=1)
+    text = (out / "model.py").read_text()
+    assert text.count("torch.argsort(") == 1 and "torch.argsort(" in text[: text.index("class Model(")]
+    with load_program(out) as module:
+        model = module.Model(dtype=torch.float64)
+        model.initialise(0)
+        x = torch.randn(4, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        rows, columns = torch.tril_indices(5, 5, -1)
+        expected = (x[:, rows, columns] @ model.w.T).mean()
+        torch.testing.assert_close(model(x)[0], expected, rtol=1e-12, atol=1e-12)

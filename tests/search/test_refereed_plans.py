@@ -16,6 +16,7 @@ from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.refereed_plans import shortest_of_ties
 from unity_dsl.search.wanted import Wanted
+from unity_dsl.simulation.step_tasks import simulate_step
 
 from .conftest import Build
 
@@ -50,3 +51,15 @@ def test_the_shortest_step_of_the_model_that_rules_made(build: Build, library: L
         assert asked == [(mesh, wanted.cost(plain) * PROMISING) for mesh in others[:2]]
         assert (best.mesh, best.rules, best.considered) == ([first, *others][taken], changed.rules, 7)
         assert (best is changed) == (taken == 0)
+
+
+def test_of_equal_steps_that_on_the_mesh_of_the_fewest_axes(build: Build, library: Library) -> None:
+    """A model that is too small to be divided: all meshes have the same step."""
+    machine = load_machine("local")
+    meshes = sorted(all_meshes(machine, 8), key=lambda mesh: -len(mesh.axes))
+    assert len(meshes) > 2
+    small = build(MODEL.replace("64", "8"))
+    plan = search(small, meshes, machine, library, referee=lambda plan: simulate_step(plan, machine, library).seconds)
+    (told,) = (note for note in plan.notes if note.startswith("simulated were"))
+    assert told.endswith("the shortest step is that on 8")
+    assert plan.mesh.degrees == (8,)

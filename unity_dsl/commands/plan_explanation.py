@@ -13,7 +13,7 @@ import click
 from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
 from .console import show_lines
-from .summary import batch_text, describe_flops, duration
+from .summary import batch_text, describe_flops, duration, relative
 from .what_if import WhatIf, show_what_if, what_if
 
 if TYPE_CHECKING:
@@ -45,9 +45,11 @@ class Explained:
     record: PlanFile
 
     @property
-    def utilisation(self) -> float:
-        """Model FLOPs utilisation of the simulated step."""
+    def utilisation(self) -> float | None:
+        """Model FLOPs utilisation of the simulated step; None of one that takes no time, as it computes nothing."""
         plan = self.plan
+        if not self.timeline.seconds:
+            return None
         least = seconds_at_peak(plan.model, self.machine.peak, plan.mesh.size)
         return plan.micro_batches * least / self.timeline.seconds
 
@@ -150,6 +152,8 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
         return None
     timeline = simulate_step(other, found.machine, found.library)
     layouts = tuple(dict.fromkeys(map(str, made_in(other.graph, part))))
+    if {*layouts} & {*map(str, made_in(plan.graph, part))}:
+        return None  # an input is whole on every device
     return NextBest(layouts, other.cost.seconds, timeline.seconds)
 
 
@@ -246,9 +250,11 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
             "simulated",
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",
         ),
-        ("utilisation", f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan)} a {step}"),
-        ("memory", f"at most {describe_bytes(memory.total)} a device{at_peak}"),
     ]
+    if found.utilisation is not None:
+        used = f"{100 * found.utilisation:.3g}% of the peak, {describe_flops(plan)} a {step}"
+        lines.append(("utilisation", used))
+    lines.append(("memory", f"at most {describe_bytes(memory.total)} a device{at_peak}"))
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
     if plan.recomputed:
@@ -256,8 +262,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     if words := chunked_words(plan, found.library):
         lines.append(("in chunks", words))
     if found.other is not None:
-        ratio = found.other.seconds / timeline.seconds
-        lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}, {ratio:.2f} times that"))
+        ratio = f", {found.other.seconds / timeline.seconds:.2f} times that" if timeline.seconds else ""
+        lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}{ratio}"))
     if found.refused:
         lines.append((COMPARED, found.refused.removeprefix(f"{COMPARED} ")))
     lines += [("layout", f"{path}: {text}") for path, text in layouts.items()]
@@ -267,12 +273,10 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
 
 
 def _next_best_text(next_best: NextBest, plan: Plan, timeline: Timeline) -> str:
-    more = next_best.cost_seconds / plan.cost.seconds - 1
-    simulated = next_best.simulated_seconds / timeline.seconds - 1
+    more = relative(next_best.cost_seconds, plan.cost.seconds)
+    simulated = relative(next_best.simulated_seconds, timeline.seconds)
     layouts = " and ".join(next_best.layouts)
-    return (
-        f"{layouts}, with all else as is best then: {more:+.2%} by the cost of the search, {simulated:+.2%} simulated"
-    )
+    return f"{layouts}, with all else as is best then: {more} by the cost of the search, {simulated} simulated"
 
 
 def show_table(rows: Sequence[Spent], seconds: float) -> None:
@@ -284,10 +288,14 @@ def show_table(rows: Sequence[Spent], seconds: float) -> None:
         times = f"{_time(row.forward + row.update):>9} {_time(row.backward):>9} {_time(row.exposed):>9}"
         what = f"{row.name} {row.place}".rstrip() + (f", {row.tasks} times" if row.tasks > 1 else "")
         sent = f", {describe_bytes(row.sent)} sent" if row.sent else ""
-        click.echo(f"{row.weight / seconds:>6.1%} {times}  {row.limit:<10}  {what}{sent}")
+        click.echo(f"{_share(row.weight, seconds):>6} {times}  {row.limit:<10}  {what}{sent}")
     left = rows[SHOWN:]
     if left:
-        click.echo(f"{sum(row.weight for row in left) / seconds:>6.1%} {len(left)} more; --json lists all")
+        click.echo(f"{_share(sum(row.weight for row in left), seconds):>6} {len(left)} more; --json lists all")
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
 
 
 def _time(seconds: float) -> str:

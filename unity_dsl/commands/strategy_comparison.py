@@ -54,9 +54,9 @@ class Comparison:
     interrupted: bool = False
 
     def speedup(self, row: Row) -> float | None:
-        """How many times faster than the baseline; None where either has no plan."""
+        """How many times faster than the baseline; None where either has no plan, or a step takes no time."""
         base = next((other.iteration_s for other in self.strategies if other.name == BASELINE), None)
-        return None if base is None or row.iteration_s is None else base / row.iteration_s
+        return None if base is None or not row.iteration_s else base / row.iteration_s
 
 
 def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ()) -> Comparison:

@@ -141,6 +141,11 @@ def operations(flops: float) -> str:
     return f"{flops / 1e6:.3g} MFLOP"
 
 
+def relative(seconds: float, of: float) -> str:
+    """How much longer than `of`: `+2.50%`; of no time at all the difference itself."""
+    return f"{seconds / of - 1:+.2%}" if of else f"+{duration(seconds)}"
+
+
 def duration(seconds: float) -> str:
     """Three significant digits in s, ms or µs."""
     for unit, scale in (("s", 1.0), ("ms", 1e3)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..machine.byte_count import describe_bytes
-from .summary import duration
+from .summary import duration, relative
 
 if TYPE_CHECKING:
     from ..emit.plan_file import PlanFile
@@ -130,4 +130,4 @@ def show_what_if(found: Sequence[WhatIf], plan: Plan, simulated: float) -> None:
 
 
 def _beside(seconds: float, own: float) -> str:
-    return f"{duration(seconds)} ({seconds / own - 1:+.2%})"
+    return f"{duration(seconds)} ({relative(seconds, own)})"

@@ -82,13 +82,13 @@ class ForwardText:
         self.updates_left = [update for update in graph.updates if update.buffer.name not in changed]
         self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in self.updates_left)
         for weight in graph.weights:
-            self.store(weight.value, weight.initialiser, trained=True)
+            self.store(weight.value, weight.initialiser, trained=True, decays=weight.decays)
         for buffer in graph.buffers:
             self.store(buffer.value, buffer.initialiser, trained=False)
 
-    def store(self, value: Value, initialiser: Initialiser, *, trained: bool) -> None:
+    def store(self, value: Value, initialiser: Initialiser, *, trained: bool, decays: bool = False) -> None:
         layout = self.planned.values[value.name].produced
-        self.module.stored.append(Stored(value.name, value, layout, initialiser, trained))
+        self.module.stored.append(Stored(value.name, value, layout, initialiser, trained, decays))
         self.program.collectives.owned |= bool(layout.placement)
         registry = "_parameters" if trained else "_buffers"
         self.add(value, path("self", value.name, registry), layout, parameter=trained)

@@ -16,13 +16,14 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True)
 class Stored:
-    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
+    """A parameter or buffer that a module holds: its name there, dotted where blocks name it. A parameter may decay."""
 
     name: str
     value: Value
     layout: Layout
     initialiser: Initialiser
     trained: bool
+    decays: bool
 
 
 @dataclass

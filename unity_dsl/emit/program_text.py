@@ -279,7 +279,7 @@ def _constants(text: ProgramText) -> Iterator[str]:
         yield _dict("OUTPUTS", list(_output_specs(text.plan)), "OutputSpec")
     for module in [*text.program.modules, text.module]:
         for trained in (True, False) if module.base is None else ():
-            own = list(_entries(module, trained))
+            own = list(_entries(module, trained, text.plan.model))
             if own or module is text.module:
                 yield _dict(module.constants[not trained], own, "ParameterSpec")
 
@@ -305,14 +305,15 @@ def _output_specs(plan: Plan) -> Iterator[str]:
         yield f"{json.dumps(name)}: OutputSpec({tuple_text(map(str, value.shape))}, {kinds})"
 
 
-def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
+def _entries(module: ModuleText, trained: bool, model: Model) -> Iterator[str]:
     for stored in module.stored:
         if stored.trained is trained:
             shape = tuple_text(map(str, stored.value.shape))
             kinds = tuple_text(json.dumps(kind) for kind in _kinds(stored.layout))
             numbers = [repr(n.value) for n in stored.initialiser.arguments if isinstance(n, Number)]
             start = tuple_text([json.dumps(stored.initialiser.name), *numbers])
-            yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start})"
+            kept = ", decays=False" if trained and model.loss is not None and not stored.decays else ""
+            yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start}{kept})"
     for repeat in module.repeats:
         for constants, group in groupby(repeat.runs, key=lambda run: run[0].constants[not trained]):
             runs = list(group)

@@ -27,7 +27,7 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     narrow = TORCH_TYPES[plan.model.precision or FULL]
     count, tokens = plan.micro_batches, batch_tokens(plan.model)
-    names = "WORLD_SIZE, Model, build_mesh"
+    names = "PARAMETERS, WORLD_SIZE, Model, build_mesh"
     several = ("BATCH as INPUTS", f"LOSS_DIVISOR, {names}")
     return template("train.py.j2").render(
         model=name,

@@ -80,10 +80,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Weight:
-    """A trained parameter. Within a repeat it stands for one tensor per iteration: `layer.{i}.name`."""
+    """A trained parameter. Within a repeat it stands for one tensor per iteration: `layer.{i}.name`.
+
+    Weight decay is for those that `decays`: not for gains and biases (decayed_weights.py).
+    """
 
     value: Value
     initialiser: Initialiser
+    decays: bool = True
 
 
 @dataclass(frozen=True)

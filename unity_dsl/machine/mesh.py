@@ -19,6 +19,7 @@ def build_mesh(machine: Machine, devices: int, shape: tuple[int, ...] | None = N
     Without a `shape` the axes are the prime factors, ordered so that as many devices as possible share the fast levels.
     Raises E302 for a number of devices that the machine does not have, E303 for a shape of another size.
     """
+    _check_degrees(shape or ())
     if devices < 1:
         raise fail("E302", f"a plan needs at least one device, not {devices}")
     if devices > machine.devices:
@@ -28,15 +29,27 @@ def build_mesh(machine: Machine, devices: int, shape: tuple[int, ...] | None = N
             _orders(tuple(prime_factors(devices))),
             key=lambda degrees: (tuple(reversed(_levels(degrees, machine))), degrees),
         )
-    elif any(degree < 2 for degree in shape) or prod(shape) != devices:
-        text = " x ".join(map(str, shape))
+    elif prod(shape) != devices:
         raise fail(
             "E303",
-            f"a mesh of {text} has {prod(shape)} devices, {devices} were asked for",
-            help="every axis has at least two devices, and the product is the number of devices",
+            f"a mesh of {_shape_text(shape)} has {prod(shape)} devices, {devices} were asked for",
+            help="the product of the degrees is the number of devices",
         )
     levels = _levels(shape, machine)
     return Mesh(tuple(map(MeshAxis, _names(len(shape)), shape, levels)))
+
+
+def _check_degrees(shape: Sequence[int]) -> None:
+    for number, degree in enumerate(shape):
+        if degree < 2:
+            count = "1 device" if degree == 1 else f"{degree} devices"
+            message = f"axis {number} of a mesh of {_shape_text(shape)} has {count}: every axis needs at least two"
+            others = ",".join(str(other) for other in shape if other > 1)
+            raise fail("E303", message, help=f"without it: --mesh {others}" if others else "")
+
+
+def _shape_text(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 MOST_AXES = 3

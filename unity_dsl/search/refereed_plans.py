@@ -20,6 +20,11 @@ from .wanted import Wanted, made
 TIE = 0.005
 """Of the shortest step: where that on another mesh is longer by less, rules may make it the shorter one."""
 
+EQUAL = 1e-6
+"""The same, where it is the same step."""
+UNTOLD = 0.01
+"""Percent of the cost that are not told."""
+
 
 def shortest_of_ties(
     best: Plan, wanted: Wanted, plan_on: Callable[[Sequence[Mesh], Wanted, float], Plan | None]
@@ -82,17 +87,19 @@ class RefereedPlans:
 
     def chosen(self, candidates: Sequence[Found]) -> tuple[Found, Plan, tuple[str, ...]]:
         """Of candidates, cheapest first, the one the referee prefers, its plan and what is told of that; without a
-        referee the cheapest.
+        referee the cheapest. Of equal steps it is that on the mesh of the fewest axes: a program with less to read.
         """
         cheapest = candidates[0]
         if self.wanted.referee is None or len(candidates) == 1:
             return cheapest, self.of(cheapest), ()
         seconds = list(map(self.seconds, candidates))
-        best = candidates[seconds.index(min(seconds))]
+        shortest = min(seconds) + EQUAL * abs(min(seconds))
+        equal = (one for one, taken in zip(candidates, seconds, strict=True) if taken <= shortest)
+        best = min(equal, key=lambda one: len(one.mesh.axes))
         near = (one for one, taken in zip(candidates, seconds, strict=True) if taken <= min(seconds) * (1 + TIE))
         self.wanted.ties[:] = [one.mesh for one in near if one is not best and not is_large(one)]
         meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
         more = 100 * (best.best.cost / cheapest.best.cost - 1)
         note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"
-        note += f" {describe_mesh(best.mesh)}" + ("" if best is cheapest else f", which costs {more:.2g} % more")
+        note += f" {describe_mesh(best.mesh)}" + ("" if more < UNTOLD else f", which costs {more:.2g} % more")
         return best, self.of(best), (note,)

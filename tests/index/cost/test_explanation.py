@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from unity_dsl.index.cost.explanation import describe_function, describe_operator, describe_parallel
+from unity_dsl.index.cost.explanation import derived, describe_function, describe_operator, describe_parallel
 from unity_dsl.index.library import Library
 
 from ..declare import declare
@@ -38,6 +39,33 @@ def test_attributes_appear_by_name(library: Library) -> None:
     assert "dy[b..] * factor" in describe_operator(library.operators["scale"], library)
     assert "dy[f.., d - start, g.. else 0]" in describe_operator(library.operators["slice"], library)
     assert "dy[b..] / (1 - p)" in describe_operator(library.operators["dropout"], library)
+
+
+@pytest.mark.parametrize("value", [0, 0.25])
+def test_nothing_depends_on_the_default_of_a_number(library: Library, value: float) -> None:
+    """Of attributes that place no element: the text is the same whatever they are, the declaration apart."""
+    for name in ("elu", "leaky_relu", "power", "scale", "shift", "clamp", "dropout", "layer_norm", "rope"):
+        operator = library.operators[name]
+        changed = replace(operator, attributes=tuple(replace(a, default=value) for a in operator.attributes))
+        assert derived(changed, library) == derived(operator, library), name
+
+
+def test_a_number_whose_default_is_0_or_1_keeps_its_name(library: Library) -> None:
+    assert "select(x[b..] > 0, 1, alpha * exp(" in describe_operator(library.operators["elu"], library)
+    assert "exponent * pow(x[b..], exponent - 1)" in describe_operator(library.operators["power"], library)
+    text = "op f(a: [b..]; beta = 0) -> y: [b..]\n  y[b..] = tanh(beta * a[b..]) + a[b..]\n"
+    found = describe_operator(declare(text).operators["f"], declare(text))
+    (gradient,) = (line for line in found.splitlines() if line.startswith("gradient"))
+    assert "beta" in gradient and "tanh(beta * a[b..])" in gradient
+    assert "backward  0" not in found
+
+
+def test_attributes_that_place_elements_are_told_with_their_values(library: Library) -> None:
+    """The gradient of a convolution with a stride is another one, that of a slice says `start` itself."""
+    told = "at        stride = 1, pad = 0, dilation = 1: gradient, flops and bytes of other values differ"
+    assert told in describe_operator(library.operators["conv1d"], library).splitlines()
+    assert "size = 3, stride = 7" in describe_operator(library.operators["max_pool2d"], library)
+    assert "other values differ" not in describe_operator(library.operators["slice"], library)
 
 
 @pytest.mark.parametrize(

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from fractions import Fraction
 
 from ...syntax.ast import DimDecl, FunctionDecl, NativeCall, NativeSteps, OperatorDecl, ParallelDecl, TensorDecl
 from ...syntax.diagnostic import InputError
+from ...syntax.rational import Rational
 from ...syntax.span import Span
 from ..axes.axis_classes import AxisClass, classify, gradient_free, linear_operands
 from ..equations.instance import Instance
 from ..equations.term_text import condition_text, equation_text
 from ..gradients.adjoint import adjoint
 from ..gradients.derivative import dependents
-from ..instantiation.call_frame import dims_text
-from ..instantiation.representative import Representative, representative
+from ..instantiation.call_frame import dims_text, integer_attributes
+from ..instantiation.representative import Representative, counts_dimensions, symbolic_representative
 from ..library import Library
 from .lowering_class import lowering_class
 from .work import Axes, Extent, Polynomial, backward_tallies, forward_tally, total
 
 _MARGIN = 10
+_OTHERS = (37, 5, 3, 1)
+"""Values of an attribute beside its own, of which the first that fits is tried."""
 
 
 def describe_operator(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
@@ -35,7 +39,7 @@ def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str
     known = statuses or {}
     sections = list(_titled("shape", _shapes(operator)))
     try:
-        found = representative(operator)
+        found = symbolic_representative(operator)
     except InputError as error:
         # No instance was found; the conditions are in the declaration above.
         sections += _titled("derived", [f"no sizes were found that meet its conditions: {error.diagnostic.message}"])
@@ -43,12 +47,43 @@ def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str
     instance = found.instance
     sections += _titled("axis", _axes(found, library, known))
     sections += _titled("linear", _linear(instance, known))
-    sections += _titled("gradient", [*_gradients(found, library), *_free(instance)])
-    sections += _titled("flops", _flops(found))
-    sections += _titled("bytes", _bytes(found))
+    sections += _numeric(found, library)
+    sections += _titled("at", _placing(operator, found, library))
     sections += _titled("lowering", [lowering_class(instance)])
     sections += _titled("torch", _native(operator))
     return "\n".join(sections)
+
+
+def _numeric(found: Representative, library: Library) -> Iterator[str]:
+    """What the values of attributes that place or count elements may change."""
+    yield from _titled("gradient", [*_gradients(found, library), *_free(found.instance)])
+    yield from _titled("flops", _flops(found))
+    yield from _titled("bytes", _bytes(found))
+
+
+def _placing(operator: OperatorDecl, found: Representative, library: Library) -> Iterator[str]:
+    """The attributes whose values the gradient, flops or bytes above depend on: another value gives another text."""
+    whole = integer_attributes(operator)
+    values = {name: value for name, value in found.instance.attributes.items() if name in whole}
+    text = list(_numeric(found, library)) if values else []
+    shown = []
+    for name, value in values.items():
+        if counts_dimensions(operator, name):
+            continue
+        changed = _at_another(operator, name, value)
+        if changed is None or list(_numeric(changed, library)) != text:
+            shown.append(f"{name} = {value}")
+    if shown:
+        yield f"{', '.join(shown)}: gradient, flops and bytes of other values differ"
+
+
+def _at_another(operator: OperatorDecl, attribute: str, value: Rational) -> Representative | None:
+    """The operator at another value of an attribute; None where no value that is tried meets the conditions."""
+    for other in _OTHERS:
+        if other != value:
+            with suppress(InputError):
+                return symbolic_representative(operator, {attribute: other})
+    return None
 
 
 def describe_parallel(parallel: ParallelDecl) -> str:

@@ -106,6 +106,8 @@ class _Writer:
             return f"[{self.condition(Apply(function, arguments))}]", _ATOM
         if function == "neg":
             return f"-{self.text(arguments[0], _SIGN)}", _SIGN
+        if not arguments:
+            return function, _ATOM
         if function not in _LEVELS:
             return f"{function}({self.listed(arguments)})", _ATOM
         level = _LEVELS[function]

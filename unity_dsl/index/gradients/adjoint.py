@@ -263,7 +263,7 @@ class _Adjoint:
     def vanishes(self, equation: Equation, value: Expr, at: Mapping[str, Expr], found: Inversion) -> bool:
         """Whether the cotangent, read with fill 0, is 0 wherever the solved positions are outside the space."""
         incoming = Read(self.cotangents[equation.target.name], ())
-        if any(isinstance(node, Apply) and node.function not in _TOTAL for node in walk(value)):
+        if any(isinstance(node, Apply) and node.arguments and node.function not in _TOTAL for node in walk(value)):
             return False
         known = {condition.term for condition in found.inside}
         kept = {at[dim[0]] for dim in equation.target.dims if len(dim) == 1}

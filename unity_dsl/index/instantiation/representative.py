@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice, product
 from math import prod
 
 import numpy as np
 
-from ...syntax.ast import Apply, Name, Number, OperatorDecl, TensorDecl
+from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Statement, TensorDecl
 from ...syntax.diagnostic import InputError
 from ...syntax.rational import Rational
 from ..equations.instance import Instance
-from ..equations.term import walk
+from ..equations.term import call, rewrite, walk
 from ..equations.where_conditions import counts
+from .call_frame import integer_attributes
 from .instantiate import Binding, Shape, instantiate
 from .view_call import takes_pattern
 
@@ -38,13 +39,13 @@ class Representative:
     numbers: Mapping[Rational, str]
 
 
-def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
-    """The operator at sizes that satisfy its conditions, with `rank` axes per rest group.
+def representative(operator: OperatorDecl, rank: int = 1, given: Mapping[str, int] | None = None) -> Representative:
+    """The operator at sizes that satisfy its conditions, with `rank` axes per rest group, its attributes as `given`.
 
     Raises the InputError of the first trial where none is found.
     """
     error: InputError | None = None
-    for sizes, attributes in islice(_trials(operator), _TRIALS):
+    for sizes, attributes in islice(_trials(operator, given or {}), _TRIALS):
         try:
             instance = instance_at(operator, sizes, attributes, rank)
         except InputError as reason:
@@ -55,6 +56,26 @@ def representative(operator: OperatorDecl, rank: int = 1) -> Representative:
     raise error
 
 
+def symbolic_representative(operator: OperatorDecl, given: Mapping[str, int] | None = None) -> Representative:
+    """`representative` with every attribute that may be any real number as a constant symbol, a function of no
+    arguments: nothing depends on its value, not even where that is 0 or 1.
+
+    An attribute that places or counts elements has a number still. Raises as `representative`.
+    """
+    whole = integer_attributes(operator)
+    real = {attribute.name for attribute in operator.attributes} - whole
+
+    def symbol(node: Expr) -> Expr:
+        return call(node.name) if isinstance(node, Name) and not node.rest and node.name in real else node
+
+    def statement(made: Statement) -> Statement:
+        return replace(made, value=rewrite(made.value, symbol))
+
+    statements, evaluation = map(statement, operator.statements), map(statement, operator.evaluation)
+    found = representative(replace(operator, statements=tuple(statements), evaluation=tuple(evaluation)), given=given)
+    return replace(found, numbers={value: name for value, name in found.numbers.items() if name in whole})
+
+
 def small_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
     """Up to `count` small instances that satisfy its conditions, with zero to two axes per rest group."""
     names = _dimensions(operator)
@@ -62,7 +83,7 @@ def small_instances(operator: OperatorDecl, random: np.random.Generator, count: 
     for _ in range(_SMALL_TRIALS * count):
         sizes = {name: int(random.choice(_SMALL)) for name in names}
         attributes = {
-            name: int(random.integers(0, 3)) if _counts_dimensions(operator, name) else int(random.choice(_SMALL))
+            name: int(random.integers(0, 3)) if counts_dimensions(operator, name) else int(random.choice(_SMALL))
             for name in missing
         }
         try:
@@ -82,15 +103,15 @@ def _dimensions(operator: OperatorDecl) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+def _trials(operator: OperatorDecl, fixed: Mapping[str, int]) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
     axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
     every = {attribute.name for attribute in operator.attributes}
     counted = {name: axis for name, axis in counts(operator.conditions, every) if axis in axes}
     missing = [a.name for a in operator.attributes if a.default is None or a.name in counted]
     names = [name for name in _dimensions(operator) if name not in counted.values()]
-    ranks = {name for name in missing if _counts_dimensions(operator, name)}
+    ranks = {name for name in missing if counts_dimensions(operator, name)}
     choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
-    given = [dict(zip(missing, values, strict=True)) for values in product(*choices)]
+    given = [{**dict(zip(missing, values, strict=True)), **fixed} for values in product(*choices)]
     different = dict(zip(names, (_SIZES * (len(names) // len(_SIZES) + 1)), strict=False))
     related = (dict(zip(names, sizes, strict=True)) for sizes in product(_RELATED, repeat=len(names)))
     for sizes in chain([different], related):
@@ -98,7 +119,7 @@ def _trials(operator: OperatorDecl) -> Iterator[tuple[Mapping[str, int], Mapping
             yield sizes | {size: attributes[name] for name, size in counted.items()}, attributes
 
 
-def _counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
+def counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:
     """Whether a condition such as `rank(f) == dim` determines the attribute."""
     for condition in operator.conditions:
         nodes = list(walk(condition))

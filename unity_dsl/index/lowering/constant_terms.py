@@ -1,4 +1,6 @@
-"""What of a lowering depends on no operand but its type and shape: functions of positions, as the angles of rope."""
+"""What of a lowering depends on no operand but its type and shape: functions of positions, as the angles of rope, and
+orders in which elements are read.
+"""
 
 from __future__ import annotations
 
@@ -165,7 +167,8 @@ def _calls_on_positions(argument: Argument, bound: Mapping[Variable, Statement])
         case Term(".size" | "@device" | "@dtype"):
             return False
         case Term():
-            called = argument.sort is Sort.POSITION and argument.operation.startswith("torch.")
+            of_numbers = argument.sort is Sort.POSITION and argument.operation.startswith("torch.")
+            called = of_numbers or argument.operation == "torch.argsort"
             return called or any(_calls_on_positions(part, bound) for part in argument.arguments)
         case tuple() | list():
             return any(_calls_on_positions(part, bound) for part in argument)
