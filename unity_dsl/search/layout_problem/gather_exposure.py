@@ -14,9 +14,10 @@ def gather_exposure(graph: Graph, turns: int, ahead: float) -> Mapping[str, Hidd
     """By name of a weight what hides its gathers: of those begun ahead the part `ahead` is exposed. Of what is left out
     nothing is hidden.
 
-    While an iteration of a loop runs, the weights that operators read first in the next one are gathered, and in the
-    last one those that are read first behind the loop and have sums of gradients. The graph is run `turns` times in a
-    loop, or once. A weight that several operators read is not gathered ahead.
+    While an iteration of a loop runs, in turns with others or not, the weights that operators read first in the next
+    one are gathered, and in the last one those that are read first behind the loop and have sums of gradients. What
+    begins with the operators before a loop counts in full: these may compute less than it takes. The graph is run
+    `turns` times in a loop, or once. A weight that several operators read is not gathered ahead.
     """
     reads = Counter(value.name for step in graph.steps for value in step.reads)
     trained = {stored.value.name for stored in graph.weights if stored.value.needs_gradient}
