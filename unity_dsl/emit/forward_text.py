@@ -230,8 +230,18 @@ class ForwardText:
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
         in_buckets = value.is_weight and source == produced
-        shape, choice = value.shape, {"gradient": gradient, "in_buckets": in_buckets, "deferred": parameter}
-        found = self.program.collectives.conversion(source, layout, shape, value.bytes, value.stored_bytes, **choice)
+        ahead = in_buckets and self.program.ahead.begins(value, source, layout)
+        found = self.program.collectives.conversion(
+            source,
+            layout,
+            value.shape,
+            value.bytes,
+            value.stored_bytes,
+            gradient=gradient,
+            in_buckets=in_buckets,
+            ahead=ahead,
+            deferred=parameter,
+        )
         if found is None:
             return self.converted(value, source)
         given = [stored or self.converted(value, source), f"{self.state}.{'sync' if found.deferred else 'groups'}"]

@@ -10,7 +10,6 @@ from ..graph.interleaved_repeats import in_turns, run_number
 from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, gathered_once
 from .comment_words import layout_word
-from .conversion_text import Collectives
 from .module_text import ModuleText
 from .program_names import Names, path
 from .program_state import Copies, Program
@@ -74,7 +73,7 @@ def find_gathers(
     steps: Iterable[PlannedNode | PlannedSegment],
     planned: PlannedGraph,
     once: Mapping[str, Layout],
-    collectives: Collectives,
+    program: Program,
 ) -> dict[str, list[Gather]]:
     """The weights that are gathered for operators among these steps of a graph, by what their conversions run over:
     `sync` or `groups`. `once` are all such weights of the graph, with the layouts that are read.
@@ -84,7 +83,7 @@ def find_gathers(
         for value in step.node.arguments if isinstance(step, PlannedNode) else ():
             if (layout := once.get(value.name)) is not None:
                 stored = planned.values[value.name].produced
-                conversion = collectives.conversion(
+                conversion = program.collectives.conversion(
                     stored,
                     layout,
                     value.shape,
@@ -92,6 +91,7 @@ def find_gathers(
                     value.stored_bytes,
                     gradient=True,
                     in_buckets=True,
+                    ahead=program.ahead.begins(value, stored, layout),
                     deferred=True,
                 )
                 assert conversion is not None, "slices are gathered"
@@ -169,7 +169,7 @@ def gathers_first(step: PlannedSegment, modules: Sequence[ModuleText], iteration
 
 def _gathers_of(text: ForwardText, steps: Iterable[PlannedNode | PlannedSegment]) -> dict[str, list[Gather]]:
     once = {} if text.detached else text.gathered_once
-    return find_gathers(steps, text.planned, once, text.program.collectives)
+    return find_gathers(steps, text.planned, once, text.program)
 
 
 def _listed(text: ForwardText, gathers: Sequence[Gather]) -> str:
@@ -204,12 +204,12 @@ def _entering(text: ForwardText, following: Steps) -> str:
     repeats, found = (step for step in following if isinstance(step, PlannedSegment)), list[str]()
     for step in next(in_turns(repeats, text.program.interleaved), []):
         body, segment = step.runs[0].body, step.segment
-        if segment.predicate is None and _gathers_any(body, text.program.collectives):
+        if segment.predicate is None and _gathers_any(body, text.program):
             found.append(f"{path('self', segment.name, '_modules')}[0].gathers()")
     return found[0] if len(found) == 1 else f"[{', '.join(f'*{each}' for each in found)}]" if found else ""
 
 
-def _gathers_any(body: PlannedGraph, collectives: Collectives) -> bool:
+def _gathers_any(body: PlannedGraph, program: Program) -> bool:
     """Whether operators of a body read anything gathered."""
     once = gathered_once(body)
-    return bool(once) and any(find_gathers([step], body, once, collectives) for step in body.steps)
+    return bool(once) and any(find_gathers([step], body, once, program) for step in body.steps)
