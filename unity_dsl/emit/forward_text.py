@@ -22,7 +22,7 @@ from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
 from .body_loops import Passed, find_loops, iterations
-from .comment_words import layout_word, loop_words, origin, roles, where
+from .comment_words import body_words, layout_word, loop_words, origin, roles, where
 from .gathering_text import Ungathered, add_gathered, add_gathers, announce, gathers_first
 from .interleaved_text import add_interleaved, arrive, depart
 from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
@@ -409,13 +409,9 @@ class ForwardText:
     def body(self, step: PlannedSegment, run: Run, number: int, *, in_turns: bool = False) -> ModuleText:
         """The class of a run's iterations, or the function if they store nothing."""
         segment, program = step.segment, self.program
-        last = run.first + run.count - 1
-        words = f"{where(segment.span)}{segment.name}"
-        if segment.predicate is None:
-            words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
         stores = stores_anything(run.body.graph)
         name = body_name(step, number, stores, self.names, program.classes)
-        module = ModuleText(name, words, stores=stores, in_turns=in_turns)
+        module = ModuleText(name, body_words(step, run), stores=stores, in_turns=in_turns)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]

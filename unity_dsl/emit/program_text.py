@@ -163,13 +163,13 @@ def write_down(
     )
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))
-    module, names = ModuleText("Model", ""), Names()
+    module, names = ModuleText("Model", ()), Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}
     optional, parts = _optional(plan.model), input_parts(plan)
     sizes = names.fresh("sizes") if smaller else ""
     if sizes:
-        module.lines.append(f"{sizes} = None if self.training else {{}}  # of this call")
+        module.lines.append(f"{sizes} = None if self.training else {{}}  # of the dimensions that may be smaller")
     forward = ForwardText(program, graph, module, names, {}, "self")
     write_inputs(
         forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes, parts
@@ -380,7 +380,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
     return {
         "name": module.name,
         "base": module.base and module.base.name,
-        "words": docstring_text(module.words),
+        "words": "\n    ".join(map(docstring_text, module.words)),
         "stores": module.stores,
         "sites": module.sites,
         "storage": list(_storage(module, text)) or (["pass"] if not module.sites else []),
