@@ -27,7 +27,7 @@ def gather_exposure(graph: Graph, turns: int, ahead: float) -> Mapping[str, Hidd
     for _, stretch in groupby(graph.steps, lambda step: isinstance(step, Node)):
         *_, last = steps = list(stretch)
         if isinstance(last, Segment):
-            behind_loop = last.predicate is None and last.count > 1
+            behind_loop = last.is_loop
             continue
         weights = {value.name for step in steps for value in step.reads} & alone
         if weights and entering:
