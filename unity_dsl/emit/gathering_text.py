@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol
 
 from ..graph.interleaved_repeats import in_turns, run_number
@@ -204,12 +205,17 @@ def _entering(text: ForwardText, following: Steps) -> str:
     repeats, found = (step for step in following if isinstance(step, PlannedSegment)), list[str]()
     for step in next(in_turns(repeats, text.program.interleaved), []):
         body, segment = step.runs[0].body, step.segment
-        if segment.predicate is None and _gathers_any(body, text.program):
+        if segment.predicate is None and _gathers_at_once(body, text.program):
             found.append(f"{path('self', segment.name, '_modules')}[0].gathers()")
     return found[0] if len(found) == 1 else f"[{', '.join(f'*{each}' for each in found)}]" if found else ""
 
 
-def _gathers_any(body: PlannedGraph, program: Program) -> bool:
-    """Whether operators of a body read anything gathered."""
-    once = gathered_once(body)
-    return bool(once) and any(find_gathers([step], body, once, program) for step in body.steps)
+def _gathers_at_once(body: PlannedGraph, program: Program) -> bool:
+    """Whether operators of a body read gathered what no loop before them begins with."""
+    once, behind_loop = gathered_once(body), False
+    for _, stretch in groupby(body.steps, lambda step: isinstance(step, PlannedNode)):
+        *_, last = steps = list(stretch)
+        if any(over != "sync" or not behind_loop for over in find_gathers(steps, body, once, program)):
+            return True
+        behind_loop = isinstance(last, PlannedSegment) and last.segment.is_loop
+    return False

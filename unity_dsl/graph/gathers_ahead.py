@@ -33,7 +33,7 @@ def gathers_ahead(graph: Graph, turns: int) -> Mapping[str, Ahead]:
     for _, stretch in groupby(graph.steps, lambda step: isinstance(step, Node)):
         *_, last = steps = list(stretch)
         if isinstance(last, Segment):
-            behind_loop = last.predicate is None and last.count > 1
+            behind_loop = last.is_loop
             continue
         weights = {value.name for step in steps for value in step.reads} & alone
         if weights and entering:

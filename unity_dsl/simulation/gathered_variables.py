@@ -52,10 +52,16 @@ class GatheredVariables(Variables):
 
     @cached_property
     def first_gathers(self) -> Sequence[Gather]:
-        """Those of the first operators that read any: what can be under way before the function is called."""
-        for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
-            if nodes and (found := self.gathers(stretch)):
-                return found[0]
+        """Those of the first operators that read any with which no loop before them begins: what can be under way
+        before the function is called.
+        """
+        behind_loop = False
+        for _, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
+            *_, last = steps = list(stretch)
+            for found in self.gathers(steps):
+                if not (behind_loop and found[0].conversion.ends_in_sum):
+                    return found
+            behind_loop = isinstance(last, PlannedSegment) and last.segment.is_loop
         return []
 
     def gather(self, gathers: Sequence[Gather]) -> None:
