@@ -241,6 +241,7 @@ def summarise_explained(
         "interleaved": [list(names) for names in found.plan.interleaved],
         "delayed_gradients": found.plan.delayed_gradients,
         "chunks": found.plan.chunks,
+        "bucket_mib": found.plan.bucket_mib,
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
@@ -263,6 +264,7 @@ def summarise_explained(
 def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
     from ..search.accounting.kept_iterations import recomputed_words
+    from ..search.bucket_size import bucket_words
     from ..search.overlapping import chunked_words
 
     plan, timeline = found.plan, found.timeline
@@ -291,6 +293,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
         lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
     if words := chunked_words(plan, found.library):
         lines.append(("in chunks", words))
+    if words := bucket_words(plan):
+        lines.append(("buckets", words))
     if found.other is not None:
         ratio = f", {found.other.seconds / timeline.seconds:.2f} times that" if timeline.seconds else ""
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}{ratio}"))

@@ -45,6 +45,7 @@ def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TO
         "interleaved": [list(names) for names in plan.interleaved],
         "delayed_gradients": plan.delayed_gradients,
         "chunks": plan.chunks,
+        "bucket_mib": plan.bucket_mib,
         "notes": [*plan.notes, *kernel_notes(files, kernels)],
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],

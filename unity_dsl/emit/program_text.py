@@ -9,10 +9,8 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from ..graph.gathers_ahead import GathersAhead
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
-from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan, updates_again
 from ..graph.precision import FULL, is_mixed
@@ -81,7 +79,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         smaller=bool(text.smaller),
         parts=list(part_entries(plan, text.parts)),
         trained=plan.model.loss is not None,
-        bucket_mib=BUCKET_MIB,
+        bucket_mib=plan.bucket_mib,
         outputs=bool(plan.model.outputs),
         gathering=text.gathering,
         optional=bool(text.optional),
@@ -150,7 +148,6 @@ def write_down(
         mesh,
         library,
         collectives,
-        GathersAhead(graph.graph),
         classes,
         sites,
         mixed,
