@@ -9,6 +9,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
+from ..graph.gathers_ahead import GathersAhead
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
@@ -148,6 +149,7 @@ def write_down(
         mesh,
         library,
         collectives,
+        GathersAhead(graph.graph),
         classes,
         sites,
         mixed,

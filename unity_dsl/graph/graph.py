@@ -191,6 +191,11 @@ class Segment:
     probability: float = 1.0
 
     @property
+    def is_loop(self) -> bool:
+        """Whether its body is executed several times."""
+        return self.predicate is None and self.count > 1
+
+    @property
     def reads(self) -> tuple[Value, ...]:
         """What must be there before the step."""
         decides = () if self.predicate is None else (self.predicate,)
