@@ -217,7 +217,9 @@ def train_scaled(rank: int, ranks: int, program: str) -> list[tuple[float, bool,
         model.synchronise = poisoned
         for step in range(4):
             before = [p.detach().clone() for p in model.parameters()]
-            train.train_step(model, model, optimizer, scaler, batch, step, 2 * step, options)
+            train.train_step(
+                model, lambda **given: model(**given)[0], optimizer, scaler, batch, step, 2 * step, options
+            )
             changed = not all(map(torch.equal, before, model.parameters()))
             found.append((scaler.get_scale(), changed, all(bool(p.isfinite().all()) for p in model.parameters())))
         sys.modules.pop(train.__name__)
