@@ -246,6 +246,48 @@ def test_explain_speaks_of_every_declaration(capsys: pytest.CaptureFixture[str])
         assert name in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("partition", "--pin 'w=S0'"),
+        ("cyclic", "a pin may name it, with the dimension that is cut: --pin 'w=cyclic(0)'"),
+        ("combine", "no pin names it: `combine` does not put one device axis first"),
+        ("halo", "no pin may name it: a plan chooses `before`, `after`"),
+    ],
+)
+def test_explain_says_whether_a_pin_may_name_a_parallel_op(
+    name: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "cyclic.uop").write_text(
+        "parallel cyclic[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]\n"
+        "  where rank(f) == dim, d == p * e\n  y[@p, f.., j, g..] = x[f.., j * |p| + @p, g..]\n"
+    )
+    assert run(["explain", name, "--ops", str(tmp_path)]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("pins "))
+    assert told in line
+
+
+def test_explain_names_the_operators_that_apply_a_function(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "tanh"]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("used by "))
+    assert "gelu_tanh" in line.replace(",", " ").split()
+
+
+def test_list_shows_whole_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "## What it does, which is\n## nothing. More of it.\nop same(x: [b..]) -> y: [b..]\n  y[b..] = x[b..]\n"
+    (tmp_path / "same.uop").write_text(text)
+    assert run(["list", "ops", "--ops", str(tmp_path)]) == 0
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("same "))
+    assert line.split(maxsplit=1)[1] == "What it does, which is nothing."
+
+
+def test_kernels_that_nothing_needs_are_told(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("same.udl").write_text("model same[b = 4]\n  input x: f32[b]\n  output x\n")
+    for kernels, told in (("triton", True), ("torch", False)):
+        assert run(["same.udl", "-o", "out", "--kernels", kernels]) == 0
+        assert ("there is no kernels.py" in capsys.readouterr().out) is told and not Path("out/kernels.py").exists()
+
+
 def test_fmt_formats_in_place_and_check_only_tells(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.write_text(MODEL.replace("x: f32[b, d]", "x :f32[b,d]"))
     assert run(["fmt", "--check", "model.udl"]) == 1

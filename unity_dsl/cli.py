@@ -10,7 +10,7 @@ import gc
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from .commands.console import (
     show_progress,
     show_usage_error,
 )
-from .commands.option_values import parse_mesh, parse_seconds, parse_setting
+from .commands.option_values import parse_mesh, parse_seconds, parse_settings
 
 DEBUG = "UNITY_DEBUG"
 
@@ -247,7 +247,7 @@ def compile_command(
         devices = prod(degrees) if degrees else 1
     request = Request(
         model=model,
-        settings=dict(map(parse_setting, settings)),
+        settings=parse_settings(settings),
         preset=preset,
         precision=precision,
         machine=machine,
@@ -271,9 +271,9 @@ def compile_command(
         compilation.plan, compilation.library, compilation.sources, request, output or Path("out"), force
     )
     if as_json:
-        click.echo(json.dumps(summarise(compilation, files), indent=1))
+        click.echo(json.dumps(summarise(compilation, files, kernels), indent=1))
     else:
-        show_summary(compilation, files)
+        show_summary(compilation, files, kernels)
     for warning in compilation.plan.warnings:
         show_diagnostic(warning)
 
@@ -292,7 +292,7 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
 
     Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
     float64 (the test of correctness) and in float32. Of a model without a loss the outputs are compared. Exit code 1
-    where they differ.
+    where they differ, or where the model has values that are not finite and can't be compared.
     """
     from .commands.check_report import show_report
     from .emit.program_check import check
@@ -358,51 +358,14 @@ def explain_command(
         code = CODES[name.upper()]
         click.echo(f"{name.upper()}: {code.title}\n\n{click.wrap_text(code.text, width=100)}")
         return
+    from .commands.declaration_explanation import explain_declaration
+
     if not sys.stderr.isatty():
         click.echo(explain_declaration(name, ops))
         return
     text = explain_declaration(name, ops, lambda what: click.echo(f"\rproved: {what}\x1b[K", nl=False, err=True))
     click.echo("\r\x1b[K", nl=False, err=True)
     click.echo(text)
-
-
-def explain_declaration(name: str, ops: Sequence[Path], tell: Callable[[str], None] = lambda _: None) -> str:
-    """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one.
-
-    `tell` is told each axis and set of operands of an operator once its theorems are looked at, which may take seconds.
-    """
-    from .index.cost.explanation import describe_function, describe_operator, describe_parallel
-    from .index.declarations.loading import load_library
-    from .prove.functions.fact_proofs import fact_lines
-    from .rules.sharding_table import table_of
-    from .rules.sharding_theorems import ShardingTheorems
-    from .syntax.codes import CODES
-    from .syntax.diagnostic import fail, suggest
-
-    library = load_library(ops)
-    texts = []
-    if name in library.operators:
-        operator = library.operators[name]
-        known: dict[str, str] = {}
-        assumed: dict[str, None] = {}
-        for row in table_of(operator, ShardingTheorems(library), again=False):
-            known[row.subject] = row.status
-            assumed |= dict.fromkeys(row.assumed)
-            tell(f"{name} {row.subject}")
-        lines = [f"{'' if place else 'assumes':<10}{fact}" for place, fact in enumerate(assumed)]
-        texts.append("\n".join([describe_operator(operator, library, known), *lines]))
-    if name in library.parallels:
-        texts.append(describe_parallel(library.parallels[name]))
-    if name in library.functions:
-        texts.append(describe_function(library.functions[name]))
-        facts = fact_lines(library.functions[name], library)
-        if facts:
-            texts.append("\n".join(f"{'' if place else 'facts':<10}{line}" for place, line in enumerate(facts)))
-    if texts:
-        return "\n\n".join(texts)
-    every = (*library.operators, *library.parallels, *library.functions, *CODES)
-    hint = suggest(name, every) or "`unityc list ops` names all operators"
-    raise fail("E031", f"there is no operator, element function or error code called `{name}`", help=hint)
 
 
 @unityc.command("list", short_help="List ops, machines, strategies or examples.")
@@ -412,6 +375,8 @@ def explain_declaration(name: str, ops: Sequence[Path], tell: Callable[[str], No
 )
 def list_command(kind: str, ops: tuple[Path, ...]) -> None:
     """Print one line for each operator, machine, strategy or shipped example."""
+    from .commands.listings import list_examples, list_machines, list_operators, list_strategies
+
     listings = {
         "ops": lambda: list_operators(ops),
         "machines": list_machines,
@@ -422,52 +387,6 @@ def list_command(kind: str, ops: tuple[Path, ...]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, text in rows:
         click.echo(f"{name:<{width}}  {text}".rstrip())
-
-
-def list_operators(ops: Sequence[Path]) -> list[tuple[str, str]]:
-    """Operators, then parallel ops, each with the first line of its doc comment."""
-    from .index.declarations.loading import load_library
-
-    library = load_library(ops)
-    operators = [(name, first_line(declaration.doc)) for name, declaration in library.operators.items()]
-    return operators + [(name, first_line(declaration.doc)) for name, declaration in library.parallels.items()]
-
-
-def list_machines() -> list[tuple[str, str]]:
-    """Shipped machines with how many devices each has."""
-    from .machine.machine import load_machine
-    from .resources import folder
-
-    machines = [load_machine(path.stem) for path in sorted(folder("machines").glob("*.toml"))]
-    rows = []
-    for machine in machines:
-        levels = " × ".join(f"{level.size} over {level.name}" for level in machine.levels)
-        rows.append((machine.name, f"{machine.devices} devices: {levels}"))
-    return rows
-
-
-def list_strategies() -> list[tuple[str, str]]:
-    """Strategies with what each does."""
-    from .search.plan_search import RANDOM, STRATEGIES, random
-
-    return [
-        *((name, strategy.about) for name, strategy in STRATEGIES.items()),
-        (RANDOM, first_line(random.__doc__ or "")),
-    ]
-
-
-def list_examples() -> list[tuple[str, str]]:
-    """Paths of the shipped models, ready to be compiled, with the first line of their doc comments."""
-    from .resources import folder
-    from .syntax.parse_model import parse_model
-    from .syntax.read import read_source
-
-    paths = sorted(folder("examples").glob("*.udl"))
-    return [(str(path), first_line(parse_model(read_source(path)).model.doc)) for path in paths]
-
-
-def first_line(text: str) -> str:
-    return text.strip().split("\n", 1)[0]
 
 
 @unityc.command("fmt", short_help="Format .uop, .udl and .rules files in place.")

@@ -94,6 +94,24 @@ def test_one_tensor_with_its_layouts(out: Path, capsys: pytest.CaptureFixture[st
     assert found["layouts"] and all(text.startswith("S0") for text in found["layouts"].values())
 
 
+def test_every_name_of_the_table_and_of_pins_is_known(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An operator, a place, both as they stand in a line, and what a pin would name, with its iterations or without."""
+    every = explained(capsys, "out")["spent"]
+    names = {row["name"] for row in every}
+    assert {"linear", "optimizer"} <= names
+    for name in names:
+        found = explained(capsys, "out", name)["spent"]
+        assert found and [row["name"] for row in found] == [row["name"] for row in every if row["name"] == name]
+    line = next(f"{row['name']} {row['place']}" for row in every if row["place"])
+    assert [f"{row['name']} {row['place']}" for row in explained(capsys, "out", line)["spent"]] == [line]
+    weight = explained(capsys, "out", "layer.*.w")
+    assert weight["spent"] and weight["layouts"]
+    assert explained(capsys, "out", "layer.w") == explained(capsys, "out", "layer.2.w") == weight
+    for name in ("linear_1", "layer.linear*"):  # as model.py has it, as a pin may
+        found = explained(capsys, "out", name)
+        assert [row["name"] for row in found["spent"] if not row["collective"]] == ["linear"] and found["layouts"]
+
+
 def test_the_next_best_layout(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a value that a pin leaves free; of the pinned weight there is none."""
     made = next(row["place"] for row in explained(capsys, "out")["spent"] if row["name"] == "linear")

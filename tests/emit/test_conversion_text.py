@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from itertools import permutations, product
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 from tests.fuzz.plans import random_plan
 from tests.graph.simulation import decode, encode
+from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.conversion_text import Collectives, conversion_name
+from unity_dsl.emit.output_folder import render_program
 from unity_dsl.emit.parallel_text import render_collectives
 from unity_dsl.emit.program_text import render_model, render_parallel, write_down
 from unity_dsl.emit.rank_pool import RankPool
@@ -227,6 +230,18 @@ def test_only_what_is_used_is_written(library: Library) -> None:
     assert "def all_reduce" in text
     for name in ("all_gather", "all_to_all", "exchange", "GradientSync", "max_over", "pad"):
         assert name not in text
+
+
+def test_of_a_plan_that_divides_nothing_there_are_groups_alone(tmp_path: Path) -> None:
+    """No import that nothing needs, and no section in which nothing is."""
+    (tmp_path / "same.udl").write_text("model same[b = 4]\n  input x: f32[b]\n  y = relu(x)\n  output y\n")
+    request = Request(tmp_path / "same.udl", devices=2)
+    found = compile_model(request)
+    text = render_program(found.plan, found.library, found.sources, request)["parallel.py"]
+    compile(text, "parallel.py", "exec")
+    sections = re.findall(r"^# -{40,} (.+)$", text, re.MULTILINE)
+    assert sections == ["groups of devices"] and text.rstrip().splitlines()[-1].lstrip().startswith("self.")
+    assert not re.search(r"^import torch$|import Tensor", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("kind", ["max", "min", "prod"])

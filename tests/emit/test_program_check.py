@@ -169,7 +169,12 @@ def test_a_model_that_is_not_finite_is_told(
     report = check(tmp_path / "out", pool=pool)
     assert not report.ok and report.not_finite == tensor
     show_report(report)
-    assert f"not finite in {tensor}" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    verdict = f"the program on 1 rank can't be compared: the model on one device is not finite in {tensor}"
+    assert told.splitlines()[-1].split(maxsplit=1) == ["verdict", verdict]
+    assert "gradients not finite" in told and "e+308" not in told and "equal" not in told
+    found = json.loads(json.dumps(report.to_json(), allow_nan=False))
+    assert found["not_finite"] == tensor and found["grad_rel_err"] is None and not found["ok"]
 
 
 def test_a_folder_that_is_no_program(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import signal
 import sys
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +19,7 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 
-from .started import start
+from .started import Started, start, start_script
 from .test_train_files import Programs, losses, modules, train
 
 
@@ -195,6 +197,42 @@ def test_ranks_that_are_given_different_data_notice_in_the_first_step(programs: 
         _, error = process.communicate(timeout=60)
         message = "ranks 0 and 1 have different data: every rank gets the same global batch"
         assert (process.returncode, error) == (2, f"train.py: rank {rank}: {message}\n")
+
+
+def ended_by_torchrun(processes: list[Started]) -> list[str]:
+    """What ranks print as errors where, as torchrun does, all are ended when the first one has gone, with code 2."""
+    limit = time.monotonic() + 60
+    while all(process.poll() is None for process in processes):
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+    assert [process.poll() for process in processes if process.poll() is not None] == [2]
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    return [process.communicate(timeout=60)[1] for process in processes]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "options", "told"),
+    [
+        (3, (), "this program runs on 2 ranks, not 3: torchrun"),
+        (2, ("--lr", "nan"), "--lr must be at least 0, not nan"),
+        (2, ("--data", "nowhere"), "train.py: rank 0: --data nowhere"),
+        (2, ("--checkpoint", "tiny.udl"), "train.py: rank 0: cannot write "),
+    ],
+)
+def test_what_ends_all_ranks_is_said_once(programs: Programs, ranks: int, options: tuple[str, ...], told: str) -> None:
+    first, *others = ended_by_torchrun(start(programs.out(2), ranks, *options))
+    assert told in first and others == [""] * (ranks - 1)
+
+
+def test_what_ends_a_rank_is_said_by_itself_where_the_first_one_stays(programs: Programs, tmp_path: Path) -> None:
+    """The first rank waits for the others, of which one does not come."""
+    script = [str(programs.out(2) / "train.py"), "--device", "cpu"]
+    environment = {"WORLD_SIZE": "2", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    process = start_script([*script, "--data", "nowhere"], environment, programs.folder, tmp_path)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2 and error.startswith("train.py: rank 1: --data nowhere")
 
 
 # ---------------------------------------------------------------------------------------------- folders and files

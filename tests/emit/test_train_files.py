@@ -28,7 +28,7 @@ model tiny[b = 16, h = 32, p = 0]
   input x: f32[b, 64]
   input target: int<10>[b]
   weight w1: f32[h, 64] ~ normal(0.1)
-  weight b1: f32[h] ~ zeros
+  weight b1: f32[1, h] ~ zeros
   weight w2: f32[10, h] ~ normal(0.1)
   h1 = dropout(relu(linear(x, w1) + b1); p = p)
   logits = linear(h1, w2)
@@ -95,7 +95,7 @@ ADAMW = ("--optimizer", "adamw", "--lr", 0.05, "--beta1", 0.7, "--beta2", 0.8, "
 
 
 def expected_losses(out: Path, adamw: bool = False) -> list[float]:
-    """The same recipe written with torch alone."""
+    """The same recipe written with torch alone. A bias does not decay, of two dimensions or one."""
     import torch
     from torch.nn import functional as F
 
@@ -116,7 +116,7 @@ def expected_losses(out: Path, adamw: bool = False) -> list[float]:
         optimizer.zero_grad()
         parts = []
         for batch in batches[2 * step : 2 * step + 2]:
-            logits = F.linear(torch.relu(F.linear(batch["x"].double(), w1, b1)), w2)
+            logits = F.linear(torch.relu(F.linear(batch["x"].double(), w1) + b1), w2)
             parts.append(F.cross_entropy(logits, batch["target"]))
         total = torch.stack(parts).mean()
         total.backward()

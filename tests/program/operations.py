@@ -4,19 +4,22 @@ ranks of a pool.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from unity_dsl.emit.rank_comparison import load_program
+
+from .counting import coalesced_gathers
 
 PRODUCTS = ("mm", "addmm", "bmm")
 SENT = {"send": "send", "_reduce_scatter_base_": "reduce_scatter", "allreduce_": "all_reduce"}
 """What is not begun by a functional collective."""
 
 
-def list_operations(rank: int, ranks: int, program: str) -> list[str]:
+def list_operations(rank: int, ranks: int, program: str, together: bool = False) -> list[str]:
     """Of a step, forwards and backwards: `mm` for a matrix product, the names of collectives when they begin, `wait`
-    for the end of one.
+    for the end of one. Weights are gathered `together` as on other backends, or one by one.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -33,13 +36,18 @@ def list_operations(rank: int, ranks: int, program: str) -> list[str]:
                 found.append("mm")
             return func(*args, **(kwargs or {}))
 
-    with Listing():
-        find_gradients(rank, ranks, program)
+    _gradients(program, Listing(), together=together)
     return found
 
 
 def find_gradients(rank: int, ranks: int, program: str, compiled: bool = False) -> dict[str, Any]:
     """The loss of a batch of random numbers, and its gradients by name."""
+    return _gradients(program, nullcontext(), compiled=compiled)
+
+
+def _gradients(
+    program: str, watching: AbstractContextManager[object], *, compiled: bool = False, together: bool = False
+) -> dict[str, Any]:
     import torch
 
     with load_program(Path(program)) as module:
@@ -48,7 +56,8 @@ def find_gradients(rank: int, ranks: int, program: str, compiled: bool = False) 
         torch.manual_seed(0)
         batch = {name: torch.randn(spec.shape) for name, spec in module.INPUTS.items()}
         call = torch.compile(model, backend="aot_eager", fullgraph=True) if compiled else model
-        loss, _ = call(**batch)
-        loss.backward()
-        model.synchronise()
+        with coalesced_gathers(module, model) if together else nullcontext(), watching:
+            loss, _ = call(**batch)
+            loss.backward()
+            model.synchronise()
         return {"loss": loss.detach(), **{name: parameter.grad for name, parameter in model.named_parameters()}}

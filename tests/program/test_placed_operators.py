@@ -15,7 +15,6 @@ from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.graph.layout_conversion import BUCKET_MIB
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.simulation.step_tasks import step_tasks
 from unity_dsl.simulation.task import COMPUTE, Phase
@@ -157,7 +156,7 @@ def test_a_device_does_what_the_simulation_says(tmp_path: Path, pool: RankPool) 
     compiled, out = compile_model(wanted), tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
     graph = step_tasks(compiled.plan, load_machine("local"), compiled.library)
-    counted = pool.run(count_collectives, str(out), BUCKET_MIB * 2**20, False, True, ranks=2)
+    counted = pool.run(count_collectives, str(out), compiled.plan.bucket_mib * 2**20, False, True, ranks=2)
     for device in range(2):
         for phase, ran in zip((Phase.FORWARD, Phase.BACKWARD), counted[device], strict=True):
             told = Counter(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from unity_dsl.search.expected_exposure import AHEAD
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
+from unity_dsl.search.weights_alike import Shortest
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.simulation.timeline import Timeline
 
@@ -220,6 +223,46 @@ def test_of_all_ways_to_overlap_the_shortest_is_taken(
     simulations = Overlapping(machine, library, told)
     looked_at = told.values() if delays < 10 else (10.0, turns)
     assert simulations.seconds(simulations.shortest(plan)) == min(looked_at)
+
+
+class Sized(Simulations):
+    """Steps of plans take the seconds that they are told to, and those of `sizes`, by strategy, in other buckets."""
+
+    def __init__(self, machine: Machine, library: Library, sizes: dict[str, tuple[float, float]]) -> None:
+        super().__init__(machine, library)
+        self.sizes, self.asked = sizes, list[str]()
+
+    def shortest(self, plan: Plan) -> Plan:
+        return plan
+
+    def in_buckets(self, plan: Plan) -> Plan:
+        self.asked.append(plan.machine)
+        return replace(plan, bucket_mib=100, simulated=self.sizes[plan.machine][1])
+
+    def least_seconds(self, plan: Plan) -> float:
+        return self.sizes[plan.machine][0]
+
+
+@pytest.mark.parametrize(("least", "sized", "taken"), [(7.0, 7.5, "first"), (7.0, 9.0, "near"), (8.6, 7.5, "near")])
+def test_a_longer_plan_is_taken_that_is_shorter_in_other_buckets(
+    build: Build, library: Library, least: float, sized: float, taken: str
+) -> None:
+    """Than the one next to it, which takes 9 s, and 8.5 s in other buckets; unless it cannot be, as its sums are hidden
+    but for so many seconds. The plans are told apart by their machine's name.
+    """
+    machine = load_machine("dgx-h100")
+    searches = Searches(build, library)
+    simulations = Sized(machine, library, {"first": (least, sized), "near": (9.0, 8.5)})
+
+    def find(machine: Machine, near: Plan | None) -> Plan:
+        return replace(searches.find(machine, near), machine="first")
+
+    def begin(given: Plan) -> AbstractContextManager[Callable[[], Shortest]]:
+        return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
+
+    plan = search_simulated(find, simulations, AHEAD, begin)
+    assert (plan.machine, plan.bucket_mib) == (taken, 100)
+    assert ("first" in simulations.asked) == (least < 8.5)
 
 
 def test_towers_have_the_same_plan_by_one_process_and_by_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.simulation.event_loop import simulate
-from unity_dsl.simulation.exposure import exposed_backwards, exposure_of
+from unity_dsl.simulation.exposure import exposed_backwards, exposed_sums, exposure_of
 from unity_dsl.simulation.hardware import Hardware
 from unity_dsl.simulation.task import Phase, Purpose, Task, TaskGraph
 
@@ -33,8 +33,10 @@ def test_a_step_counted_by_hand() -> None:
         collective(1.0, (0,), Purpose.WEIGHTS),
         kernel(2.0, (3,)),
     )
-    found = exposure_of(simulate(TaskGraph(tasks), Hardware(1.0)), Exposure())
+    timeline = simulate(TaskGraph(tasks), Hardware(1.0))
+    found = exposure_of(timeline, Exposure())
     assert (found.launches, found.sums, found.gathers) == pytest.approx((1 / 3, 2 / 3, 1.0))
+    assert exposed_sums(timeline) == pytest.approx(2 / 11)
     assert found.devices == pytest.approx(10 / 11)
 
 

@@ -11,7 +11,6 @@ import pytest
 from unity_dsl.compile import Compilation, Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
-from unity_dsl.graph.layout_conversion import BUCKET_MIB
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.simulation.event_loop import simulate
 from unity_dsl.simulation.hardware import Hardware
@@ -127,10 +126,26 @@ def test_tasks_of_micro_batches_are_what_the_program_does(
         compare(replace(wanted, recompute="all"), tmp_path / "again", pool)
 
 
-def compare(wanted: Request, out: Path, pool: RankPool) -> None:
+@pytest.mark.parametrize(("bucket_mib", "sums"), [(0, 8), (1, 4), (3, 3), (6, 2), (25, 1)])
+def test_tasks_of_other_buckets_are_what_the_program_does(
+    bucket_mib: int, sums: int, tmp_path: Path, pool: RankPool
+) -> None:
+    """Gradients of 1, 4, 4 and 1 MiB, each behind that of a bias."""
+    sizes = {"d": 256, "h": 1024, "layers": 4}
+    wanted = replace(request("mlp", "data_parallel"), settings=sizes)
     compiled = compile_model(wanted)
+    compiled = replace(compiled, plan=replace(compiled.plan, bucket_mib=bucket_mib))
+    compare_plan(compiled, wanted, tmp_path / "out", pool)
+    assert collectives(tasks_of(compiled), Phase.BACKWARD).total() == sums
+
+
+def compare(wanted: Request, out: Path, pool: RankPool) -> None:
+    compare_plan(compile_model(wanted), wanted, out, pool)
+
+
+def compare_plan(compiled: Compilation, wanted: Request, out: Path, pool: RankPool) -> None:
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
-    counted = pool.run(count_collectives, str(out), BUCKET_MIB * 2**20, False, True, ranks=2)[0]
+    counted = pool.run(count_collectives, str(out), compiled.plan.bucket_mib * 2**20, False, True, ranks=2)[0]
     graph = tasks_of(compiled)
     for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), counted, strict=True):
         ran: Counter[str] = Counter()

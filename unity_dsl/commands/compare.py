@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from .option_values import parse_seconds, parse_setting
+from .option_values import parse_seconds, parse_settings
 from .strategy_comparison import Comparison, Row, as_data, compared
 
 
@@ -77,7 +77,7 @@ def compare_command(
         check_picture(picture)
     request = Request(
         models[0],
-        settings=dict(map(parse_setting, settings)),
+        settings=parse_settings(settings),
         preset=preset,
         precision=precision,
         machine=machine,

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from math import inf
 
 import click
 
 
-def parse_setting(text: str) -> tuple[str, str]:
-    """`d=64` as a name and the text of its value, which the model's own parameter then reads."""
+def parse_settings(texts: Iterable[str]) -> dict[str, str]:
+    """`d=64` as a name and the text of its value, which the model's own parameter then reads. Raises E024 for a name
+    with two values.
+    """
+    from ..syntax.diagnostic import fail
+
+    found: dict[str, str] = {}
+    for text in texts:
+        name, value = _parse_setting(text)
+        if found.setdefault(name, value) != value:
+            help = "give each parameter one value"
+            raise fail("E024", f"`{name}` is set twice, to {found[name]} and to {value}", help=help)
+    return found
+
+
+def _parse_setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip() or not value.strip():
         raise click.BadParameter(f"`{text}` is not NAME=VALUE", param_hint="--set")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,9 +66,10 @@ def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Se
     others = (
         what_if(found.record, found.plan, found.machine, pins, forbidden) if part is None or pins or forbidden else []
     )
-    rows = found.spent if part is None else named(found, part)
-    layouts = {} if part is None else layouts_of(found.plan.graph, part)
-    next_best = next_best_of(found, part) if layouts and part is not None else None
+    names = () if part is None else full_names(found, part)
+    rows = found.spent if part is None else list(dict.fromkeys(row for name in names for row in named(found, name)))
+    layouts = {path: text for name in names for path, text in layouts_of(found.plan.graph, name).items()}
+    next_best = next_best_of(found, names[0]) if layouts and len(names) == 1 else None
     if as_json:
         click.echo(json.dumps(summarise_explained(found, rows, layouts, next_best, others), indent=1))
         return
@@ -100,17 +102,43 @@ def explained(out: Path) -> Explained:
 
 
 def named(found: Explained, part: str) -> list[Spent]:
-    """Rows at a place, with or without its iterations. Raises E031 where there are none."""
-    from ..simulation.breakdown import without_iterations
-    from ..syntax.diagnostic import fail, suggest
+    """Rows of an operator, `gelu_tanh`, of a place, `layer.*.mlp.h`, with or without its iterations, or of both as the
+    table prints them.
+    """
+    return [
+        row
+        for row in found.spent
+        if part in (row.name, f"{row.name} {row.place}") or (row.place and uniterated(row.place) == uniterated(part))
+    ]
 
-    wanted = {part, without_iterations(part)}
-    rows = [row for row in found.spent if row.place in wanted]
-    if not rows and not layouts_of(found.plan.graph, part):
-        every = sorted({row.place for row in found.spent})
-        hint = suggest(part, every) or "without a name the command lists them"
-        raise fail("E031", f"the plan has no operator or value called `{part}`", help=hint)
-    return rows
+
+def uniterated(path: str) -> str:
+    """`layer.w`, as pins name it, for `layer.7.w` and `layer.*.w`."""
+    from ..simulation.breakdown import without_iterations
+
+    return without_iterations(path).replace(".*.", ".")
+
+
+def full_names(found: Explained, part: str) -> tuple[str, ...]:
+    """What `part` names, as the plan does: itself, or the paths of the values that a pin of that name would be of.
+
+    Raises E031 where there is nothing of that name, E306 where one word of the program's texts stands for several.
+    """
+    from ..search.choices.restriction import places
+    from ..search.layout_pins import matching
+    from ..syntax.diagnostic import InputError, fail, suggest
+
+    if named(found, part) or layouts_of(found.plan.graph, part):
+        return (part,)
+    every = list(places(found.plan.model))
+    try:
+        return tuple(place.path for place in matching(part, every))
+    except InputError as error:
+        if " may be " in error.diagnostic.message:
+            raise
+    paths = {row.place for row in found.spent} | {row.name for row in found.spent} | {place.path for place in every}
+    hint = suggest(part, sorted(paths)) or "without a name the command lists them"
+    raise fail("E031", f"the plan has no operator or value called `{part}`", help=hint)
 
 
 @dataclass(frozen=True)
@@ -167,7 +195,7 @@ def values_called(
     from ..graph.plan import PlannedSegment
 
     for name, planned in graph.values.items():
-        if part in (prefix + name, anywhere + name):
+        if part in (prefix + name, anywhere + name, anywhere.replace(".*.", ".") + name):
             yield prefix + name, planned
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
@@ -175,7 +203,9 @@ def values_called(
                 last = run.first + run.count - 1
                 index = f"{run.first}" if run.count == 1 else "*" if len(step.runs) == 1 else f"{run.first}-{last}"
                 name = step.segment.name
-                yield from values_called(run.body, part, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
+                asked = re.fullmatch(rf"({re.escape(f'{prefix}{name}.')})(\d+)(\..*)", part)
+                own = f"{asked[1]}{index}{asked[3]}" if asked and run.first <= int(asked[2]) <= last else part
+                yield from values_called(run.body, own, f"{prefix}{name}.{index}.", f"{anywhere}{name}.*.")
 
 
 def made_in(graph: PlannedGraph, part: str) -> list[Layout]:
@@ -211,6 +241,7 @@ def summarise_explained(
         "interleaved": [list(names) for names in found.plan.interleaved],
         "delayed_gradients": found.plan.delayed_gradients,
         "chunks": found.plan.chunks,
+        "bucket_mib": found.plan.bucket_mib,
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
@@ -233,6 +264,7 @@ def summarise_explained(
 def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
     from ..search.accounting.kept_iterations import recomputed_words
+    from ..search.bucket_size import bucket_words
     from ..search.overlapping import chunked_words
 
     plan, timeline = found.plan, found.timeline
@@ -261,6 +293,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
         lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
     if words := chunked_words(plan, found.library):
         lines.append(("in chunks", words))
+    if words := bucket_words(plan):
+        lines.append(("buckets", words))
     if found.other is not None:
         ratio = f", {found.other.seconds / timeline.seconds:.2f} times that" if timeline.seconds else ""
         lines.append((COMPARED, f"{duration(found.other.seconds)} a {step}{ratio}"))

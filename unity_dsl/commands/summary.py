@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compile import Compilation
-from ..emit.plan_file import describe_cost
+from ..emit.plan_file import TORCH, describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.graph import Buffer, Weight
 from ..graph.model_flops import model_flops
@@ -16,12 +16,15 @@ from ..machine.byte_count import describe_bytes
 from ..syntax.diagnostic import first_of
 from .console import show_lines
 
+KERNELS_FILE = "kernels.py"
 _NAMED = 8
 """Of many weights in one layout these are told: plan.json has them all."""
 
 
-def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]:
-    """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer."""
+def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH) -> dict[str, Any]:
+    """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer. `kernels`
+    are those that were asked for.
+    """
     plan = compilation.plan
     return {
         "model": plan.model.name,
@@ -42,7 +45,8 @@ def summarise(compilation: Compilation, files: Sequence[Path]) -> dict[str, Any]
         "interleaved": [list(names) for names in plan.interleaved],
         "delayed_gradients": plan.delayed_gradients,
         "chunks": plan.chunks,
-        "notes": list(plan.notes),
+        "bucket_mib": plan.bucket_mib,
+        "notes": [*plan.notes, *kernel_notes(files, kernels)],
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],
     }
@@ -73,7 +77,14 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
     return found
 
 
-def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
+def kernel_notes(files: Sequence[Path], kernels: str) -> list[str]:
+    """What there is to say where kernels were asked for and the program has none."""
+    if kernels == TORCH or any(path.name == KERNELS_FILE for path in files):
+        return []
+    return [f"no operators run as one kernel: none that follow each other can be fused, so there is no {KERNELS_FILE}"]
+
+
+def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH) -> None:
     """A few lines for people."""
     plan, cost = compilation.plan, compilation.plan.cost
     what = "step" if plan.model.loss is not None else "call"
@@ -103,7 +114,7 @@ def show_summary(compilation: Compilation, files: Sequence[Path]) -> None:
     lines += [("assumes", fact) for fact in list_assumed(plan, compilation.library)]
     if plan.model.loss is None:
         lines.append(("note", "the model has no loss: it is for inference, and there is no train.py"))
-    lines += [("note", note) for note in plan.notes]
+    lines += [("note", note) for note in (*plan.notes, *kernel_notes(files, kernels))]
     lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
     show_lines(lines)
 

@@ -12,8 +12,8 @@ from ..graph.plan import PlannedGraph, PlannedSegment, Run
 class Passed:
     """Variables of a loop: what it carries and begins with, slices by position, what is captured, lists to stack.
 
-    `ahead` says that its modules gather weights, which can be begun before; `then` is what is gathered after it. The
-    backward pass may run its forward `again`.
+    `ahead` says that gathers of weights begin before they are read: those of its modules, and `then` those of what
+    comes after it. The backward pass may run its forward `again`.
     """
 
     carried: Sequence[str]
@@ -28,15 +28,13 @@ class Passed:
 
 @dataclass(frozen=True)
 class Loop:
-    """Iterations that one loop executes: those of runs of these `numbers`, with the body of the first of them. It
-    `goes_on` in another one, whose modules take what it leaves, where the backward pass runs its forward `again`, and
-    not that of the others.
+    """Iterations that one loop executes: those of runs of these `numbers`, with the body of the first of them. The
+    backward pass may run its forward `again`.
     """
 
     numbers: tuple[int, ...]
     run: Run
     again: bool = False
-    goes_on: bool = False
 
     def followed_by(self, other: Loop) -> Loop:
         """Both as one."""
@@ -57,7 +55,6 @@ def find_loops(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool
             elif part.again == found[-1].again:
                 found[-1] = found[-1].followed_by(part)
             else:
-                found[-1] = replace(found[-1], goes_on=True)
                 found.append(part)
     return found
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
+from textwrap import wrap
 
 from ..graph.axis_names import common_name
 from ..graph.graph import Node, Segment
 from ..graph.layout import At, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard
 from ..graph.layout_typing import Along, Configuration, Linearly, Uniformly
 from ..graph.placed_operators import Placed
+from ..graph.plan import PlannedGraph, PlannedSegment, Run
 from ..syntax.span import Span
 
 
@@ -58,6 +60,50 @@ def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> 
                 case Linearly(operands=positions):
                     words.append(f"terms of {' and '.join(operands[i] for i in positions)} along {name}")
     return f": {', '.join(words)}" if words else ""
+
+
+def body_words(step: PlannedSegment, run: Run) -> list[str]:
+    """`bert.udl:41  layer.0; unlike in layer.1 to layer.10 x is S0, not I`: of which iterations a body is, and in what
+    layouts it differs from that of most. Lines of a docstring.
+    """
+    segment = step.segment
+    words = f"{where(segment.span)}{_iterations(step, run)}"
+    most = max(step.runs, key=lambda other: other.count)
+    found = [] if run.body is most.body else list(_unlike(run.body, most.body))
+    if not found:
+        return [words]
+    more = f", and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
+    words += f"; unlike in {_iterations(step, most)} {', '.join(found[:_TOLD])}{more}"
+    return wrap(words, 112, break_long_words=False, break_on_hyphens=False)
+
+
+_TOLD = 4
+"""Of many layouts that differ these are told."""
+
+
+def _iterations(step: PlannedSegment, run: Run) -> str:
+    name, last = step.segment.name, run.first + run.count - 1
+    if step.segment.predicate is not None:
+        return name
+    return f"{name}.{run.first}" + (f" to {name}.{last}" if run.count > 1 else "")
+
+
+def _unlike(body: PlannedGraph, other: PlannedGraph) -> Iterator[str]:
+    """`x is S0, not I` of every value that is made or stored in another layout, or else converted to others."""
+    for name, planned in body.values.items():
+        beside = other.values.get(name)
+        if beside is not None and planned.produced != beside.produced:
+            yield f"{name} is {planned.produced}, not {beside.produced}"
+    for name, planned in body.values.items():
+        beside = other.values.get(name)
+        if beside is not None and planned.produced == beside.produced:
+            here, there = ([str(made.layout) for made in one.materialised] for one in (planned, beside))
+            if set(here) != set(there):
+                yield f"{name} is converted to {_listed(here)}, not to {_listed(there)}"
+
+
+def _listed(layouts: Sequence[str]) -> str:
+    return " and ".join(layouts) or "none"
 
 
 def loop_words(segment: Segment) -> str:

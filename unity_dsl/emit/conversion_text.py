@@ -139,12 +139,14 @@ class Collectives:
         *,
         gradient: bool,
         in_buckets: bool = False,
+        ahead: bool = False,
         deferred: bool = False,
     ) -> ConversionText | None:
         """The function from one layout to another of a tensor of `count` bytes, and `back` of its cotangent, if that is
-        another number; None where it would do nothing. A sum at the end of the way back may be `deferred` to a bucket.
+        another number; None where it would do nothing. An all-gather that comes first may be begun `ahead`, a sum at
+        the end of the way back `deferred` to a bucket.
         """
-        found = self.converting.conversion(source, target, shape, count, back, in_buckets=in_buckets)
+        found = self.converting.conversion(source, target, shape, count, back, in_buckets=in_buckets, ahead=ahead)
         if not found.forward and not (gradient and found.backward):
             return None
         name = conversion_name(source, target, self.mesh)

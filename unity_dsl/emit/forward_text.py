@@ -22,8 +22,8 @@ from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
 from .body_loops import Passed, find_loops, iterations
-from .comment_words import layout_word, loop_words, origin, roles, where
-from .gathering_text import Gather, conversions, find_gathers, pairs, targets
+from .comment_words import body_words, layout_word, loop_words, origin, roles, where
+from .gathering_text import Ungathered, add_gathered, add_gathers, announce, gathers_first
 from .interleaved_text import add_interleaved, arrive, depart
 from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, stores_anything
 from .operator_text import Place, operator_text
@@ -32,7 +32,7 @@ from .placed_text import add_placed
 from .program_names import Names, path
 from .program_state import Copies, Program
 from .shared_call_text import is_shared
-from .source_lines import WIDTH, block, broken, statement
+from .source_lines import block, statement
 
 if TYPE_CHECKING:
     from .kernels.operator_groups import OperatorGroup
@@ -63,6 +63,7 @@ class ForwardText:
         self.leaving: set[str] = {update.value.name for update in planned.graph.updates}
         self.written: set[int] = set()
         self.announced: dict[str, str] = {}
+        self.ungathered: dict[str, Ungathered] = {}  # weights that are gathered where they are read
         self.held: dict[str, Copies] = {}
         self.shared = SharedCalls(planned, program.mesh, program.library)
         self.travelling: dict[str, str] = {}  # what holds a value that is on its way
@@ -81,13 +82,13 @@ class ForwardText:
         self.updates_left = [update for update in graph.updates if update.buffer.name not in changed]
         self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in self.updates_left)
         for weight in graph.weights:
-            self.store(weight.value, weight.initialiser, trained=True)
+            self.store(weight.value, weight.initialiser, trained=True, decays=weight.decays)
         for buffer in graph.buffers:
             self.store(buffer.value, buffer.initialiser, trained=False)
 
-    def store(self, value: Value, initialiser: Initialiser, *, trained: bool) -> None:
+    def store(self, value: Value, initialiser: Initialiser, *, trained: bool, decays: bool = False) -> None:
         layout = self.planned.values[value.name].produced
-        self.module.stored.append(Stored(value.name, value, layout, initialiser, trained))
+        self.module.stored.append(Stored(value.name, value, layout, initialiser, trained, decays))
         self.program.collectives.owned |= bool(layout.placement)
         registry = "_parameters" if trained else "_buffers"
         self.add(value, path("self", value.name, registry), layout, parameter=trained)
@@ -124,16 +125,15 @@ class ForwardText:
         stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
         for number, stretch in enumerate(stretches, 1):
             following = stretches[number] if number < len(stretches) else []
-            self.gather(stretch)
             nodes = [step for step in stretch if isinstance(step, PlannedNode)]
+            if nodes:
+                add_gathers(self, nodes, following)
             for placement, same in in_stretches(nodes):
                 add_placed(self, same, placement) if placement else self.operators(same)
             bodies = (step for step in stretch if isinstance(step, PlannedSegment))
             for together in in_turns(bodies, () if self.prefix else self.program.interleaved):
-                if len(together) > 1:
-                    add_interleaved(self, together)
-                else:
-                    self.segment(together[0], following if together[0] is stretch[-1] else [])
+                after = following if together[-1] is stretch[-1] else []
+                add_interleaved(self, together, after) if len(together) > 1 else self.segment(together[0], after)
 
     def operators(self, steps: Sequence[PlannedNode]) -> None:
         grouped = list(self.grouped(steps))
@@ -205,6 +205,8 @@ class ForwardText:
 
     def converted(self, value: Value, layout: Layout) -> str:
         """The variable that holds a value in a layout."""
+        while value.name in self.ungathered:
+            add_gathered(self, next(iter(self.ungathered.values())))
         held = self.held[value.name]
         if not value.needs_gradient:
             layout = layout.without_copies
@@ -228,8 +230,18 @@ class ForwardText:
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
         in_buckets = value.is_weight and source == produced
-        shape, choice = value.shape, {"gradient": gradient, "in_buckets": in_buckets, "deferred": parameter}
-        found = self.program.collectives.conversion(source, layout, shape, value.bytes, value.stored_bytes, **choice)
+        ahead = in_buckets and self.program.ahead.begins(value, source, layout)
+        found = self.program.collectives.conversion(
+            source,
+            layout,
+            value.shape,
+            value.bytes,
+            value.stored_bytes,
+            gradient=gradient,
+            in_buckets=in_buckets,
+            ahead=ahead,
+            deferred=parameter,
+        )
         if found is None:
             return self.converted(value, source)
         given = [stored or self.converted(value, source), f"{self.state}.{'sync' if found.deferred else 'groups'}"]
@@ -246,33 +258,6 @@ class ForwardText:
             comment += f", {value.stored_dtype} -> {value.dtype}"
         self.module.lines += statement(f"{name} = parallel.{found.name}({', '.join(given)})", comment)
         return name
-
-    def gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
-        """The weights that operators among these read gathered, all together."""
-        for over, gathers in self.gathers(steps).items():
-            self.program.gathered = True
-            names = [self.names.fresh(gather.variable) for gather in gathers]
-            call, lines = f"{targets(names)} = {self.state}.gathered(", self.module.lines
-            given = self.announced.pop(over, "")
-            if not given and self.state != "self" and not self.module.gathers:
-                self.module.gathers, given = broken(f"return {pairs(gathers)}"), "self.gathers()"
-            elif not given:
-                given = pairs(gathers)
-                if len(f"{call}{given}, {self.state}.{over})") > WIDTH:
-                    given = self.announce(gathers)
-            lines += statement(f"{call}{given}, {self.state}.{over})", conversions(gathers))
-            for gather, name in zip(gathers, names, strict=True):
-                self.held[gather.name].variables[gather.layout] = name
-
-    def gathers(self, steps: Sequence[PlannedNode | PlannedSegment]) -> dict[str, list[Gather]]:
-        once = {} if self.detached else self.gathered_once
-        return find_gathers(steps, self.planned, once, self.program.collectives)
-
-    def announce(self, gathers: Sequence[Gather]) -> str:
-        """A variable that holds what is to be gathered."""
-        variable = self.names.fresh("gathers")
-        self.module.lines += statement(f"{variable} = {pairs(gathers)}")
-        return variable
 
     # ------------------------------------------------------------------------------------------ operators
 
@@ -364,12 +349,10 @@ class ForwardText:
             given = segment.initial if run.first == 0 else segment.results
             carries = zip(given, layouts, segment.entry, strict=True)
             current = [self.variable(value, layout, entry.dtype) for value, layout, entry in carries]
-            ahead, then = run.count > 1 and all(modules[number].gathers for number in loop.numbers), ""
-            if ahead and loop.goes_on:
-                then = f"{path('self', segment.name, '_modules')}[{end}].gathers()"
-            elif ahead and end == segment.count and (gathers := self.gathers(following).get("sync")):
-                then = self.announced["sync"] = self.announce(gathers)
-            passed = Passed(carried, current, parts, captured, stacks, ahead, then, loop.again)
+            ahead, then = segment.count > 1 and any(modules[number].gathers for number in loop.numbers), ""
+            if segment.count > 1:
+                then = gathers_first(step, modules, end) if end < segment.count else announce(self, following)
+            passed = Passed(carried, current, parts, captured, stacks, ahead or bool(then), then, loop.again)
             self.iterate(step, run, modules[loop.numbers[0]], passed)
             leaving = step.leaving(loop.numbers[-1], self.planned)
             for value, name, layout in zip(segment.results, carried, leaving, strict=True):
@@ -426,13 +409,9 @@ class ForwardText:
     def body(self, step: PlannedSegment, run: Run, number: int, *, in_turns: bool = False) -> ModuleText:
         """The class of a run's iterations, or the function if they store nothing."""
         segment, program = step.segment, self.program
-        last = run.first + run.count - 1
-        words = f"{where(segment.span)}{segment.name}"
-        if segment.predicate is None:
-            words += f".{run.first}" + (f" to {segment.name}.{last}" if run.count > 1 else "")
         stores = stores_anything(run.body.graph)
         name = body_name(step, number, stores, self.names, program.classes)
-        module = ModuleText(name, words, stores=stores, in_turns=in_turns)
+        module = ModuleText(name, body_words(step, run), stores=stores, in_turns=in_turns)
         names = Names(("index",))
         parameters = [names.fresh(value.name) for value in segment.entry]
         parts = [names.fresh(series.part.name) for series in segment.sliced]
@@ -473,6 +452,9 @@ class ForwardText:
         words = f"{where(segment.span)}{loop_words(segment)}"
         counted = bool(segment.sliced or (module.sites and not module.stores))
         variable = str(run.first)
+        if once and passed.ahead:
+            begun = filter(None, (f"{modules}[{run.first}].gathers()" if module.gathers else "", passed.then))
+            lines += statement(f"{self.state}.gathered.start({', '.join(begun)})")
         if not once:
             if list(passed.carried) != list(passed.current):
                 lines += statement(f"{', '.join(passed.carried)} = {', '.join(passed.current)}")

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from typing import Protocol
 
+from ..graph.interleaved_repeats import in_turns, run_number
 from ..graph.layout import Layout
-from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, gathered_once
 from .comment_words import layout_word
-from .conversion_text import Collectives
-from .program_names import path
+from .module_text import ModuleText
+from .program_names import Names, path
+from .program_state import Copies, Program
+from .source_lines import WIDTH, broken, statement
+
+Steps = Sequence[PlannedNode | PlannedSegment]
 
 
 @dataclass(frozen=True)
@@ -31,11 +38,43 @@ class Gather:
         return f"(parallel.{self.conversion}, {path('self', self.name, '_parameters')})"
 
 
+@dataclass(frozen=True)
+class Ungathered:
+    """What an operator reads gathered over `sync` or `groups`, until then: as the program lists it, if it does so."""
+
+    gathers: Sequence[Gather]
+    over: str
+    given: str = ""
+
+
+class ForwardText(Protocol):
+    """The forward method that is written. What is gathered later is `announced`, by what its conversions run over, or
+    by name `ungathered`.
+    """
+
+    program: Program
+    planned: PlannedGraph
+    module: ModuleText
+    names: Names
+    state: str
+    detached: bool
+    announced: dict[str, str]
+    ungathered: dict[str, Ungathered]
+
+    @property
+    def gathered_once(self) -> Mapping[str, Layout]:
+        """The weights that one operator reads gathered, by name."""
+
+    @property
+    def held(self) -> Mapping[str, Copies]:
+        """The values that exist, by name."""
+
+
 def find_gathers(
     steps: Iterable[PlannedNode | PlannedSegment],
     planned: PlannedGraph,
     once: Mapping[str, Layout],
-    collectives: Collectives,
+    program: Program,
 ) -> dict[str, list[Gather]]:
     """The weights that are gathered for operators among these steps of a graph, by what their conversions run over:
     `sync` or `groups`. `once` are all such weights of the graph, with the layouts that are read.
@@ -45,7 +84,7 @@ def find_gathers(
         for value in step.node.arguments if isinstance(step, PlannedNode) else ():
             if (layout := once.get(value.name)) is not None:
                 stored = planned.values[value.name].produced
-                conversion = collectives.conversion(
+                conversion = program.collectives.conversion(
                     stored,
                     layout,
                     value.shape,
@@ -53,6 +92,7 @@ def find_gathers(
                     value.stored_bytes,
                     gradient=True,
                     in_buckets=True,
+                    ahead=program.ahead.begins(value, stored, layout),
                     deferred=True,
                 )
                 assert conversion is not None, "slices are gathered"
@@ -75,3 +115,107 @@ def targets(names: Sequence[str]) -> str:
 def conversions(gathers: Sequence[Gather]) -> str:
     """What happens to them, as a comment."""
     return ", ".join(dict.fromkeys(f"{gather.stored} -> {gather.layout}" for gather in gathers))
+
+
+def add_gathers(text: ForwardText, steps: Sequence[PlannedNode], following: Steps) -> None:
+    """Writes how the weights are gathered that these operators read. Where they are the model's own, all that has not
+    begun before begins here, and what a loop behind them reads first; each waits for what it reads.
+    """
+    own = text.state == "self" and not text.detached
+    placed, starts, found = any(step.placement for step in steps), list[str](), _gathers_of(text, steps)
+    entering = _entering(text, following) if own else ""
+    for over, gathers in found.items():
+        if own and over == "sync" and over not in text.announced and not placed:
+            starts += _gather_apart(text, steps, gathers, at_once=not entering)
+        elif over not in text.announced or not own:
+            add_gathered(text, Ungathered(gathers, over))
+    if starts or entering:
+        text.program.gathered = True
+        text.module.lines += statement(f"self.gathered.start({', '.join(filter(None, (*starts, entering)))})")
+    for over, gathers in found.items():
+        if own and over in text.announced:
+            add_gathered(text, Ungathered(gathers, over))
+
+
+def add_gathered(text: ForwardText, found: Ungathered) -> None:
+    """Writes that weights are gathered, or waited for if that has begun."""
+    gathers, over, lines = found.gathers, f"{text.state}.{found.over}", text.module.lines
+    text.program.gathered = True
+    names = [text.names.fresh(gather.variable) for gather in gathers]
+    call, given = f"{targets(names)} = {text.state}.gathered(", found.given or text.announced.pop(found.over, "")
+    if not given and text.state != "self" and not text.module.gathers:
+        text.module.gathers, given = broken(f"return {pairs(gathers)}"), "self.gathers()"
+    elif not given:
+        given = pairs(gathers)
+        if len(f"{call}{given}, {over})") > WIDTH:
+            given = _listed(text, gathers)
+    lines += statement(f"{call}{given}, {over})", conversions(gathers))
+    for gather, name in zip(gathers, names, strict=True):
+        text.held[gather.name].variables[gather.layout] = name
+        text.ungathered.pop(gather.name, None)
+
+
+def announce(text: ForwardText, following: Steps) -> str:
+    """A variable that lists what the operators that follow a loop gather in buckets; empty if that is nothing."""
+    if gathers := _gathers_of(text, following).get("sync"):
+        text.announced["sync"] = _listed(text, gathers)
+    return text.announced.get("sync", "")
+
+
+def gathers_first(step: PlannedSegment, modules: Sequence[ModuleText], iteration: int) -> str:
+    """What an iteration of a repeat gathers first; empty if that is nothing."""
+    gathers = modules[run_number(step, iteration)].gathers
+    return f"{path('self', step.segment.name, '_modules')}[{iteration}].gathers()" if gathers else ""
+
+
+def _gathers_of(text: ForwardText, steps: Iterable[PlannedNode | PlannedSegment]) -> dict[str, list[Gather]]:
+    once = {} if text.detached else text.gathered_once
+    return find_gathers(steps, text.planned, once, text.program)
+
+
+def _listed(text: ForwardText, gathers: Sequence[Gather]) -> str:
+    """A variable that holds what is to be gathered."""
+    variable = text.names.fresh("gathers")
+    text.module.lines += statement(f"{variable} = {pairs(gathers)}")
+    return variable
+
+
+def _gather_apart(
+    text: ForwardText, steps: Sequence[PlannedNode], gathers: Sequence[Gather], *, at_once: bool
+) -> list[str]:
+    """What is begun before the first operator: for the first one that reads any, and for the others together. Nothing
+    if the first reads all, and may gather it itself, `at_once`.
+    """
+    read = ([value.name for value in step.node.arguments] for step in steps)
+    counts = [count for names in read if (count := sum(gather.name in names for gather in gathers))]
+    first, several = gathers[0].name in (value.name for value in steps[0].node.arguments), len(counts) > 1
+    listed = "" if first and at_once and not several else _listed(text, gathers)
+    begin = 0
+    for count in counts:
+        end = begin + count
+        given = f"{listed}[{begin or ''}:{'' if end == len(gathers) else end}]" if several else listed
+        some = Ungathered(gathers[begin:end], "sync", given)
+        text.ungathered.update((gather.name, some) for gather in some.gathers)
+        begin = end
+    return [f"{listed}[:{counts[0]}]", f"{listed}[{counts[0]}:]"] if several else [listed] if listed else []
+
+
+def _entering(text: ForwardText, following: Steps) -> str:
+    """What the first iteration of the repeat that comes next gathers first, and of those in turns with it."""
+    repeats, found = (step for step in following if isinstance(step, PlannedSegment)), list[str]()
+    for step in next(in_turns(repeats, text.program.interleaved), []):
+        body, segment = step.runs[0].body, step.segment
+        if segment.predicate is None and _gathers_at_once(body, text.program):
+            found.append(f"{path('self', segment.name, '_modules')}[0].gathers()")
+    return found[0] if len(found) == 1 else f"[{', '.join(f'*{each}' for each in found)}]" if found else ""
+
+
+def _gathers_at_once(body: PlannedGraph, program: Program) -> bool:
+    """Whether operators of a body read gathered what no loop before them begins with."""
+    once, behind_loop = gathered_once(body), False
+    for _, stretch in groupby(body.steps, lambda step: isinstance(step, PlannedNode)):
+        *_, last = steps = list(stretch)
+        if any(over != "sync" or not behind_loop for over in find_gathers(steps, body, once, program)):
+            return True
+        behind_loop = isinstance(last, PlannedSegment) and last.segment.is_loop
+    return False

@@ -15,6 +15,8 @@ from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
 from .body_loops import iterations
 from .comment_words import loop_words, where
+from .gathering_text import ForwardText as Gathering
+from .gathering_text import Steps, announce, gathers_first
 from .module_text import ModuleText
 from .program_names import Names, path
 from .source_lines import statement
@@ -28,7 +30,7 @@ class Travelling(Protocol):
     travelling: dict[str, str]
 
 
-class ForwardText(Travelling, Protocol):
+class ForwardText(Travelling, Gathering, Protocol):
     """The forward method that is written."""
 
     planned: PlannedGraph
@@ -66,14 +68,19 @@ def arrive(text: Travelling, variables: Iterable[str], *, others_first: bool = T
         text.module.lines += statement(f"{variable} = parallel.arrived({begun})")
 
 
-def add_interleaved(text: ForwardText, steps: Sequence[PlannedSegment]) -> None:
-    """Writes repeats whose iterations run in turns."""
+def add_interleaved(text: ForwardText, steps: Sequence[PlannedSegment], following: Steps) -> None:
+    """Writes repeats whose iterations run in turns. In the last ones what the following steps gather is on its way."""
     captured = [[text.variable(*read) for read in step.border.reads(step.segment)] for step in steps]
     carried = [[text.names.fresh(value.name) for value in step.segment.results] for step in steps]
     modules = [[text.body(step, run, number, in_turns=True) for number, run in enumerate(step.runs)] for step in steps]
     for numbers in stretches(steps, text.planned):
         current = [_entering(text, step, numbers.start) for step in steps]
-        _iterate(text, steps, numbers, current, carried, captured)
+        behind = announce(text, following) if numbers.stop == steps[0].segment.count else ""
+        over = [
+            _ahead(step, bodies, numbers, "" if place else behind)
+            for place, (step, bodies) in enumerate(zip(steps, modules, strict=True))
+        ]
+        _iterate(text, steps, over, current, carried, captured)
         for step, names in zip(steps, carried, strict=True):
             for value, name, layout in zip(step.segment.results, names, _leaving(text, step, numbers), strict=True):
                 text.add(value, name, layout)
@@ -98,21 +105,31 @@ def _leaving(text: ForwardText, step: PlannedSegment, numbers: range) -> Sequenc
     return step.leaving(number, text.planned)
 
 
+def _ahead(step: PlannedSegment, modules: Sequence[ModuleText], numbers: range, behind: str) -> str:
+    """The modules of iterations. While one computes, what the next one gathers is on its way, at last what is gathered
+    `behind` the repeat.
+    """
+    segment = step.segment
+    over = iterations(path("self", segment.name, "_modules"), numbers, segment.count)
+    then = gathers_first(step, modules, numbers.stop) if numbers.stop < segment.count else behind
+    if not then and not any(modules[run_number(step, iteration)].gathers for iteration in numbers):
+        return over
+    return f"self.gathered.ahead({', '.join(filter(None, (over, then)))})"
+
+
 def _iterate(
     text: ForwardText,
     steps: Sequence[PlannedSegment],
-    numbers: range,
+    over: Sequence[str],
     current: Sequence[Sequence[str]],
     carried: Sequence[Sequence[str]],
     captured: Sequence[Sequence[str]],
 ) -> None:
-    """So many iterations of each."""
-    first = steps[0].segment
-    words = f"{where(first.span)}{', '.join(loop_words(step.segment) for step in steps)}: in turns"
+    """So many iterations of each, `over` its modules."""
+    words = f"{where(steps[0].segment.span)}{', '.join(loop_words(step.segment) for step in steps)}: in turns"
     targets = ", ".join(f"({', '.join(names)}{',' * (len(names) == 1)})" for names in carried)
     calls = []
-    for step, given, outside in zip(steps, current, captured, strict=True):
-        modules = iterations(path("self", step.segment.name, "_modules"), numbers, first.count)
+    for modules, given, outside in zip(over, current, captured, strict=True):
         entering = f"({', '.join(given)}{',' * (len(given) == 1)})"
         calls.append(f"parallel.through({', '.join([modules, entering, *outside, 'self'])})")
     text.module.lines += statement(f"{targets} = parallel.in_turns({', '.join(calls)})", words)

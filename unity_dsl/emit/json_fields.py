@@ -29,9 +29,9 @@ def as_text(value: object, where: str) -> str:
     return value
 
 
-def as_count(value: object, where: str) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise Garbled(f"{where} is not a positive number")
+def as_count(value: object, where: str, least: int = 1) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise Garbled(f"{where} is not a positive number" if least else f"{where} is no count")
     return value
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..graph.graph import Graph, Segment, Value
@@ -16,18 +17,20 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True)
 class Stored:
-    """A parameter or buffer that a module holds: its name there, dotted where blocks name it."""
+    """A parameter or buffer that a module holds: its name there, dotted where blocks name it. A parameter may decay."""
 
     name: str
     value: Value
     layout: Layout
     initialiser: Initialiser
     trained: bool
+    decays: bool
 
 
 @dataclass
 class ModuleText:
     """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
+    `words` are the lines of its docstring.
 
     `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
     so that it must know which iteration it is. `gathers` are lines that return what is gathered before all else. The
@@ -36,7 +39,7 @@ class ModuleText:
     """
 
     name: str
-    words: str
+    words: Sequence[str]
     stored: list[Stored] = field(default_factory=list)
     repeats: list[Repeat] = field(default_factory=list)
     parameters: list[str] = field(default_factory=list)

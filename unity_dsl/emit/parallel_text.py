@@ -84,4 +84,19 @@ def render_collectives(
         reduced="all_reduce" in deferred,
         conversions=[made.lines for made in collectives.functions],
     )
-    return re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n"
+    return without_unused(re.sub(r"\n{4,}", "\n\n\n", text).rstrip() + "\n")
+
+
+_IMPORTS = {"import torch\n": r"(?<!from )\btorch\.", "from torch import Tensor\n": r"\bTensor\b"}
+"""Lines that every parallel.py may have, with what in the rest of the file needs them."""
+
+
+def without_unused(text: str) -> str:
+    """The file without sections that have nothing in them, and without imports that nothing needs: where no tensor is
+    converted there are groups alone.
+    """
+    text = re.sub(r"\n+# -{40,} [a-z ]+\n+(?=# -{40,} |\Z)", "\n", text)
+    for line, needed in _IMPORTS.items():
+        if re.search(needed, text.replace(line, "")) is None:
+            text = text.replace(line, "")
+    return text

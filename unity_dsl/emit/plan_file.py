@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from ..graph.interleaved_repeats import in_model_order
 from ..graph.layout import MeshAxis
+from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.plan import AppliedRule, Cost, Exposure, Memory, Plan
 from ..syntax.diagnostic import fail
 from ..syntax.read import read_bytes
@@ -112,6 +113,7 @@ class PlanFile:
     interleaved: tuple[tuple[str, ...], ...]
     delayed_gradients: bool
     chunks: int
+    bucket_mib: int
     forbidden: tuple[str, ...]
     exposed: Exposure
     axes: tuple[MeshAxis, ...]
@@ -185,6 +187,7 @@ def render_plan_file(
         **({"interleaved": [list(names) for names in plan.interleaved]} if plan.interleaved else {}),
         **({"delayed_gradients": True} if plan.delayed_gradients else {}),
         **({"chunks": plan.chunks} if plan.chunks > 1 else {}),
+        **({"bucket_mib": plan.bucket_mib} if plan.bucket_mib != BUCKET_MIB else {}),
         "gathered_again": sorted(plan.gathered_again),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": describe_graph(in_model_order(plan)),
@@ -336,6 +339,7 @@ def _read(document: object) -> PlanFile:
         interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
         delayed_gradients=top.get("delayed_gradients", False) is True,
         chunks=as_count(top.get("chunks", 1), "chunks"),
+        bucket_mib=as_count(top.get("bucket_mib", BUCKET_MIB), "bucket_mib", least=0),
         forbidden=_texts(request.get("forbidden"), "request.forbidden"),
         exposed=_exposure(as_table(top.get("exposed", {}), "exposed")),
         axes=tuple(_mesh_axis(as_table(axis, "mesh")) for axis in as_list(top.get("mesh"), "mesh")),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -96,17 +97,29 @@ class CheckReport:
         return exact and mixed and self.float32_err <= _allowed(self.float32_single_device_err)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as `unityc check --json` prints it."""
-        return {
+        """The report as `unityc check --json` prints it: errors that are no finite numbers as null."""
+        single = {"err": self.float32_err, "single_device_err": self.float32_single_device_err}
+        found = {
             "ok": self.ok,
             "ranks": self.ranks,
-            "loss_rel_err": self.loss_rel_err,
-            "grad_rel_err": self.grad_rel_err,
-            "param_rel_err": self.param_rel_err,
+            "loss_rel_err": measured(self.loss_rel_err),
+            "grad_rel_err": measured(self.grad_rel_err),
+            "param_rel_err": measured(self.param_rel_err),
             "worst": self.worst,
             "not_finite": self.not_finite,
-            "float32": {"err": self.float32_err, "single_device_err": self.float32_single_device_err},
-        } | ({} if self.mixed is None else {self.mixed.precision: asdict(self.mixed) | {"bound": self.mixed.bound}})
+            "float32": {name: measured(error) for name, error in single.items()},
+        }
+        if self.mixed is not None:
+            mixed = asdict(self.mixed) | {"bound": self.mixed.bound}
+            found[self.mixed.precision] = {
+                name: measured(value) if isinstance(value, float) else value for name, value in mixed.items()
+            }
+        return found
+
+
+def measured(error: float) -> float | None:
+    """An error; None in place of the largest float, which stands for one that is no finite number."""
+    return error if error < sys.float_info.max else None
 
 
 def check(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from ..graph.plan import Plan
+from ..machine.byte_count import describe_bytes
 from .program_names import docstring_text
 
 
@@ -24,7 +25,7 @@ def program_facts(plan: Plan) -> Iterator[str]:
         f"Predicted: {plan.seconds * 1e3:.3g} ms {what} (the search counts compute {cost.compute * 1e3:.3g}, "
         f"communication {cost.communication * 1e3:.3g},"
     )
-    yield f"update {cost.update * 1e3:.3g}), {cost.memory.total / 2**20:.3g} MiB a device."
+    yield f"update {cost.update * 1e3:.3g}), {describe_bytes(cost.memory.total)} a device."
     if plan.model.loss is not None:
         yield "Run: python train.py" if mesh.size == 1 else f"Run: torchrun --nproc-per-node {mesh.size} train.py"
     for note in plan.notes:

@@ -9,9 +9,9 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
+from ..graph.gathers_ahead import GathersAhead
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
-from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan, updates_again
 from ..graph.precision import FULL, is_mixed
@@ -80,7 +80,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         smaller=bool(text.smaller),
         parts=list(part_entries(plan, text.parts)),
         trained=plan.model.loss is not None,
-        bucket_mib=BUCKET_MIB,
+        bucket_mib=plan.bucket_mib,
         outputs=bool(plan.model.outputs),
         gathering=text.gathering,
         optional=bool(text.optional),
@@ -149,6 +149,7 @@ def write_down(
         mesh,
         library,
         collectives,
+        GathersAhead(graph.graph),
         classes,
         sites,
         mixed,
@@ -161,13 +162,13 @@ def write_down(
     )
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))
-    module, names = ModuleText("Model", ""), Names()
+    module, names = ModuleText("Model", ()), Names()
     inputs = {given.value.name: given.value for given in graph.graph.inputs}
     variables = {name: names.fresh(name) for name in inputs}
     optional, parts = _optional(plan.model), input_parts(plan)
     sizes = names.fresh("sizes") if smaller else ""
     if sizes:
-        module.lines.append(f"{sizes} = None if self.training else {{}}  # of this call")
+        module.lines.append(f"{sizes} = None if self.training else {{}}  # of the dimensions that may be smaller")
     forward = ForwardText(program, graph, module, names, {}, "self")
     write_inputs(
         forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes, parts
@@ -279,7 +280,7 @@ def _constants(text: ProgramText) -> Iterator[str]:
         yield _dict("OUTPUTS", list(_output_specs(text.plan)), "OutputSpec")
     for module in [*text.program.modules, text.module]:
         for trained in (True, False) if module.base is None else ():
-            own = list(_entries(module, trained))
+            own = list(_entries(module, trained, text.plan.model))
             if own or module is text.module:
                 yield _dict(module.constants[not trained], own, "ParameterSpec")
 
@@ -305,14 +306,15 @@ def _output_specs(plan: Plan) -> Iterator[str]:
         yield f"{json.dumps(name)}: OutputSpec({tuple_text(map(str, value.shape))}, {kinds})"
 
 
-def _entries(module: ModuleText, trained: bool) -> Iterator[str]:
+def _entries(module: ModuleText, trained: bool, model: Model) -> Iterator[str]:
     for stored in module.stored:
         if stored.trained is trained:
             shape = tuple_text(map(str, stored.value.shape))
             kinds = tuple_text(json.dumps(kind) for kind in _kinds(stored.layout))
             numbers = [repr(n.value) for n in stored.initialiser.arguments if isinstance(n, Number)]
             start = tuple_text([json.dumps(stored.initialiser.name), *numbers])
-            yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start})"
+            kept = ", decays=False" if trained and model.loss is not None and not stored.decays else ""
+            yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start}{kept})"
     for repeat in module.repeats:
         for constants, group in groupby(repeat.runs, key=lambda run: run[0].constants[not trained]):
             runs = list(group)
@@ -377,7 +379,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
     return {
         "name": module.name,
         "base": module.base and module.base.name,
-        "words": docstring_text(module.words),
+        "words": "\n    ".join(map(docstring_text, module.words)),
         "stores": module.stores,
         "sites": module.sites,
         "storage": list(_storage(module, text)) or (["pass"] if not module.sites else []),

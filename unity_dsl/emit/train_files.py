@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 from ..graph.batch_tokens import batch_tokens
 from ..graph.layout import Layout, Shard
-from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.model_flops import model_flops
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
 from ..graph.precision import FULL, is_mixed, is_scaled
@@ -27,7 +26,7 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     narrow = TORCH_TYPES[plan.model.precision or FULL]
     count, tokens = plan.micro_batches, batch_tokens(plan.model)
-    names = "WORLD_SIZE, Model, build_mesh"
+    names = "PARAMETERS, WORLD_SIZE, Model, build_mesh"
     several = ("BATCH as INPUTS", f"LOSS_DIVISOR, {names}")
     return template("train.py.j2").render(
         model=name,
@@ -41,7 +40,7 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
         outputs=bool(plan.model.outputs),
         mixed=is_mixed(plan.model),
         scaled=is_scaled(plan.model),
-        bucket_mib=BUCKET_MIB,
+        bucket_mib=plan.bucket_mib,
         flops={TORCH_TYPES[dtype]: count * flops for dtype, flops in model_flops(plan.model).items()},
         peak={TORCH_TYPES[dtype]: peak for dtype, peak in machine.peak.items()},
         machine=json.dumps(docstring_text(machine.name)),

@@ -57,6 +57,7 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         (),
         record.delayed_gradients,
         record.chunks,
+        record.bucket_mib,
         division,
         record.unlimited_seconds,
         exposed=record.exposed,

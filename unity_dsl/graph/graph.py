@@ -80,10 +80,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Weight:
-    """A trained parameter. Within a repeat it stands for one tensor per iteration: `layer.{i}.name`."""
+    """A trained parameter. Within a repeat it stands for one tensor per iteration: `layer.{i}.name`.
+
+    Weight decay is for those that `decays`: not for gains and biases (decayed_weights.py).
+    """
 
     value: Value
     initialiser: Initialiser
+    decays: bool = True
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,11 @@ class Segment:
     stacked: tuple[Series, ...] = ()
     predicate: Value | None = None
     probability: float = 1.0
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether its body is executed several times."""
+        return self.predicate is None and self.count > 1
 
     @property
     def reads(self) -> tuple[Value, ...]:

@@ -13,7 +13,7 @@ from .collective_steps import BEGUN, SUMS, Step, StepKind
 from .layout import Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
 
 BUCKET_MIB = 25
-"""Of gradients that are summed over devices by one collective: what the written programs do by themselves."""
+"""Of gradients that are summed over devices by one collective, unless a plan says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,11 @@ class Conversions(Protocol):
         back: float | None = None,
         *,
         in_buckets: bool = False,
+        ahead: bool = False,
     ) -> Conversion:
         """The cheapest steps both ways, of a tensor of that shape which is `count` bytes large; its cotangent is `back`
-        bytes, if that is another number. Where sums are `in_buckets`, those of the way back are of many tensors.
+        bytes, if that is another number. Where sums are `in_buckets`, those of the way back are of many tensors. An
+        all-gather that comes first may be begun `ahead`, which hides most of it.
         """
 
 

@@ -24,6 +24,7 @@ from ..syntax.span import Span
 from .blocks import blocks_by_name, written_names
 from .buffer_updates import add_update
 from .dead_code import finish
+from .decayed_weights import mark_decaying
 from .expression import Draft, Place, Program, call, counted, tensor
 from .graph import Model, Value
 from .loop_segments import add_loop
@@ -82,7 +83,7 @@ def build_model(
     loss = _scalar(*losses[0]) if losses else None
     returned = tuple(value for _, value in outputs.values())
     model = Model(declared.name, draft.graph(), loss, returned, parameters, tuple(outputs), declared.span, precision)
-    return finish(model, losses[0][0].span if losses else None)
+    return mark_decaying(finish(model, losses[0][0].span if losses else None))
 
 
 def _scalar(statement: Loss, value: Value) -> Value:

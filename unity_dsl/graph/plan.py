@@ -12,7 +12,7 @@ from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import At, Layout, Mesh, Partial, Placement, Replicate, Shard, Window
-from .layout_conversion import Conversions
+from .layout_conversion import BUCKET_MIB, Conversions
 from .layout_typing import TypedOperator
 
 
@@ -295,11 +295,12 @@ class Plan:
     iterations in turns: the graph has them one behind the other. With `delayed_gradients` those of weights are computed
     while cotangents travel, where there are such products. With `chunks`, more than 1, products that read what is
     gathered are computed in blocks as these arrive, and those whose results are summed over devices in so many parts,
-    one while another is summed. With a `division` the plan is that of a micro-batch,
-    and `cost` that of a step over all of them. Where the cheapest plan of all does not fit the memory, its step would
-    take `unlimited_seconds`; where none fits, the one that was found to hold the least holds `least_bytes`. The cost
-    counts work as far as the search took it to be `exposed`; `simulated` are the seconds of the simulated step. Where
-    the search was ended before it was through, `ended` says by what.
+    one while another is summed. Gradients are summed over devices in buckets of so many `bucket_mib`, each by itself
+    where that is 0. With a `division` the plan is that of a micro-batch, and `cost` that of a step over all of them.
+    Where the cheapest plan of all does not fit the memory, its step would take `unlimited_seconds`; where none fits,
+    the one that was found to hold the least holds `least_bytes`. The cost counts work as far as the search took it to
+    be `exposed`; `simulated` are the seconds of the simulated step. Where the search was ended before it was through,
+    `ended` says by what.
     """
 
     model: Model
@@ -319,6 +320,7 @@ class Plan:
     interleaved: tuple[tuple[str, ...], ...] = ()
     delayed_gradients: bool = False
     chunks: int = 1
+    bucket_mib: int = BUCKET_MIB
     division: BatchDivision | None = None
     unlimited_seconds: float | None = None
     least_bytes: float | None = None

@@ -174,15 +174,14 @@ class ConversionModel:
         back: float | None = None,
         *,
         in_buckets: bool = False,
-        begun: float | None = None,
+        ahead: bool = False,
     ) -> Conversion:
         """The cheapest steps there, and back from the transpose of the target to that of the source. A tensor has
-        `count` bytes and its cotangent, of which sums may be `in_buckets`, as many, or `back`. Where these are, it is a
-        weight: of a first all-gather the part `begun` counts, or what the machine says that is exposed of gathers.
+        `count` bytes and its cotangent, of which sums may be `in_buckets`, as many, or `back`. If its gather is begun
+        `ahead`, what is exposed of a first all-gather counts.
         """
         back = count if back is None else back
-        if begun is None:
-            begun = self.machine.exposure.gathers if in_buckets else 1.0
+        begun = self.machine.exposure.gathers if ahead else 1.0
         forward = self.steps(source, target, shape, count, begun=begun)
         backward = self.steps(target.transpose, source.transpose, shape, back, in_buckets=in_buckets)
         return Conversion(forward, backward)

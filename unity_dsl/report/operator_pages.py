@@ -17,6 +17,7 @@ from ..rules.sharding_table import statuses
 from ..rules.sharding_theorems import ShardingTheorems
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 from ..syntax.diagnostic import InputError
+from ..syntax.doc_comment import first_sentence
 from ..syntax.span import Span
 
 INDEX = "README.md"
@@ -89,7 +90,7 @@ def _index_lines(entries: Sequence[Entry], library: Library) -> Iterator[str]:
         native = "yes" if operator.torch is not None else ""
         of_axes = Counter(entry.statuses.values())
         axes = ", ".join(f"{of_axes[word]} {word}" for word in _ORDER if of_axes[word])
-        link, told = f"[{operator.name}]({entry.page}#{operator.name})", _first_sentence(operator.doc)
+        link, told = f"[{operator.name}]({entry.page}#{operator.name})", first_sentence(operator.doc)
         yield f"| {link} | {_escaped(told)} | {entry.lines} | {entry.lowering} | {native} | {axes} |"
     yield ""
     yield f"Parallel ops: {_links(library.parallels)}."
@@ -99,11 +100,6 @@ def _index_lines(entries: Sequence[Entry], library: Library) -> Iterator[str]:
 
 def _links(declared: Mapping[str, ParallelDecl] | Mapping[str, FunctionDecl]) -> str:
     return ", ".join(f"[{name}]({_page(declared[name].span)}#{_anchor(declared[name])})" for name in sorted(declared))
-
-
-def _first_sentence(doc: str) -> str:
-    first, more, _ = " ".join(doc.split()).partition(". ")
-    return f"{first}." if more else first
 
 
 def _escaped(text: str) -> str:

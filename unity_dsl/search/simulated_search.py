@@ -8,7 +8,7 @@ tells how much is exposed there. Where that makes a difference, the search is do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -16,17 +16,19 @@ from functools import partial
 from ..graph.chunked_products import chunks_of_plan
 from ..graph.delayed_gradients import delays_gradients
 from ..graph.interleaved_repeats import repeats_in_turns
+from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.plan import Exposure, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..rules.process_map import begun_map, processors, sharing_processors
-from ..simulation.exposure import exposed_backwards, exposed_values, exposure_of
+from ..simulation.exposure import exposed_backwards, exposed_sums, exposed_values, exposure_of, gradient_sums
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
 from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
+from .bucket_size import EXPOSED, Tried, describe_buckets, shortest_size
 from .overlapping import CHUNKS, GAIN, describe_chunks, describe_delays, describe_turns, in_turns
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
@@ -56,6 +58,7 @@ class Simulations:
         self._delayed: dict[object, tuple[Plan, Plan]] = {}
         self._chunked: dict[object, tuple[Plan, Plan]] = {}
         self._turns: dict[object, tuple[Plan, Plan]] = {}
+        self._sizes: dict[object, tuple[Plan, Plan]] = {}
 
     def timeline(self, plan: Plan) -> Timeline:
         key = _simulated_of(plan)
@@ -77,6 +80,18 @@ class Simulations:
             other = self._changed(plan, self._turns, self._with_turns)
             found = other if other.interleaved and self.seconds(other) < self.seconds(found) else found
         return self._changed(found, self._chunked, self._with_chunks)
+
+    def in_buckets(self, plan: Plan) -> Plan:
+        """The plan, with gradients in buckets of the size whose step is the shortest of those that are tried, and fits
+        the memory as well.
+        """
+        found = self._changed(plan, self._sizes, self._with_buckets)
+        return plan if found is plan else replace(found, simulated=self.seconds(found))
+
+    def least_seconds(self, plan: Plan) -> float:
+        """Of the simulated step, were no sum of gradients exposed."""
+        timeline = self.timeline(plan)
+        return (1 - exposed_sums(timeline)) * timeline.seconds
 
     def seconds(self, plan: Plan) -> float:
         return self.timeline(plan).seconds
@@ -100,10 +115,15 @@ class Simulations:
         if found is before:
             return plan
         cost, notes = replace(plan.cost, memory=found.cost.memory), (*plan.notes, *found.notes[len(before.notes) :])
-        turns, delayed, chunks = found.interleaved, found.delayed_gradients, found.chunks
-        graph = found.graph
         return replace(
-            plan, graph=graph, cost=cost, interleaved=turns, delayed_gradients=delayed, chunks=chunks, notes=notes
+            plan,
+            graph=found.graph,
+            cost=cost,
+            interleaved=found.interleaved,
+            delayed_gradients=found.delayed_gradients,
+            chunks=found.chunks,
+            bucket_mib=found.bucket_mib,
+            notes=notes,
         )
 
     def _with_delays(self, plan: Plan) -> Plan:
@@ -126,6 +146,22 @@ class Simulations:
         other = in_turns(plan)
         return plan if other is plan else self._shorter(plan, other, describe_turns)
 
+    def _with_buckets(self, plan: Plan) -> Plan:
+        timeline = self.timeline(plan)
+        if plan.bucket_mib != BUCKET_MIB or exposed_sums(timeline) <= EXPOSED:
+            return plan
+        made = {BUCKET_MIB: plan}
+
+        def simulated(size: int) -> Tried:
+            other = replace(plan, bucket_mib=size)
+            if size not in made:
+                made[size] = self._shorter(plan, other, describe_buckets)
+            return self.seconds(made[size]), len(gradient_sums(self.timeline(other)))
+
+        tasks = timeline.graph.tasks
+        kinds = {(tasks[number].name, tasks[number].channel) for number in gradient_sums(timeline)}
+        return made[shortest_size(BUCKET_MIB, simulated, len(kinds))]
+
     def _shorter(self, plan: Plan, other: Plan, describe: Callable[[Plan, float], str]) -> Plan:
         """Another plan with what is told of it, if its step is shorter and it fits the memory as well."""
         before, after = self.timeline(plan), self.timeline(other)
@@ -140,7 +176,8 @@ class Simulations:
 def _simulated_of(plan: Plan) -> object:
     """What a plan's simulated step depends on."""
     again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
-    return id(plan.graph), plan.micro_batches, plan.interleaved, plan.delayed_gradients, plan.chunks, again
+    overlapping = plan.interleaved, plan.delayed_gradients, plan.chunks, plan.bucket_mib
+    return id(plan.graph), plan.micro_batches, overlapping, again
 
 
 Finish = Callable[[Plan], AbstractContextManager[Callable[[], Shortest]]]
@@ -157,12 +194,13 @@ def search_simulated(
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
     several processors. Next to each plan one with a shorter step is looked for, which other processes `begin`; of those
-    that fit the memory the shortest is taken. Only `auto` has a choice.
+    that fit the memory the shortest is taken. Only `auto` has a choice. At last the size of gradient
+    buckets is chosen, of the shortest plan and of both that were found by exposures.
     """
     turn = _Turn(find, simulations, expected, begin)
     first, measured = turn.first(expected)
     if first.strategy != AUTO:
-        return simulations.shortest(first)
+        return simulations.in_buckets(simulations.shortest(first))
     if not repeats_in_turns(first.model.graph):
         return turn.shortest(first, measured)
     hidden = replace(expected, values=IN_TURNS)
@@ -221,7 +259,17 @@ class _Turn:
                 return replace(simulations.shortest(_best(map(Shortest.of, plans))), ended=end.reason)
             ended = next((plan.ended for plan in plans if plan.ended), None)
             best = _best([shortest() for shortest in finish])
-        return replace(simulations.shortest(best), ended=ended or why_ended())
+        ended = ended or why_ended()
+        return replace(simulations.shortest(best) if ended else self._in_buckets(best, plans), ended=ended)
+
+    def _in_buckets(self, shortest: Plan, others: Sequence[Plan]) -> Plan:
+        """The shortest of plans, of each of which the size of buckets is chosen if it may be the shortest so."""
+        simulations = self.simulations
+        best = simulations.in_buckets(simulations.shortest(shortest))
+        for other in map(simulations.shortest, others):
+            if simulations.least_seconds(other) < best.seconds:
+                best = _best(map(Shortest.of, (best, simulations.in_buckets(other))))
+        return best
 
 
 def _best(found: Iterable[Shortest]) -> Plan:

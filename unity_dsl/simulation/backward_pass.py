@@ -23,11 +23,11 @@ class Complete(Exception):
 
 
 class BackwardPass:
-    """Records of a forward pass, and their run. `buckets` sum gradients of parameters over devices."""
+    """Records of a forward pass, and their run. `buckets` of so many bytes sum gradients of parameters over devices."""
 
-    def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine) -> None:
+    def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, bucket_bytes: int) -> None:
         self.tasks, self.machine = tasks, machine
-        self.buckets = GradientBuckets(tasks, mesh, machine)
+        self.buckets = GradientBuckets(tasks, mesh, machine, bucket_bytes)
         self._records: list[Recorded] = []
         self._arrived: dict[Local, Storage] = {}
         self._last: int | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from ..graph.plan import Exposure
 from .breakdown import KernelTime
@@ -17,7 +17,7 @@ def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
     kernels = KernelTime(timeline)
 
     def of(purpose: Purpose, unknown: float) -> float:
-        some = [i for i, task in enumerate(timeline.graph.tasks) if task.purpose is purpose and task.device == 0]
+        some = _numbers(timeline, purpose)
         seconds = float((timeline.end[some] - timeline.start[some]).sum())
         return kernels.outside(timeline.start[some], timeline.end[some]) / seconds if seconds > 0 else unknown
 
@@ -39,6 +39,25 @@ def exposed_values(timeline: Timeline, phases: Collection[Phase] = tuple(Phase))
         if task.phase in phases and task.purpose is Purpose.VALUES and task.channel != COMPUTE
         if task.device == 0
     ]
+    return _exposed(timeline, some)
+
+
+def exposed_sums(timeline: Timeline) -> float:
+    """The part of a step in which gradients of parameters are summed, and no kernel runs: of device 0."""
+    return _exposed(timeline, gradient_sums(timeline))
+
+
+def gradient_sums(timeline: Timeline) -> list[int]:
+    """The numbers of the tasks of device 0 that sum gradients of parameters."""
+    return _numbers(timeline, Purpose.GRADIENTS)
+
+
+def _numbers(timeline: Timeline, purpose: Purpose) -> list[int]:
+    return [i for i, task in enumerate(timeline.graph.tasks) if task.purpose is purpose and task.device == 0]
+
+
+def _exposed(timeline: Timeline, some: Sequence[int]) -> float:
+    """The part of a step in which some of these tasks run, and no kernel."""
     return KernelTime(timeline).outside(timeline.start[some], timeline.end[some]) / timeline.seconds if some else 0.0
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
 from ..graph.layout import Mesh
-from ..graph.layout_conversion import BUCKET_MIB
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import packs
 from ..machine.machine import Machine
@@ -53,11 +52,14 @@ class _Flying:
 
 @dataclass
 class GradientBuckets:
-    """As the emitted GradientSync does it. While `accumulating`, gradients of which a device keeps all are added up."""
+    """As the emitted GradientSync does it: a bucket is sent when it holds `bucket_bytes`. While `accumulating`,
+    gradients of which a device keeps all are added up.
+    """
 
     tasks: TaskList
     mesh: Mesh
     machine: Machine
+    bucket_bytes: int
     accumulating: bool = False
     _sums: dict[str, Local] = field(default_factory=dict)
     _landed: dict[str, Local] = field(default_factory=dict)
@@ -86,7 +88,7 @@ class GradientBuckets:
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
         bucket.append(_Gradient(name, rows, gradient.bytes, kept, times))
-        if sum(part.bytes for part in bucket) >= BUCKET_MIB * 2**20:
+        if sum(part.bytes for part in bucket) >= self.bucket_bytes:
             self._send(key)
 
     def finish(self) -> list[Storage]:

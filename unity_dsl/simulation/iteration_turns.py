@@ -16,7 +16,9 @@ from ..graph.plan import PlannedSegment
 BEFORE, BEHIND = 2, 3
 """Iterations that are listed before one that stands for others, and behind it."""
 FULL = 2**31
-"""Bytes of which what one bucket of gradients holds is no small part: where a device holds less, all are listed."""
+"""Bytes of which what one bucket of 25 MiB of gradients holds is no small part: where a device holds less, all are
+listed.
+"""
 PASSES = 2
 """Micro-batches that are listed at most: one, and the last, whose gradients are added to those of others and sent."""
 

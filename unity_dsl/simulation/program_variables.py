@@ -10,6 +10,7 @@ from functools import partial
 from ..graph.chunked_products import NONE, Chunked, ChunkedProduct, chunked_products, gathers_blocks
 from ..graph.collective_steps import Step
 from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients
+from ..graph.gathers_ahead import GathersAhead
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, Placement
 from ..graph.layout_conversion import Conversion
@@ -55,8 +56,10 @@ class Program:
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
+        self.ahead = GathersAhead(self.plan.graph.graph)
         self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
-        self.backward = BackwardPass(self.tasks, self.prices.mesh, self.prices.machine)
+        mesh, machine, bucket_bytes = self.prices.mesh, self.prices.machine, self.plan.bucket_mib * 2**20
+        self.backward = BackwardPass(self.tasks, mesh, machine, bucket_bytes)
         self._standing = 1, 1
 
     @contextmanager
@@ -127,7 +130,10 @@ class Program:
         key = id(value), source, target, copy
         if key not in self.chosen:
             shape, count, back, in_buckets = value.shape, value.bytes, value.stored_bytes, value.is_weight and not copy
-            found = self.plan.conversions.conversion(source, target, shape, count, back, in_buckets=in_buckets)
+            ahead = not copy and self.ahead.begins(value, source, target)
+            found = self.plan.conversions.conversion(
+                source, target, shape, count, back, in_buckets=in_buckets, ahead=ahead
+            )
             self.chosen[key] = found
         return self.chosen[key]
 

@@ -6,12 +6,12 @@ the function around them returns. The backward pass runs what was recorded, the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import groupby
 
-from ..graph.graph import Series, Value
+from ..graph.graph import Value
 from ..graph.interleaved_repeats import in_turns, run_number, stretches
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
@@ -27,12 +27,14 @@ from .collective_tasks import add_copy
 from .coroutines import Coroutine, completed
 from .device_joining import join_devices
 from .event_loop import simulate
+from .gathered_variables import GatheredVariables, Steps
 from .gathering_tasks import Gather
 from .hardware import hardware_of
 from .iteration_turns import PASSES, Turn, turns_of
 from .local_tensors import Cotangents, Local, Recorded
 from .operator_tasks import Operators
-from .program_variables import Held, Program, Variables
+from .program_variables import Held, Program
+from .series_tasks import stacked, unbound
 from .task import Phase, TaskGraph
 from .task_list import TaskList
 from .timeline import Timeline
@@ -111,7 +113,7 @@ _Carried = tuple[Value, Layout, Local]
 """A value that crosses the border of a body, and the tensor that does."""
 
 
-class _Forward(Variables):
+class _Forward(GatheredVariables):
     """One run of a forward function: of the model, or of an iteration of a body."""
 
     def steps(self) -> None:
@@ -122,16 +124,17 @@ class _Forward(Variables):
         ]
         for number, (nodes, stretch) in enumerate(stretches, 1):
             following = stretches[number][1] if number < len(stretches) else []
-            if nodes:
-                self._gather(stretch)
-            for placement, same in in_stretches([step for step in stretch if isinstance(step, PlannedNode)]):
+            operators = [step for step in stretch if isinstance(step, PlannedNode)]
+            bodies = [step for step in stretch if isinstance(step, PlannedSegment)]
+            if nodes and not self.path:
+                self.gather_in_order(operators, self._entering_gathers(following))
+            elif nodes:
+                self._gather(operators)
+            for placement, same in in_stretches(operators):
                 self._placed(same, placement)
-            bodies = (step for step in stretch if isinstance(step, PlannedSegment))
             for together in in_turns(bodies, () if self.path else self.program.plan.interleaved):
-                if len(together) > 1:
-                    self._interleaved(together)
-                else:
-                    self._segment(together[0], following if together[0] is stretch[-1] else [])
+                after = following if together[-1] is stretch[-1] else []
+                self._interleaved(together, after) if len(together) > 1 else self._segment(together[0], after)
 
     def steps_in_turns(self) -> Coroutine[None]:
         """Operators one after the other; others compute while what one reads is on its way."""
@@ -149,38 +152,19 @@ class _Forward(Variables):
             yield
             self.arrive(tensors)
 
-    def gathers(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[list[Gather]]:
-        """The weights that operators among these read gathered: those whose gradients come in buckets together, and the
-        others; first the kind that is read first.
-        """
-        found: dict[bool, list[Gather]] = {}
-        for step in steps:
-            for value in step.node.arguments if isinstance(step, PlannedNode) else ():
-                if (layout := self.once.get(value.name)) is not None:
-                    held = self.held[value.name]
-                    conversion = self.program.steps(value, held.produced, layout)
-                    stored, place = held.uncast or held.tensors[held.produced], self.path + value.name
-                    gather = Gather(value, place, stored, held.produced, layout, conversion)
-                    found.setdefault(conversion.ends_in_sum, []).append(gather)
-        return list(found.values())
-
-    def _gathers_in_buckets(self, steps: Iterable[PlannedNode | PlannedSegment]) -> list[Gather]:
-        return next((found for found in self.gathers(steps) if found[0].conversion.ends_in_sum), [])
-
-    @cached_property
-    def first_gathers(self) -> Sequence[Gather]:
-        """Those of the first operators that read any: what can be under way before the function is called."""
-        for nodes, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
-            if nodes and (found := self.gathers(stretch)):
-                return found[0]
-        return []
-
-    def _gather(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
+    def _gather(self, steps: Steps) -> None:
         for gathers in self.gathers(steps):
-            for gather, found in zip(gathers, self.program.gathering.gather(gathers), strict=True):
-                held = self.held[gather.value.name]
-                tensor = self._recorded(held, gather.conversion, gather.stored, found, gather.layout, gather.gathered)
-                held.tensors[gather.gathered] = tensor
+            self.gather(gathers)
+
+    def _entering_gathers(self, following: Steps) -> list[Gather]:
+        """What the first iteration of the repeat that comes next gathers first, and of those in turns with it."""
+        repeats, found = (step for step in following if isinstance(step, PlannedSegment)), list[Gather]()
+        for step in next(in_turns(repeats, self.program.plan.interleaved), []):
+            segment = step.segment
+            if segment.predicate is None:
+                path, body = f"{segment.name}.0.", step.runs[0].body
+                found += _Forward(self.program, body, path, {}, left=segment.leaves).first_gathers
+        return found
 
     def _placed(self, steps: Sequence[PlannedNode], placement: Placement) -> None:
         """Operators on the devices of a placement: all devices make what these are given of all."""
@@ -257,7 +241,7 @@ class _Forward(Variables):
 
         return replace(record, saved=kept, run=run)
 
-    def _segment(self, step: PlannedSegment, after: Sequence[PlannedNode | PlannedSegment]) -> None:
+    def _segment(self, step: PlannedSegment, after: Steps) -> None:
         """A repeat, scan or cond: its iterations one after the other, of a cond one. While one computes, the weights of
         the next are gathered, at last those in buckets that steps `after` it gather.
         """
@@ -265,7 +249,7 @@ class _Forward(Variables):
         taken = [self.variable(value, layout) for value, layout in border.reads(segment)]
         captured = dict(zip((v.name for v in segment.captured), taken, strict=False))
         slices = [
-            self._unbound(series, whole, segment.count)
+            unbound(self, series, whole, segment.count)
             for series, whole in zip(segment.sliced, taken[len(segment.captured) :], strict=False)
         ]
         stacks: list[list[Local]] = [[] for _ in segment.stacked]
@@ -277,11 +261,9 @@ class _Forward(Variables):
         standing: Sequence[Storage] = ()
         for place, turn in enumerate(turns):
             with program.tasks.seeing() as seen:
-                if len(turns) > 1:
-                    gathering.start(bodies[place].first_gathers, ahead=False)
-                    last = place + 1 == len(turns)
-                    gathering.start(self._gathers_in_buckets(after) if last else bodies[place + 1].first_gathers)
                 entering = self._entering(step, turn.run, carried)
+                if len(turns) > 1:
+                    self._gather_ahead(bodies[place:], after)
                 for series, layout, parts in zip(segment.sliced, border.sliced, slices, strict=True):
                     entering.append((series.part, layout, parts[turn.iteration]))
                 first = program.backward.recorded
@@ -306,9 +288,17 @@ class _Forward(Variables):
         for value, (_, layout, tensor) in zip(segment.results, carried, strict=True):
             self.add(value, tensor, layout)
         for series, layout, parts in zip(segment.stacked, border.stacked, stacks, strict=True):
-            self.add(series.whole, self._stacked(series, parts), layout.inserted(series.dim))
+            self.add(series.whole, stacked(self, series, parts), layout.inserted(series.dim))
 
-    def _interleaved(self, steps: Sequence[PlannedSegment]) -> None:
+    def _gather_ahead(self, bodies: Sequence[_Forward], after: Steps) -> None:
+        """While the first of these iterations computes, the weights of the next are gathered, or those of what comes
+        `after` the last one.
+        """
+        first, *others = bodies
+        self.program.gathering.start(first.first_gathers, ahead=False)
+        self.program.gathering.start(others[0].first_gathers if others else self.announce(after))
+
+    def _interleaved(self, steps: Sequence[PlannedSegment], after: Steps) -> None:
         """Repeats whose iterations run in turns: each goes on where it needs what it has begun to send, then the next
         does.
         """
@@ -317,13 +307,23 @@ class _Forward(Variables):
             for step in steps
         ]
         carried: list[list[_Carried]] = [[] for _ in steps]
+        bodies = [
+            [
+                self._body(step, Turn(run_number(step, iteration), iteration), seen, in_turns=True)
+                for iteration in range(step.segment.count)
+            ]
+            for step, seen in zip(steps, captured, strict=True)
+        ]
         for iterations in stretches(steps, self.graph):
             taken = [
                 self._entering(step, run_number(step, iterations.start), values)
                 for step, values in zip(steps, carried, strict=True)
             ]
-            given = zip(steps, captured, carried, taken, strict=True)
-            carried = completed([self._through(iterations, *of_one) for of_one in given])
+            given = zip(steps, bodies, carried, taken, strict=True)
+            behind = [after, *([] for _ in steps[1:])]
+            carried = completed(
+                [self._through(iterations, *of_one, then) for of_one, then in zip(given, behind, strict=True)]
+            )
         for step, values in zip(steps, carried, strict=True):
             for value, (_, layout, tensor) in zip(step.segment.results, values, strict=True):
                 self.add(value, tensor, layout)
@@ -332,17 +332,18 @@ class _Forward(Variables):
         self,
         iterations: range,
         step: PlannedSegment,
-        captured: Mapping[str, Local],
+        bodies: Sequence[_Forward],
         carried: list[_Carried],
         entering: list[_Carried],
+        after: Steps,
     ) -> Coroutine[list[_Carried]]:
         """Iterations of a repeat, the first of which is given what is `entering`. Returns what the last one leaves."""
         for iteration in iterations:
             number = run_number(step, iteration)
             if iteration > iterations.start:
                 entering = self._entering(step, number, carried)
-            body = self._body(step, Turn(number, iteration), captured, in_turns=True)
-            left, _ = yield from self._iterating(step, number, body, entering)
+            self._gather_ahead(bodies[iteration:], after)
+            left, _ = yield from self._iterating(step, number, bodies[iteration], entering)
             self._replace(carried, left)
             carried = left
         return carried
@@ -406,8 +407,8 @@ class _Forward(Variables):
                 body.steps()
             leaving = zip(segment.exit, step.leaving(number, self.graph), segment.entry, strict=True)
             left = [(value, layout, body.variable(value, layout, entry.dtype)) for value, layout, entry in leaving]
-            stacked = zip(segment.stacked, step.border.stacked, strict=True)
-            made = [body.variable(series.part, layout) for series, layout in stacked]
+            slices = zip(segment.stacked, step.border.stacked, strict=True)
+            made = [body.variable(series.part, layout) for series, layout in slices]
             yield from body.arrived([tensor for _, _, tensor in left])
             tasks.hold(tensor.storage for tensor in (*(tensor for _, _, tensor in left), *made))
             body.update()
@@ -456,42 +457,6 @@ class _Forward(Variables):
             if update.buffer.name in in_place:
                 continue
             tensor = self.variable(update.value, self.graph.values[update.buffer.name].produced)
-            self.program.tasks.settle(
-                [self._copied("update", self.path + update.buffer.name, tensor.bytes, [tensor.storage])]
-            )
-
-    # ------------------------------------------------------------------------------------------ series of slices
-
-    def _unbound(self, series: Series, whole: Local, count: int) -> list[Local]:
-        """Views of a tensor's slices. Their gradients are put together when all are there."""
-        parts = [Local(whole.bytes // count, whole.storage, whole.moves) for _ in range(count)]
-        if whole.moves:
-            place = self.path + series.whole.name
-
-            def stack(outgoing: Cotangents) -> Cotangents:
-                given = [storage for storage in outgoing if storage is not None]
-                return [self._copied("stack", place, whole.bytes, given)]
-
-            self.program.backward.record(Recorded((whole,), tuple(parts), (), stack))
-        return parts
-
-    def _stacked(self, series: Series, parts: Sequence[Local]) -> Local:
-        """A new tensor of slices."""
-        count, place = sum(part.bytes for part in parts), self.path + series.whole.name
-        storage = self._copied("stack", place, count, [part.storage for part in parts])
-        whole = Local(count, storage, any(part.moves for part in parts))
-        self.program.tasks.hold([storage])
-        self.name([storage])
-        self.program.tasks.drop(part.storage for part in parts)
-        if whole.moves:
-
-            def unbind(outgoing: Cotangents) -> Cotangents:
-                (arrived,) = outgoing
-                return [arrived for part in parts if part.moves]
-
-            moving = tuple(part for part in parts if part.moves)
-            self.program.backward.record(Recorded(moving, (whole,), (), unbind))
-        return whole
-
-    def _copied(self, name: str, place: str, count: int, reads: Iterable[Storage]) -> Storage:
-        return add_copy(self.program.tasks, name, place, count, self.program.prices.machine, reads)
+            place, machine = self.path + update.buffer.name, self.program.prices.machine
+            copy = add_copy(self.program.tasks, "update", place, tensor.bytes, machine, [tensor.storage])
+            self.program.tasks.settle([copy])

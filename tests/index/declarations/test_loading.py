@@ -164,3 +164,17 @@ def test_two_shipped_operators_of_one_name_are_refused(tmp_path: Path, monkeypat
     assert diagnostic.code == "E105" and diagnostic.span is not None
     assert diagnostic.span.source.name == str(tmp_path / "b.uop")
     assert diagnostic.notes[0].span.source.name == str(tmp_path / "a.uop")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "op f(x: [c]) -> y: [c]\n  y[c] = x[c + 1 else 0]\n",
+        # An index of a result runs over the dimension at its place, `e`, whatever its name is.
+        "op f(x: [c]) -> y: [e]\n  where e == c - 1\n  y[c] = x[c + 1]\n",
+        "op f(x: [c]) -> y: [e]\n  where e == c - 1\n  y[e] = x[e + 1] * x[1 + e]\n",
+    ],
+)
+def test_reads_that_may_be_inside_are_no_fault_of_the_declaration(body: str) -> None:
+    library = library_of([Source("case.uop", body)])
+    assert instantiate(library.operators["f"], [Shape((5,))], {}).outputs

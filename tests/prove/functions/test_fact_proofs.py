@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.cli import explain_declaration
+from unity_dsl.commands.declaration_explanation import explain_declaration
 from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
 from unity_dsl.index.equations.term_text import fact_text
 from unity_dsl.index.library import Library

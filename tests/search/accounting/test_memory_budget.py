@@ -42,12 +42,11 @@ def test_iterations_that_stand_for_others_hold_what_all_do(
     it is all of them.
     """
     monkeypatch.setattr(step_memory, "FULL", 0)
-    monkeypatch.setattr("unity_dsl.simulation.gradient_buckets.BUCKET_MIB", 0)
     machine = load_machine("dgx-h100")
     for strategy in ("data_parallel", "random:1"):
         request = Request(EXAMPLES / f"{example}.udl", settings, "small", devices=2, strategy=strategy)
         compiled = compile_model(replace(request, recompute=recompute, micro_batches=micro_batches))
-        plan, library = compiled.plan, compiled.library
+        plan, library = replace(compiled.plan, bucket_mib=0), compiled.library
         every = step_tasks(plan, machine, library).peak()
         brief, _ = most_held(plan, machine, library)
         assert brief.bytes == pytest.approx(every.bytes, rel=1e-3), strategy

@@ -149,8 +149,15 @@ def _is_of(declaration: FunctionDecl | OperatorDecl, sources: Collection[str]) -
 
 
 def _files(base: Path) -> Iterator[Path]:
-    """The `.uop` files of a directory; any other path stands for itself and fails when it is read."""
-    return iter(sorted(base.glob("*.uop"))) if os.path.isdir(base) else iter((base,))
+    """The `.uop` files of a directory, of which there must be some; any other path stands for itself and fails when it
+    is read. Raises E001.
+    """
+    if not os.path.isdir(base):
+        return iter((base,))
+    found = sorted(base.glob("*.uop"))
+    if not found:
+        raise fail("E001", f"`{base}` holds no .uop file", help="--ops takes a folder of .uop files, or one of them")
+    return iter(found)
 
 
 def _by_name(declarations: Iterable[Declaration]) -> dict[str, Declaration]:

@@ -33,6 +33,7 @@ from ..equations.where_conditions import defined_sizes, keys, leaves
 from ..evaluation.extern import check_extern
 from ..evaluation.native_calls import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, TRAINING, check_native, check_steps
 from ..instantiation.instantiate import parallel_operator
+from .declared_bounds import check_reads
 from .definition_size import check_definition, check_size
 
 Functions = Mapping[str, FunctionDecl]
@@ -146,7 +147,9 @@ def _plain_dims(parallel: ParallelDecl) -> Iterable[DimDecl]:
 
 
 def check_operator(operator: OperatorDecl, functions: Functions) -> None:
-    """Names, ranks, sizes and native line of an operator. Raises E101 to E112."""
+    """Names, ranks, sizes, reads and native line of an operator. Raises E101 to E112, and E128 for a read that is
+    outside at every size.
+    """
     for device in _device_dims(operator):
         raise fail(
             "E111", f"`@{device.name}`: an operator has no device axes", device.span, help="declare a `parallel`"
@@ -161,6 +164,7 @@ def check_operator(operator: OperatorDecl, functions: Functions) -> None:
     for statements in (operator.statements, operator.evaluation):
         if statements:
             _Body(operator, functions, dims).check(statements)
+    check_reads(operator)
     names = [tensor.name for tensor in operator.inputs] + [attribute.name for attribute in operator.attributes]
     sizes = [name for name, rest in dims.items() if not rest]
     if isinstance(operator.torch, NativeSteps):

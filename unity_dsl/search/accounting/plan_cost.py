@@ -123,10 +123,9 @@ def _conversion_cost(
         begun = 1.0
         if made.source == planned.produced and not hidden.in_turns:
             begun = hidden.of(made.source, made.layout)
-        found = prices.conversion(
-            made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets, begun=begun
-        )
-        there = prices.seconds_of(found.forward, made.source, shape, value.bytes, begun=begun)
+        found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
+        steps = prices.steps(made.source, made.layout, shape, value.bytes, begun=begun)
+        there = prices.seconds_of(steps, made.source, shape, value.bytes, begun=begun)
         returning, start = 0.0, made.layout.transpose
         if value.needs_gradient and made.layout in reached:
             returning = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)

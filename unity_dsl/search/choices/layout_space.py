@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...graph.gathers_ahead import sums_back
 from ...graph.graph import Value
 from ...graph.layout import PARTITION, Invariant, Layout, Replicate, Shard, invariant
 from ...graph.layout_codes import layouts_in_order
@@ -45,12 +46,6 @@ class Hidden(NamedTuple):
 NOT_HIDDEN = Hidden()
 LOCAL = 1e-9
 """Seconds: a way that takes no more sends nothing."""
-
-
-def sums_back(source: Layout, target: Layout) -> bool:
-    """Whether the cotangent of a conversion is summed over devices: along an axis it makes copies of one tensor."""
-    ends = zip(source.kinds, target.kinds, strict=True)
-    return any(isinstance(after, Replicate) and not isinstance(before, Replicate) for before, after in ends)
 
 
 class Space:

@@ -7,7 +7,8 @@ from .code import Code
 READING: dict[str, Code] = {
     "E001": Code(
         "a file cannot be read",
-        "The path does not exist, is a directory, or may not be read. The message repeats what the system said.",
+        "The path does not exist, is a directory, or may not be read: the message repeats what the system said. Or it "
+        "is a folder of operators that holds no `.uop` file.",
     ),
     "E002": Code(
         "a file is not text",
@@ -115,8 +116,8 @@ READING: dict[str, Code] = {
     ),
     "E024": Code(
         "given twice",
-        "A name occurs twice in a list whose names must differ (parameters, attributes, targets), or a clause such as "
-        "`torch:` is given twice.",
+        "A name occurs twice in a list whose names must differ (parameters, attributes, targets), a clause such as "
+        "`torch:` is given twice, or a parameter is set to two values.",
     ),
     "E025": Code(
         "an unknown dtype",

@@ -1,0 +1,65 @@
+"""Which gathers of weights are begun ahead, by where operators read the weights."""
+
+from __future__ import annotations
+
+from unity_dsl.graph.gathers_ahead import Ahead, GathersAhead, gathers_ahead
+from unity_dsl.graph.graph import Graph, Value
+from unity_dsl.graph.layout import Invariant, Layout, Replicate, Shard
+
+from .test_model_graph import build
+
+MODEL = """model m[n = 1]
+  input x: f32[64, 64]
+  input target: f32[64, 64]
+  weight first: f32[64, 64] ~ normal(0.1)
+  v = linear(x, first)
+  repeat 4 as layer
+    weight own: f32[64, 64] ~ normal(0.1)
+    weight twice: f32[64, 64] ~ normal(0.1)
+    v = relu(linear(linear(linear(v, own), twice), twice))
+    repeat 2 as inner
+      weight w: f32[64, 64] ~ normal(0.1)
+      v = linear(v, w)
+    weight late: f32[64, 64] ~ normal(0.1)
+    v = linear(v, late)
+  repeat 1 as once
+    weight w: f32[64, 64] ~ normal(0.1)
+    v = linear(v, w)
+  weight head: f32[64, 64] ~ normal(0.1)
+  loss mse(linear(v, head), target)
+"""
+
+
+def weights(graph: Graph, path: str = "") -> dict[str, Value]:
+    found = {path + stored.value.name: stored.value for stored in graph.weights}
+    for segment in graph.segments:
+        found |= weights(segment.body, f"{path}{segment.name}.")
+    return found
+
+
+def test_what_is_read_first_in_an_iteration_or_behind_a_loop() -> None:
+    graph = build(MODEL).graph
+    layer, once = graph.segments
+    assert gathers_ahead(graph, 1) == {}, "a repeat of one iteration is no loop to wait for"
+    assert gathers_ahead(layer.body, 4) == {"own": Ahead.ITERATION, "late": Ahead.LOOP}
+    assert gathers_ahead(layer.body, 1) == {"late": Ahead.LOOP}
+    assert gathers_ahead(once.body, 1) == {}
+
+
+def test_behind_a_loop_only_with_a_sum_of_gradients() -> None:
+    """A device that alone computes with what it gathers sums its gradient; one that does what all do does not."""
+    graph = build(MODEL).graph
+    sliced, summed, same = Layout((Shard(0),)), Layout((Replicate(),)), Layout((Invariant(),))
+    begun = {
+        name: (GathersAhead(graph).begins(value, sliced, summed), GathersAhead(graph).begins(value, sliced, same))
+        for name, value in weights(graph).items()
+    }
+    assert begun == {
+        "first": (False, False),
+        "layer.own": (True, True),
+        "layer.twice": (False, False),
+        "layer.inner.w": (True, True),
+        "layer.late": (True, False),
+        "once.w": (False, False),
+        "head": (False, False),
+    }

@@ -1,0 +1,191 @@
+"""The size of gradient buckets: the best of those that are tried, of whichever strategy a plan is, and nothing is tried
+where it makes no difference.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from inspect import signature
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from unity_dsl.cli import run
+from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.plan_file import NAME, load_plan_file
+from unity_dsl.emit.rank_comparison import load_program
+from unity_dsl.emit.written_plan import written_plan
+from unity_dsl.graph.layout_conversion import BUCKET_MIB
+from unity_dsl.machine.machine import read_machine
+from unity_dsl.search import simulated_search
+from unity_dsl.search.bucket_size import EXPOSED, shortest_size
+from unity_dsl.search.overlapping import GAIN
+from unity_dsl.simulation.exposure import exposed_sums, gradient_sums
+from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
+from unity_dsl.syntax.diagnostic import InputError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+SIZES = (0, 1, 3, 6, 12, 25, 50, 100, 200, 400, 800, 1600)
+
+
+def compiled(example: str, machine: str, devices: int, per_device: int, strategy: str, **asked: int) -> Compilation:
+    return compile_model(
+        Request(
+            EXAMPLES / f"{example}.udl",
+            settings={"b": per_device * devices},
+            machine=machine,
+            devices=devices,
+            strategy=strategy,
+            **asked,
+        )
+    )
+
+
+def simulated(found: Compilation, size: int) -> float:
+    return simulate_step(
+        replace(found.plan, bucket_mib=size), read_machine(found.sources.machine), found.library
+    ).seconds
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_where_time_falls_and_rises_the_size_is_the_best_of_all(seed: int) -> None:
+    """Latencies of many sums, and the last sum, which nothing hides: a / size + b size, next to what is computed."""
+    random = Random(seed)
+    per_sum, per_size, computed = (10 ** random.uniform(-3, 1) for _ in range(3))
+    per_size *= per_sum
+    best = random.choice(SIZES[1:])
+    asked = []
+
+    def seconds(size: int) -> float:
+        return computed + (per_sum * best / size if size else 1000 * per_sum) + per_size * size / best
+
+    def tried(size: int) -> tuple[float, int]:
+        asked.append(size)
+        return seconds(size), 10**6 // (size + 1)
+
+    found = shortest_size(BUCKET_MIB, tried, 1)
+    print(f"seed {seed}: best {best}, found {found}, asked {asked}")
+    assert (1 - GAIN) * seconds(found) <= min(map(seconds, asked)) and len(asked) == len(set(asked)) <= 9
+    ordered = [seconds(size) for size in SIZES]
+    if all(abs(after / before - 1) > GAIN for before, after in pairwise(ordered)):
+        assert found == min(SIZES, key=seconds)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_of_any_times_the_best_that_was_tried_is_taken(seed: int) -> None:
+    """Or the first, if none saves enough; sizes that leave the buckets as they are do not end the search."""
+    random = Random(seed)
+    told = {size: (random.uniform(0.99, 1.01), random.randint(1, 4)) for size in SIZES}
+    told = {size: told[random.choice(SIZES)] if random.random() < 0.4 else told[size] for size in SIZES}
+    asked = []
+
+    def tried(size: int) -> tuple[float, int]:
+        asked.append(size)
+        return told[size]
+
+    found = shortest_size(BUCKET_MIB, tried, 1)
+    print(f"seed {seed}: {told}, found {found}, asked {asked}")
+    if found == BUCKET_MIB:
+        assert min(told[size][0] for size in asked) >= (1 - GAIN) * told[BUCKET_MIB][0]
+    else:
+        assert told[found][0] == min(told[size][0] for size in asked)
+        assert told[found][0] < (1 - GAIN) * told[BUCKET_MIB][0]
+    smaller = [size for size in (12, 6, 3, 1, 0) if size in asked]
+    assert asked == [BUCKET_MIB, *smaller, *(size for size in asked if size > BUCKET_MIB)]
+
+
+PLANS = [
+    ("candle_uno_unity", "dgx-h100", 64, 8, "data_parallel", 400),
+    ("mlp_unity", "dgx-h100", 512, 8, "data_parallel", 400),
+    ("mlp", "summit", 96, 8, "data_parallel", 12),
+    ("dlrm", "dgx-h100", 64, 256, "expert", BUCKET_MIB),
+    ("mlp_unity", "dgx-h100", 512, 8, "auto", 3),
+]
+"""Examples of a batch for each device; the last of each is the size in MiB that is chosen."""
+
+
+@pytest.mark.parametrize(("example", "machine", "devices", "per_device", "strategy", "size"), PLANS)
+def test_the_step_of_a_plan_is_the_shortest_of_all_sizes(
+    example: str, machine: str, devices: int, per_device: int, strategy: str, size: int
+) -> None:
+    found = compiled(example, machine, devices, per_device, strategy)
+    seconds = {other: simulated(found, other) for other in SIZES}
+    assert found.plan.bucket_mib == size and found.plan.simulated == seconds[size]
+    assert (1 - GAIN) * seconds[size] <= min(seconds.values())
+    told = [note for note in found.plan.notes if f"in buckets of {size} MiB, instead of {BUCKET_MIB} MiB" in note]
+    assert len(told) == (size != BUCKET_MIB)
+    if told:
+        part = float(told[0].rpartition(" to take ")[2].split()[0])
+        assert part == pytest.approx(seconds[size] / seconds[BUCKET_MIB], abs=6e-4)
+    graph = step_tasks(found.plan, read_machine(found.sources.machine), found.library)
+    assert found.plan.cost.memory.total == pytest.approx(graph.peak().bytes, rel=1e-3)
+
+
+def test_what_a_plan_holds_with_its_buckets_fits_the_memory() -> None:
+    example = "candle_uno_unity", "dgx-h100", 64, 8, "data_parallel"
+    free = compiled(*example).plan
+    limit = int(free.cost.memory.total) - 1
+    short = compiled(*example, memory=limit).plan
+    assert BUCKET_MIB < short.bucket_mib < free.bucket_mib
+    assert short.cost.memory.total <= limit and not short.warnings
+    assert free.simulated is not None and short.simulated is not None and free.simulated < short.simulated
+
+
+@pytest.mark.parametrize(("strategy", "devices"), [("data_parallel", 1), ("expert", 8)])
+def test_nothing_is_simulated_where_sums_are_hidden(
+    strategy: str, devices: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or where there are none."""
+    sizes = list[int]()
+    simulate = simulated_search.simulate_step
+
+    def noting(plan, machine, library):  # type: ignore[no-untyped-def]
+        sizes.append(plan.bucket_mib)
+        return simulate(plan, machine, library)
+
+    monkeypatch.setattr(simulated_search, "simulate_step", noting)
+    found = compiled("bert_large", "dgx-h100", devices, 8, strategy)
+    assert set(sizes) == {BUCKET_MIB}
+    timeline = simulate(found.plan, read_machine(found.sources.machine), found.library)
+    assert bool(gradient_sums(timeline)) == (devices > 1) and exposed_sums(timeline) <= EXPOSED
+
+
+@pytest.mark.parametrize("size", [0, 3, 100])
+def test_the_size_is_written_read_back_and_what_the_program_does_by_itself(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = Request(EXAMPLES / "mlp.udl", preset="small", devices=2, strategy="data_parallel")
+    found, out = compile_model(request), tmp_path / "out"
+    assert found.plan.bucket_mib == BUCKET_MIB
+    plan = replace(found.plan, bucket_mib=size)
+    write_program(plan, found.library, found.sources, request, out)
+    read, _ = written_plan(load_plan_file(out), out)
+    assert read.bucket_mib == size
+    with load_program(out) as module:
+        assert signature(module.Model).parameters["bucket_bytes"].default == size * 2**20
+    default = re.search(r'"--bucket-mb", type=float, default=([\d.]+),', (out / "train.py").read_text())
+    assert default is not None and float(default[1]) == size
+    monkeypatch.chdir(tmp_path)
+    assert run(["explain", "out"]) == 0
+    told = capsys.readouterr().out
+    assert f"in buckets of {size} MiB" in told or (size == 0 and "every gradient is summed" in told)
+    assert run(["explain", "out", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["bucket_mib"] == size
+
+
+@pytest.mark.parametrize("size", [-1, 2.5, "25", True, None])
+def test_no_other_size_is_read(size: object, tmp_path: Path) -> None:
+    request = Request(EXAMPLES / "mlp.udl", preset="small", devices=2, strategy="data_parallel")
+    found, out = compile_model(request), tmp_path / "out"
+    write_program(found.plan, found.library, found.sources, request, out)
+    document = json.loads((out / NAME).read_text())
+    assert "bucket_mib" not in document
+    (out / NAME).write_text(json.dumps({**document, "bucket_mib": size}))
+    with pytest.raises(InputError) as caught:
+        load_plan_file(out)
+    assert caught.value.diagnostic.code == "E404" and "bucket_mib is no count" in caught.value.diagnostic.message
