@@ -29,7 +29,7 @@ from .search.memory_limit.stored_bytes import StoredBytes
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division, division_notes
-from .search.plan_notes import as_recomputed, ended_notes
+from .search.plan_notes import as_limited, ended_notes, limit_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.search_end import SearchEnd, SearchEnded
@@ -142,7 +142,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         asked = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
         again = None if asked is None else asked.paths
         if again is None and chosen is not None and not chosen.warnings:
-            again = chosen.recomputed
+            again = chosen.recomputed or (frozenset() if chosen.unlimited is None else None)
         strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         near = known.setdefault(count, dict(known[1]))
@@ -162,13 +162,14 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             of_use=lambda cheapest: in_micro_batches(cheapest, division).cost.seconds < below,
             division=division,
         )
-        return in_micro_batches(found, division)
+        free = None if found.unlimited is None else in_micro_batches(found.unlimited, division)
+        return replace(in_micro_batches(found, division), unlimited=free)
 
     def find(priced: Machine, near: Plan | None) -> Plan:
         if near is not None:
             own = [mesh for mesh in meshes if mesh.degrees == later.searched(near).degrees]
             plan = plan_of(near.micro_batches, priced, own or meshes, near)
-            return as_recomputed(replace(plan, notes=(*plan.notes, *division_notes(near))), near)
+            return as_limited(replace(plan, notes=(*plan.notes, *division_notes(near))), near)
         if request.micro_batches is None and request.strategy == AUTO:
             return cheapest_division(
                 lambda count, below: plan_of(count, priced, meshes, below=below),
@@ -188,7 +189,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None
-    plan = replace(plan, notes=(*ended_notes(plan), *plan.notes))
+    within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
+    plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within))
     accept_used(plan, fusing if algebra else (), shipped)
     used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
     if used:

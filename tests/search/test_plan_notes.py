@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from unity_dsl.graph.plan import Memory
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.search.plan_notes import as_recomputed
+from unity_dsl.search.plan_notes import as_limited, limit_notes
 from unity_dsl.search.plan_search import search
+from unity_dsl.syntax.diagnostic import warn
 
 from .conftest import Build
 
@@ -44,15 +46,38 @@ def test_a_type_that_is_no_faster_is_told(
     assert [note for note in plan.notes if "no faster" in note] == told
 
 
-def test_what_is_recomputed_is_told_as_it_was_chosen(library: Library, build: Build) -> None:
+def test_of_a_second_plan_is_known_what_the_first_takes_without_a_limit(library: Library, build: Build) -> None:
     """A second plan that was told what to recompute does not know what the limit costs; one that recomputes nothing,
-    as the first, does.
+    as the first, does. Both are compared with what the first search found without a limit.
     """
     found = load_machine("dgx-h100")
     plan = search(build(MODEL.format(precision="")), build_mesh(found, 2), found, library)
-    told = "memory is the limit: the cheapest plan of all would hold 2 GB of 1 GB, and this one takes 10 % longer"
-    first = replace(plan, notes=(told, "other"), unlimited_seconds=2.0, recomputed=frozenset({"layer"}))
-    second = replace(plan, notes=("own", told.replace("10", "3")), unlimited_seconds=3.0)
-    both = as_recomputed(second, first)
-    assert both.notes == ("own", told) and both.unlimited_seconds == 2.0
-    assert as_recomputed(second, replace(first, recomputed=frozenset())) == second
+    free, other = replace(plan, simulated=1.0), replace(plan, simulated=2.0)
+    first = replace(plan, unlimited=free, unlimited_seconds=2.0, recomputed=frozenset({"layer"}))
+    second = replace(plan, notes=("own",), unlimited=other, unlimited_seconds=3.0)
+    both = as_limited(second, first)
+    assert both.unlimited is free and both.unlimited_seconds == 2.0 and both.notes == second.notes
+    unchanged = as_limited(second, replace(first, recomputed=frozenset()))
+    assert unchanged.unlimited is free and unchanged.unlimited_seconds == 3.0
+    assert as_limited(second, replace(first, unlimited=None)).unlimited is other
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(1.1, "10 % longer"), (2.6, "160 % longer"), (14.2, "1320 % longer"), (1.0, "no longer"), (0.9, "no longer")],
+)
+def test_what_a_limit_takes_is_told_in_simulated_seconds(
+    seconds: float, told: str, library: Library, build: Build
+) -> None:
+    """Of both plans, whatever the search counted. Nothing is told where nothing was limited, or nothing fits."""
+    found = load_machine("dgx-h100")
+    plan = search(build(MODEL.format(precision="")), build_mesh(found, 2), found, library)
+    free = replace(plan, cost=replace(plan.cost, memory=Memory(parameters=2e9)), simulated=1.0)
+    limited = replace(plan, simulated=seconds, unlimited=free)
+    assert list(limit_notes(limited, 1e9, lambda plan: plan.seconds)) == [
+        "memory is the limit: the cheapest plan of all, on the mesh 2, would hold 2 GB of 1 GB and take 1 s a step, "
+        f"and this one takes {told}"
+    ]
+    assert not list(limit_notes(replace(limited, unlimited=None), 1e9, lambda plan: plan.seconds))
+    warned = replace(limited, warnings=(warn("W301", "too large"),))
+    assert not list(limit_notes(warned, 1e9, lambda plan: plan.seconds))

@@ -13,8 +13,9 @@ import click
 
 from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
+from ..machine.written_figures import duration
 from .console import show_lines
-from .summary import batch_text, describe_flops, duration, relative
+from .summary import batch_text, describe_flops, relative
 from .what_if import WhatIf, show_what_if, what_if
 
 if TYPE_CHECKING:

@@ -81,7 +81,8 @@ def parse_size(text: str) -> tuple[str, int]:
 def price_lines(priced: Sequence[SidePrice], sizes: Mapping[str, int], machine: Machine) -> Iterator[str]:
     """A heading, and a line for each side."""
     from ..machine.byte_count import describe_bytes
-    from .summary import duration, operations
+    from ..machine.written_figures import duration
+    from .summary import operations
 
     yield f"price      at {', '.join(f'{name} = {size}' for name, size in sizes.items())}"
     yield f"           forward on one device of {machine.name}, {DTYPE}"

@@ -13,6 +13,7 @@ from ..graph.graph import Buffer, Weight
 from ..graph.model_flops import model_flops
 from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
+from ..machine.written_figures import duration
 from ..syntax.diagnostic import first_of
 from .console import show_lines
 
@@ -155,11 +156,3 @@ def operations(flops: float) -> str:
 def relative(seconds: float, of: float) -> str:
     """How much longer than `of`: `+2.50%`; of no time at all the difference itself."""
     return f"{seconds / of - 1:+.2%}" if of else f"+{duration(seconds)}"
-
-
-def duration(seconds: float) -> str:
-    """Three significant digits in s, ms or µs."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e6:.3g} µs"

@@ -84,8 +84,9 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
 def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     """A few lines for people."""
     from ..machine.byte_count import describe_bytes
+    from ..machine.written_figures import duration
     from ..search.accounting.kept_iterations import recomputed_words
-    from .summary import batch_text, duration
+    from .summary import batch_text
 
     found = summarise_timeline(timeline)
     step = "step" if plan.model.loss is not None else "call"

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..machine.byte_count import describe_bytes
-from .summary import duration, relative
+from ..machine.written_figures import duration
+from .summary import relative
 
 if TYPE_CHECKING:
     from ..emit.plan_file import PlanFile

@@ -297,10 +297,10 @@ class Plan:
     gathered are computed in blocks as these arrive, and those whose results are summed over devices in so many parts,
     one while another is summed. Gradients are summed over devices in buckets of so many `bucket_mib`, each by itself
     where that is 0. With a `division` the plan is that of a micro-batch, and `cost` that of a step over all of them.
-    Where the cheapest plan of all does not fit the memory, its step would take `unlimited_seconds`; where none fits,
-    the one that was found to hold the least holds `least_bytes`. The cost counts work as far as the search took it to
-    be `exposed`; `simulated` are the seconds of the simulated step. Where the search was ended before it was through,
-    `ended` says by what.
+    Where the cheapest plan of all does not fit the memory, its step would take `unlimited_seconds`, and `unlimited` is
+    that of the whole batch; where none fits, the one that was found to hold the least holds `least_bytes`. The cost
+    counts work as far as the search took it to be `exposed`; `simulated` are the seconds of the simulated step. Where
+    the search was ended before it was through, `ended` says by what.
     """
 
     model: Model
@@ -323,6 +323,7 @@ class Plan:
     bucket_mib: int = BUCKET_MIB
     division: BatchDivision | None = None
     unlimited_seconds: float | None = None
+    unlimited: Plan | None = field(default=None, compare=False, repr=False)
     least_bytes: float | None = None
     exposed: Exposure = Exposure()
     simulated: float | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..graph.graph import Model, Segment
@@ -12,6 +12,7 @@ from ..graph.precision import FULL, PRECISIONS
 from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
+from ..machine.written_figures import duration, percent
 from ..syntax.diagnostic import first_of
 from .memory_limit.multiplier_search import Tried
 from .meshes.mesh_search import Outcome
@@ -33,7 +34,7 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         gap, why = 100 * (1 - outcome.bound / outcome.cost), "the tables grew too large"
         if outcome.ended is not None:
             why = f"the search was ended by {outcome.ended}"
-        known = f"no plan{over} is more than {gap:.2g} % cheaper" if outcome.bounds else "no bound is known"
+        known = f"no plan{over} is more than {percent(gap)} cheaper" if outcome.bounds else "no bound is known"
         yield f"not proved optimal: {why}; {known}"
     left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
     if near := [mesh for mesh in left if mesh in outcome.near]:
@@ -78,25 +79,41 @@ def describe_unsearched(rules: bool) -> Iterator[str]:
         yield "what rules make of the model was not searched to the end, and no bound holds for it"
 
 
-_LIMIT = "memory is the limit"
+_LIMIT, _NONE, _FUSED = "memory is the limit", "no plan was found that fits", "operators fused by rules"
+LEAST_TOLD = 0.05
+"""Per cent by which a step takes longer, that are told."""
 
 
-def as_recomputed(plan: Plan, first: Plan) -> Plan:
-    """A plan that recomputes what the `first` one does, for which that was chosen, with what is told of the choice."""
-    if not first.recomputed:
-        return plan
-    notes = [note for note in plan.notes if not note.startswith(_LIMIT)]
-    notes += [note for note in first.notes if note.startswith(_LIMIT)]
-    return replace(plan, notes=tuple(notes), unlimited_seconds=first.unlimited_seconds)
+def as_limited(plan: Plan, first: Plan) -> Plan:
+    """A plan by other prices, that recomputes what the `first` one does, with what is known of that without a limit."""
+    unlimited = first.unlimited or plan.unlimited
+    seconds = first.unlimited_seconds if first.recomputed else plan.unlimited_seconds
+    return replace(plan, unlimited=unlimited, unlimited_seconds=seconds)
 
 
-def describe_limit(best: Plan, cheapest: Plan, limit: float) -> str:
-    """What a reader has to know of a plan that was searched within the memory."""
-    more = 100 * (best.cost.seconds / cheapest.cost.seconds - 1)
-    held = f"{describe_bytes(cheapest.cost.memory.total)} of {describe_bytes(limit)}"
-    if more < 0:
-        return f"{_LIMIT}: on the mesh {describe_mesh(cheapest.mesh)} the cheapest plan would hold {held}"
-    return f"{_LIMIT}: the cheapest plan of all would hold {held}, and this one takes {more:.2g} % longer"
+def of_any_layouts(notes: Iterable[str], operators: bool) -> tuple[str, ...]:
+    """Of a plan's notes those that hold as well where other layouts are chosen, and what fits another way; with the
+    same `operators`, or others.
+    """
+    own = "duality gap", _NONE, "recomputed in the backward pass", *(() if operators else (_FUSED,))
+    kept = "not kept for the backward pass"
+    return tuple(note for note in notes if not note.startswith(own) and kept not in note)
+
+
+def limit_notes(plan: Plan, limit: float, seconds: Callable[[Plan], float]) -> Iterator[str]:
+    """What a reader has to know of a plan that was searched within the memory: what the cheapest one without a limit
+    holds, and the `seconds` of its simulated step.
+    """
+    if plan.unlimited is None or plan.warnings:
+        return
+    free, taken = plan.unlimited, seconds(plan.unlimited)
+    held = f"{describe_bytes(free.cost.memory.total)} of {describe_bytes(limit)}"
+    more = 100 * (plan.seconds / taken - 1) if taken else 0.0
+    longer = f"{percent(more)} longer" if more >= LEAST_TOLD else "no longer"
+    yield (
+        f"{_LIMIT}: the cheapest plan of all, on the mesh {describe_mesh(free.mesh)}, would hold {held} and take "
+        f"{duration(taken)} a step, and this one takes {longer}"
+    )
 
 
 def describe_gap(tried: Tried, many: bool) -> str:
@@ -104,17 +121,20 @@ def describe_gap(tried: Tried, many: bool) -> str:
     if not (bounds := tried.bounds()):
         return "duality gap: no bound is known on the plans that fit"
     over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
-    alike = " and recomputes the same" if tried.attempts[0].plan.recomputed else ""
-    gap = f"{100 * tried.gap:.2g} %" if tried.gap < 0.995 else "100 %"
+    first = tried.attempts[0].plan
+    again = "the same" if first.recomputed else "nothing"
+    repeats = any(isinstance(step, Segment) for step in first.model.graph.steps)
+    alike = f" and recomputes {again}" if repeats else ""
     return (
-        f"duality gap: no plan that fits{alike}{over} is more than {gap} cheaper, bytes being counted choice by choice"
+        f"duality gap: no plan that fits{alike}{over} costs more than {percent(100 * tried.gap)} less, as the search "
+        "counts seconds, and bytes choice by choice"
     )
 
 
 def describe_excess(tried: Tried) -> Iterator[str]:
     """What was found where no plan fits the memory."""
     least = min(one.least for one in tried.attempts)
-    yield f"no plan was found that fits {describe_bytes(tried.limit)} a device: the least holds {describe_bytes(least)}"
+    yield f"{_NONE} {describe_bytes(tried.limit)} a device: the least holds {describe_bytes(least)}"
 
 
 def _named(meshes: Sequence[Mesh]) -> str:

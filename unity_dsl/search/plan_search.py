@@ -49,7 +49,7 @@ from .refusals import explain_refusal
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .searchable_meshes import searchable
-from .shortest_beside import Later, shortest_beside
+from .shortest_beside import Later, limited_beside, shortest_beside
 from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
 from .wanted import Wanted as _Wanted
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from .joint.extracted_model import Algebras
 
 __all__ = ["RANDOM", "STRATEGIES", "meshes_for", "random", "search"]
-
 
 SEARCHED = 8
 """Of the models that rules make, those whose layouts are searched: the best on one device."""
@@ -139,6 +138,7 @@ def search(
     budget = wanted.budget
     segments = outermost(model.graph) if recompute is None and model.loss is not None else ()
     lasting = None if recompute is None else kept_iterations
+    beside = outermost(model.graph) if kept_iterations is None and model.loss is not None else segments
     if seed is not None or (imported or STRATEGIES[strategy]).algorithm is not None:
         if seed is not None:
             drawn = _drawn(model, every[0], wanted, seed, rules, fusions)
@@ -168,8 +168,9 @@ def search(
     assert cheapest is not None, "any cost is of use"
     found = within_memory(cheapest, budget, segments)
     if strategy == AUTO and (found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)):
+        limits: dict[int, _Wanted] = {}
 
-        def search_limited(
+        def searched(
             multiplier: float,
             meshes: Sequence[Mesh],
             again: frozenset[str],
@@ -180,6 +181,8 @@ def search(
             priced = wanted.limited(multiplier, again, below, busy)
             priced.found.update(known)
             plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
+            if plan is not None:
+                limits[id(plan.graph)] = priced
             return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
 
         if of_use(cheapest):
@@ -190,11 +193,13 @@ def search(
             elif of_use(least.lengthened(cheapest, segments, budget)):
                 roomy = stored.roomy(every, machine.memory_bytes)
                 alone = least.of(model) if chosen is None or chosen.model.parameters != model.parameters else 0.0
-                beyond = frozenset({frozenset[str]()} if alone > budget.bytes else ())
-                limited = LimitedSearch(budget, roomy, search_limited, segments, wanted.coarse, beyond=beyond)
+                out = frozenset({frozenset[str]()} if alone > budget.bytes else ())
+                limited = LimitedSearch(budget, roomy, searched, segments, wanted.coarse, beyond=out, referee=referee)
                 found = within_limit(cheapest, found, wanted.bounds, limited)
-                found = told_kept(found, lasting, budget, referee)
-        found = replace(found, unlimited_seconds=cheapest.cost.seconds)
+                priced = limits.get(id(found.graph), wanted)
+                near = partial(replace, segments=beside, lasting=kept_iterations, unlimited=cheapest, referee=referee)
+                found = limited_beside(told_kept(found, lasting, budget, referee), near(priced), near(wanted))
+        found = replace(found, unlimited_seconds=cheapest.cost.seconds, unlimited=cheapest)
     else:
         found = told_kept(shortest_beside(found, every, wanted, later), lasting, budget, referee)
     return replace(found, mesh=named_axes(found.graph, found.mesh), exposed=machine.exposure)

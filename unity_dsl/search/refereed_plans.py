@@ -10,6 +10,7 @@ from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from ..machine.mesh import describe_mesh
+from ..machine.written_figures import percent
 from ..rules.process_map import shared_map
 from .meshes.fine_meshes import PROMISING
 from .meshes.mesh_search import is_large, processes_for
@@ -101,5 +102,5 @@ class RefereedPlans:
         meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
         more = 100 * (best.best.cost / cheapest.best.cost - 1)
         note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"
-        note += f" {describe_mesh(best.mesh)}" + ("" if more < UNTOLD else f", which costs {more:.2g} % more")
+        note += f" {describe_mesh(best.mesh)}" + ("" if more < UNTOLD else f", which costs {percent(more)} more")
         return best, self.of(best), (note,)

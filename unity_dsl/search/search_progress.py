@@ -5,19 +5,17 @@ from __future__ import annotations
 from logging import getLogger
 from math import isfinite
 
+from ..machine.written_figures import duration, percent
+
 LOG = getLogger(__name__)
 
 
 def tell_best(seconds: float, bound: float) -> None:
     """A better plan was found; no plan of the meshes that were bounded takes less than `bound`."""
-    gap = f", at most {100 * (1 - bound / seconds):.2g} % above the least" if 0 < bound <= seconds else ""
-    LOG.info("best so far %s a step%s", _duration(seconds), gap if isfinite(bound) else "")
+    gap = f", at most {percent(100 * (1 - bound / seconds))} above the least" if 0 < bound <= seconds else ""
+    LOG.info("best so far %s a step%s", duration(seconds), gap if isfinite(bound) else "")
 
 
 def tell_stage(stage: str, seconds: float) -> None:
     """What is searched now, and what the best plan so far takes."""
-    LOG.info("%s; best so far %s a step", stage, _duration(seconds))
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
+    LOG.info("%s; best so far %s a step", stage, duration(seconds))

@@ -76,3 +76,14 @@ def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: L
     if later is None:
         return best
     return later.kept(best, wanted) if best is alike else later.with_branches(best, alike, wanted)
+
+
+def limited_beside(found: Plan, wanted: Wanted, free: Wanted) -> Plan:
+    """The best plan that was found within the memory, as it was `wanted` at a price of that, or one beside it that
+    keeps weights alike, fits, and takes the referee fewer seconds; `free` is what is wanted without a price. Only where
+    the cost counts all gathers in full, of which no step was simulated yet: elsewhere it tells what gathering weights
+    takes, and so what slices are worth.
+    """
+    if wanted.referee is None or wanted.machine.exposure.gathers < 1:
+        return found
+    return shortest_alike(found, wanted.referee, wanted, free)

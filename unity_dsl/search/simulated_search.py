@@ -88,6 +88,15 @@ class Simulations:
         found = self._changed(plan, self._sizes, self._with_buckets)
         return plan if found is plan else replace(found, simulated=self.seconds(found))
 
+    def seconds_beside(self, plan: Plan) -> Callable[[Plan], float]:
+        """What other plans are simulated to take next to a chosen one: with what their steps are shortened by where
+        that is of use to this one, or where everything is exposed at first.
+        """
+        shortened = plan.interleaved or plan.delayed_gradients or plan.chunks > 1 or plan.bucket_mib != BUCKET_MIB
+        if not shortened and self.machine.device != "cpu":
+            return self.seconds
+        return lambda other: self.seconds(self.in_buckets(self.shortest(other)))
+
     def least_seconds(self, plan: Plan) -> float:
         """Of the simulated step, were no sum of gradients exposed."""
         timeline = self.timeline(plan)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
@@ -40,7 +40,9 @@ class Wanted:
     starts near these; `coarse` are those of coarse meshes, `ties` meshes on which a step was simulated to be hardly
     longer, `counted` what plans hold. The `multiplier` is of what is held while the operator `busy` runs, or the
     busiest one. The `referee`, if there is one, tells the seconds of a plan's simulated step. Plans of a model as it is
-    are searched for if they cost `below` so much.
+    are searched for if they cost `below` so much. Plans beside one that the memory limits may recompute the `segments`,
+    but for so many last iterations as are `lasting`, if None as many as there is room for; or have the operators of
+    the `unlimited` plan.
     """
 
     machine: Machine
@@ -65,6 +67,9 @@ class Wanted:
     coarse: dict[Mesh, Found] = field(default_factory=dict)
     ties: list[Mesh] = field(default_factory=list)
     counted: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict)
+    segments: Sequence[str] = ()
+    lasting: Mapping[str, int] | None = field(default_factory=dict)
+    unlimited: Plan | None = None
 
     @property
     def budget(self) -> Budget:

@@ -14,14 +14,20 @@ from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..graph.plan import Memory, Plan, in_micro_batches
+from ..graph.plan import Plan, in_micro_batches
 from ..rules.process_map import begun_map
+from .accounting.kept_iterations import told_kept
+from .accounting.weighed_plan import counted, within_memory
 from .choices.restriction import Keeping, Restriction
 from .meshes.fine_meshes import PROMISING
 from .meshes.mesh_search import processes_for
 from .meshes.near_search import Found, Task, held_by, near_plan
+from .plan_notes import of_any_layouts
 from .search_end import SearchEnded, check_end
 from .wanted import Wanted, made
+
+EXPOSED = 3.0
+"""Times the cost of the best plan within the memory: how far others may cost more that gather what a step hides."""
 
 
 @dataclass(frozen=True)
@@ -39,46 +45,60 @@ class Shortest:
         return Shortest(plan.seconds, bool(plan.warnings), lambda: plan)
 
 
-def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -> Plan:
+def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted, free: Wanted | None = None) -> Plan:
     """The plan, or the one of those next to it that keep all weights alike, and fit, that the referee gives the fewest
-    seconds.
+    seconds. Where that was `wanted` at a price of memory, next to it are also what is best without, as `free` says.
     """
-    with begun_alike(given, referee, wanted) as shortest:
+    with begun_alike(given, referee, wanted, free) as shortest:
         return shortest().made()
 
 
 @contextmanager
-def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -> Iterator[Callable[[], Shortest]]:
+def begun_alike(
+    given: Plan, referee: Callable[[Plan], float], wanted: Wanted, free: Wanted | None = None
+) -> Iterator[Callable[[], Shortest]]:
     """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several. What
     a plan holds is counted where its step is shorter.
     """
-    known = wanted.found_of(given.model, given.mesh)
+    known, budget = wanted.found_of(given.model, given.mesh), wanted.budget
     if given.mesh.size == 1 or known is None:
         yield lambda: Shortest.of(given)  # one device, or what the search found there is not known any more
         return
     weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
     held, made_here = held_by(given.mesh, [known]).without(weights), dict[Keeping, tuple[Found, Plan]]()
-    without = referee(given)
+    without = inf if given.warnings else referee(given)
+    priced = [wanted, *([] if free is None or not (wanted.multiplier or wanted.recomputed) else [free])]
+    below = known.best.cost * (PROMISING if wanted.unlimited is None else EXPOSED)
 
-    def plan_of(keeping: Keeping) -> Plan | None:
-        """The best plan that keeps weights so, if it costs little more."""
-        task = Task(given.model, wanted.priced, _allowed(given.model, wanted, keeping))
-        found = near_plan(task, given.mesh, held, known.best.cost * PROMISING, rounds=1)
-        if found is None:
-            return None
-        plan = in_micro_batches(made(found, given.model, wanted), given.division)
+    def plans_of(keeping: Keeping, like: Plan) -> Iterator[tuple[Found, Plan]]:
+        """The best plans that keep weights so, with the operators of another one, if they fit; at each price of memory,
+        if it costs little more.
+        """
         told = f"all weights are kept {keeping.value}: so a step is simulated to be shorter than the cheapest one"
-        alike = replace(given, mesh=plan.mesh, graph=plan.graph, cost=plan.cost, conversions=plan.conversions)
-        made_here[keeping] = found, replace(alike, notes=(*given.notes, told), simulated=None)
-        return made_here[keeping][1]
+        told += "" if like is given else ", with the operators of the plan without a limit"
+        for one in priced:
+            task = Task(like.model, one.priced, _allowed(like.model, one, keeping), one.memory(like.model))
+            found = near_plan(task, given.mesh, held, below, rounds=1)
+            if found is None:
+                continue
+            plan = _like(given, made(found, like.model, one), like, told)
+            if referee(in_micro_batches(plan, given.division)) >= without:
+                continue  # what it takes to fit comes on top
+            plan = told_kept(within_memory(counted(plan, budget), budget, one.segments), one.lasting, budget)
+            if not plan.warnings:
+                yield found, in_micro_batches(plan, given.division)
 
-    def looked_at(keeping: Keeping) -> tuple[float, Memory]:
-        """The seconds of its simulated step, infinite where there is none that fits and is shorter; what it holds."""
-        plan = plan_of(keeping)
-        if plan is None or (seconds := referee(plan)) >= without:
-            return inf, Memory()
-        memory = wanted.budget.held(plan)
-        return seconds if memory.total <= wanted.budget.bytes else inf, memory
+    def plan_of(keeping: Keeping, like: Plan = given) -> tuple[Found, Plan] | None:
+        """The shortest of these."""
+        return min(plans_of(keeping, like), key=lambda one: referee(one[1]), default=None)
+
+    def looked_at(keeping: Keeping) -> float:
+        """The seconds of its simulated step, infinite where there is none that fits and is shorter."""
+        looked = plan_of(keeping)
+        if looked is None:
+            return inf
+        made_here[keeping] = looked
+        return referee(looked[1])
 
     ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     with begun_map(looked_at, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
@@ -86,21 +106,52 @@ def begun_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted) -
         def shortest() -> Shortest:
             with suppress(SearchEnded):
                 found = dict(zip(ways, simulated(), strict=True))
-                best = min(ways, key=lambda way: found[way][0])
-                if found[best][0] < without:
-                    return Shortest(found[best][0], bool(given.warnings), lambda: plan_with(best, *found[best]))
+                best = min(ways, key=lambda way: found[way])
+                if found[best] < without:
+                    return Shortest(*with_operators(best, found[best]))
             return Shortest.of(given)
 
-        def plan_with(keeping: Keeping, seconds: float, memory: Memory) -> Plan:
+        def with_operators(keeping: Keeping, seconds: float) -> tuple[float, bool, Callable[[], Plan]]:
+            """The plan of that many seconds, or one with the operators of the plan without a limit that is shorter."""
+            like = wanted.unlimited
+            if like is not None and like.model.graph is not given.model.graph:
+                looked = plan_of(keeping, like)
+                if looked is not None and (other := referee(looked[1])) < seconds:
+                    made_here[keeping] = looked
+                    return other, False, lambda: plan_with(keeping, other)
+            return seconds, False, lambda: plan_with(keeping, seconds)
+
+        def plan_with(keeping: Keeping, seconds: float) -> Plan:
             with suppress(SearchEnded):
-                if keeping not in made_here:  # but in another process
-                    plan_of(keeping)
-                found, plan = made_here[keeping]
+                looked = made_here.get(keeping) or plan_of(keeping)  # which another process has made
+                assert looked is not None, "as it was looked at before"
+                found, plan = looked
                 wanted.found[plan.mesh] = found
-                return replace(plan, cost=replace(plan.cost, memory=memory), simulated=seconds)
+                return replace(plan, simulated=seconds)
             return given
 
         yield shortest
+
+
+def _like(given: Plan, plan: Plan, of: Plan, told: str) -> Plan:
+    """A plan with what is known of the given one besides its layouts and memory, and with the operators of another."""
+    return replace(
+        given,
+        model=plan.model,
+        rules=of.rules,
+        considered=max(given.considered, of.considered),
+        mesh=plan.mesh,
+        graph=plan.graph,
+        cost=plan.cost,
+        conversions=plan.conversions,
+        notes=(*of_any_layouts(given.notes, of is given), told),
+        gathered_again=frozenset(),
+        recomputed=plan.recomputed,
+        kept_iterations={},
+        least_bytes=None,
+        division=None,
+        simulated=None,
+    )
 
 
 def _allowed(model: Model, wanted: Wanted, keeping: Keeping) -> Callable[[Mesh], Restriction]:

@@ -60,7 +60,7 @@ model tied[b = 4]
   loss mse(y, target)
 """,
 }
-_GAP = re.compile(r"duality gap: no plan that fits is more than (\S+) % cheaper")
+_GAP = re.compile(r"duality gap: no plan that fits costs more than (\S+) % less")
 
 
 def every_plan(model: Model, mesh: Mesh, library: Library) -> Iterator[PlannedGraph]:

@@ -12,6 +12,7 @@ from functools import partial
 
 from ...graph.plan import Plan
 from ...machine.byte_count import describe_bytes
+from ...machine.written_figures import duration
 from .memory_budget import Budget, memory_warnings
 from .recomputation import added, segments
 from .weighed_plan import counted, forward_price, gathered_paths
@@ -125,7 +126,7 @@ def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
         yield (
             f"recomputed in the backward pass: {recomputed_words(plan, '`')}, of which an iteration keeps only what "
             f"enters it; {describe_bytes(abs(freed))} {'less' if freed >= 0 else 'more'} a device, "
-            f"{more * 1e3:.3g} ms more a step"
+            f"{duration(more)} more a step"
         )
 
 

@@ -8,8 +8,10 @@ from itertools import combinations
 
 from ...graph.plan import Cost, Plan
 from ...index.library import Library
+from ...machine.byte_count import describe_bytes
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
+from ...machine.written_figures import duration
 from .memory_budget import Budget, memory_warnings
 from .memory_prediction import kept_gathered
 from .plan_cost import conversion_seconds
@@ -132,7 +134,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
     which = "gathered weights" if len(again) == len(seconds) else f"{len(again)} of {len(seconds)} gathered weights"
     note = (
         f"{which} are not kept for the backward pass, which gathers them again: "
-        f"{(plan.cost.memory.total - memory.total) / 1e9:.3g} GB less a device, {more * 1e3:.3g} ms more a step"
+        f"{describe_bytes(plan.cost.memory.total - memory.total)} less a device, {duration(more)} more a step"
     )
     cost = replace(plan.cost, communication=plan.cost.communication + more, memory=memory)
     return replace(plan, cost=cost, notes=(*plan.notes, note), gathered_again=again)

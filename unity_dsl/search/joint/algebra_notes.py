@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from ...graph.plan import AppliedRule, Plan
+from ...machine.written_figures import percent
 from .extracted_model import Algebra
 from .joint_search import JointOptimum
 
@@ -16,7 +17,9 @@ def refereed(changed: Plan, given: Plan, referee: Callable[[Plan], float] | None
     if referee is None or changed is given or (longer := referee(changed) / referee(given) - 1) <= 0:
         return changed, ()
     less = 100 * (1 - changed.cost.seconds / given.cost.seconds)
-    told = f"rules make a model that costs {less:.2g} % less, whose simulated step takes {100 * longer:.2g} % longer"
+    told = (
+        f"rules make a model that costs {percent(less)} less, whose simulated step takes {percent(100 * longer)} longer"
+    )
     return given, (told,)
 
 
@@ -27,7 +30,7 @@ def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -
     if found is not None and not found.exact:
         gap = 100 * (1 - found.bound / best.cost.seconds)
         yield (
-            f"not proved optimal: none of these is more than {gap:.2g} % cheaper"
+            f"not proved optimal: none of these is more than {percent(gap)} cheaper"
             if found.bound > 0
             else ("other layouts were tried near those of the model's own plan: there are too many for a bound")
         )

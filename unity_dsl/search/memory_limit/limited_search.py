@@ -18,7 +18,7 @@ from ..accounting.memory_budget import Budget
 from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
 from ..meshes.mesh_search import COARSE
 from ..meshes.near_search import Found
-from ..plan_notes import describe_excess, describe_gap, describe_limit
+from ..plan_notes import describe_excess, describe_gap
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
 from .multiplier_search import (
@@ -40,6 +40,8 @@ COMPARED = 2
 """Plans besides the cheapest that fits of which is looked at what they take with all room used."""
 EXPECTED = 1.05
 """Times the seconds of the best one: where more is expected of another, by what its room is worth, it is left out."""
+NEARLY_AS_GOOD = 1.005
+"""Times the seconds of the best one once their room is used: of plans that cost less steps are simulated."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +67,9 @@ class LimitedSearch:
     were searched as if they did not. `coarse` are plans of coarse meshes, from which searches start; `scouts` are the
     best ones of multipliers, by what is recomputed; `tried` are all plans that were found within the limit, or as near
     to it as they are. A multiplier is of bytes at one moment, by what is recomputed while an operator of `busy` runs:
-    for that the plan before held the most. `worth` are the seconds of a byte less, by what is recomputed: iterations
-    that need not run again then. `beyond` are sets of segments with which nothing can fit.
+    for that the plan before held the most. The `referee` tells what a step of one of the best plans takes. `worth` are
+    the seconds of a byte less, by what is recomputed: iterations that need not run again then. `beyond` are sets of
+    segments with which nothing can fit.
     """
 
     budget: Budget
@@ -80,6 +83,7 @@ class LimitedSearch:
     busy: dict[frozenset[str], str] = field(default_factory=dict)
     worth: dict[frozenset[str], float] = field(default_factory=dict)
     beyond: frozenset[frozenset[str]] = frozenset()
+    referee: Callable[[Plan], float] | None = None
 
     @property
     def fitting(self) -> list[Plan]:
@@ -186,14 +190,16 @@ class LimitedSearch:
 
     def scout_recomputed(self, cheapest: Attempt, scouted: Tried) -> Tried | None:
         """Searches with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
-        or needs no multiplier.
+        though no more iterations are run again than the room asks for, or needs no multiplier.
         """
         best = min((p for p in self.fitting if p.recomputed), key=lambda plan: plan.cost.seconds, default=None)
         again = frozenset(self.segments) if best is None else best.recomputed
         start = counted(recomputing(cheapest.plan, again, self.budget.machine, self.budget.library), self.budget)
-        if not again or (scouted.best is not None and start.cost.seconds >= scouted.best.seconds):
+        if not again:
             return None
         self.worth[again] = worth_of_room(start, self.budget)
+        if scouted.best is not None and not self._shorter_with_room(start, scouted.best.seconds):
+            return None
         if not self.budget.fits(start):
             lessened = within_memory(start, self.budget)
             return self.scout(Attempt(0.0, start, least_held(start, self.budget)), lessened)
@@ -206,6 +212,17 @@ class LimitedSearch:
         self.others.append(found[0].plan)
         return None
 
+    def expected(self, plan: Plan) -> float:
+        """The seconds of a plan that fits once the room that it leaves is used, by what that is worth on average."""
+        room = max(0.0, self.budget.bytes - plan.cost.memory.total)
+        return plan.cost.seconds - self.worth.get(plan.recomputed, 0.0) * room
+
+    def _shorter_with_room(self, plan: Plan, seconds: float) -> bool:
+        """Whether a plan takes less with all its room used."""
+        if plan.cost.seconds < seconds:
+            return True
+        return self.expected(plan) < seconds and with_room_used(plan, self.budget).cost.seconds < seconds
+
 
 def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
     """The cheapest plan found that fits, where the `cheapest` of all, with its `bounds`, does not. `lessened` is that
@@ -217,8 +234,8 @@ def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], l
     except SearchEnded as end:
         fitting = [plan for plan in (lessened, *limited.tried, *limited.others) if not plan.warnings]
         best = min(fitting, key=lambda plan: plan.cost.seconds, default=lessened)
-        told = describe_limit(best, cheapest, limited.budget.bytes) if fitting else "no plan that fits was found"
-        notes = (*best.notes, f"{told}; the search within the memory was ended, and no bound is known")
+        told = "" if fitting else "no plan that fits was found; "
+        notes = (*best.notes, f"{told}the search within the memory was ended, and no bound is known")
         return replace(best, notes=notes, ended=end.reason)
 
 
@@ -256,29 +273,25 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
         least = min(one.least for one in (*every, tried))
         return replace(lessened, notes=(*lessened.notes, *told), warnings=warnings, least_bytes=least)
     best = _cheapest(fitting, limited)
-    notes = [*best.notes, describe_limit(best, cheapest, tried.limit)]
-    if tried.best is not None and best is tried.best.plan:
-        notes.append(describe_gap(tried, len(limited.every) > 1))
-    return replace(best, notes=tuple(notes))
+    if tried.best is None or best is not tried.best.plan:
+        return best
+    return replace(best, notes=(*best.notes, describe_gap(tried, len(limited.every) > 1)))
 
 
 def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
     """The cheapest plan that fits; where segments may be run again, of the best ones by what their room is worth the
-    one that is when as few iterations are as the room allows.
+    one that the referee prefers when as few iterations are as the room allows.
     """
     least = min(fitting, key=lambda plan: plan.cost.seconds)
     if not limited.segments:
         return least
 
-    def expected(plan: Plan) -> float:
-        room = limited.budget.bytes - plan.cost.memory.total
-        return plan.cost.seconds - limited.worth.get(plan.recomputed, 0.0) * room
-
-    others = {plan.cost: plan for plan in sorted(fitting, key=expected, reverse=True) if plan is not least}
-    best, seconds = least, with_room_used(least, limited.budget).cost.seconds
+    others = {plan.cost: plan for plan in sorted(fitting, key=limited.expected, reverse=True) if plan is not least}
+    compared = [(least, with_room_used(least, limited.budget))]
     for plan in reversed(list(others.values())[-COMPARED:]):
-        if expected(plan) >= EXPECTED * seconds:
-            continue
-        if (shorter := with_room_used(plan, limited.budget).cost.seconds) < seconds:
-            best, seconds = plan, shorter
-    return best
+        if limited.expected(plan) < EXPECTED * min(used.cost.seconds for _, used in compared):
+            compared.append((plan, with_room_used(plan, limited.budget)))
+    most = NEARLY_AS_GOOD * min(used.cost.seconds for _, used in compared)
+    near = {used.cost.seconds: (plan, used) for plan, used in reversed(compared) if used.cost.seconds < most}
+    ways, referee = list(near.values()), limited.referee or (lambda plan: plan.cost.seconds)
+    return min(ways, key=lambda one: referee(one[1]))[0] if len(ways) > 1 else ways[0][0]

@@ -9,6 +9,7 @@ from math import inf
 from ...graph.plan import Plan
 from ...machine.byte_count import describe_bytes
 from ...machine.machine import Machine
+from ...machine.written_figures import duration
 from ...syntax.diagnostic import InputError
 from ..memory_limit.stored_bytes import StoredBytes
 from ..search_end import SearchEnded, check_end, why_ended
@@ -68,7 +69,8 @@ def cheapest_division(
             break
         tried.append(further)
     best = min(_fitting(tried), key=time, default=whole) if len(tried) > 1 else whole
-    return replace(_noted(best, _describe(tried, why, time)), ended=best.ended or why_ended())
+    best = replace(best, unlimited=whole.unlimited, ended=best.ended or why_ended())
+    return _noted(best, _describe(tried, why, time))
 
 
 def _first_possible(plan_of: Callable[[int, float], Plan], numbers: Iterable[int], below: float) -> Plan | str:
@@ -125,25 +127,23 @@ def _describe(tried: Sequence[Plan], why: str, time: Callable[[Plan], float]) ->
         return f"{_UNTRIED} not tried: {why or 'a whole batch takes next to nothing longer within the memory'}"
     least = min(map(time, _fitting(tried)), default=inf)
     before = [bool(_fitting(tried[:number])) for number in range(len(tried))]
-    told = [f"{plan.micro_batches} {_outcome(plan, least, known)}" for plan, known in zip(tried, before, strict=True)]
+    told = [
+        f"{plan.micro_batches} {_outcome(plan, least, known, time)}" for plan, known in zip(tried, before, strict=True)
+    ]
     found = f"{_ASKED}; of those tried" if least < inf else f"{_NONE} was found to fit:"
     return f"{found} {', '.join(told)}" + (f"; {why}" if why else "")
 
 
-def _outcome(plan: Plan, least: float, known: bool) -> str:
+def _outcome(plan: Plan, least: float, known: bool, time: Callable[[Plan], float]) -> str:
     """What a number of micro-batches takes, where the plan of `least` seconds fits. One that does may have been `known`
     before.
     """
     if not plan.warnings:
-        return f"takes {_duration(plan.cost.seconds)}"
+        return f"takes {duration(time(plan))}"
     unlimited = plan.unlimited_seconds
     if unlimited is not None and unlimited >= least:
-        return f"would take {_duration(unlimited)} without a limit"
+        return f"would take {duration(unlimited)} without a limit"
     return "would take longer to fit" if known and plan.least_bytes is None else "does not fit"
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds:.3g} s" if seconds >= 1 else f"{seconds * 1e3:.3g} ms"
 
 
 def division_notes(plan: Plan) -> tuple[str, ...]:
