@@ -95,9 +95,9 @@ def test_operators_in_no_loop_wait_for_what_they_read(freed: bool, tmp_path: Pat
     lines = (tmp_path / "out" / "model.py").read_text().splitlines()
     steps = [line.split("=")[1].split("(")[0].strip() for line in lines if "gathered(" in line or "= F.linear" in line]
     assert steps == ["self.gathered", "F.linear"] * 3
-    assert sum("self.gathered.start(gathers[:1], gathers[1:])" in line for line in lines) == 1
+    assert sum("self.gathered.start(gathers)" in line for line in lines) == 1
     assert check(tmp_path / "out", steps=2, pool=pool).ok
     found = ran(tmp_path, 2, pool)
     assert found == merged(simulated(plan, compiled))
     again = ["all_gather", "all_gather"] if freed else []  # `first` is read for its own gradient alone
-    assert found == ["all_gather", "all_gather", "mm", "all_reduce", *again, "mm", "reduce_scatter"]
+    assert found == ["all_gather", "mm", "all_reduce", *again, "mm", "reduce_scatter"]

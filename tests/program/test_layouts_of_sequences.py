@@ -154,7 +154,7 @@ def test_groups_of_queries_on_more_devices_than_key_value_heads(compile_program:
 
 def test_other_axes_are_divided_where_the_sequence_cannot_be(compile_program: Compile, pool: RankPool) -> None:
     """17 positions on 4 devices: the batch and the heads."""
-    out = compile_program(folder("examples") / "vit_l16.udl", devices=4, machine=SLOW, preset="small")
+    out = compile_program(folder("examples") / "vit_l16.udl", devices=4, machine=SLOW, preset="small", mesh=(2, 2))
     text = (out / "model.py").read_text()
     assert "no mesh axis (2) divides 17" in " ".join(text.split())
     found = re.findall(r"full_attention: (\w+) along \w+, (\w+) along \w+", text)

@@ -183,8 +183,8 @@ def _listed(text: ForwardText, gathers: Sequence[Gather]) -> str:
 def _gather_apart(
     text: ForwardText, steps: Sequence[PlannedNode], gathers: Sequence[Gather], *, at_once: bool
 ) -> list[str]:
-    """What is begun before the first operator: for the first one that reads any, and for the others together. Nothing
-    if the first reads all, and may gather it itself, `at_once`.
+    """What is begun before the first operator, all together. Nothing if the first reads all, and may gather it itself,
+    `at_once`.
     """
     read = ([value.name for value in step.node.arguments] for step in steps)
     counts = [count for names in read if (count := sum(gather.name in names for gather in gathers))]
@@ -197,7 +197,7 @@ def _gather_apart(
         some = Ungathered(gathers[begin:end], "sync", given)
         text.ungathered.update((gather.name, some) for gather in some.gathers)
         begin = end
-    return [f"{listed}[:{counts[0]}]", f"{listed}[{counts[0]}:]"] if several else [listed] if listed else []
+    return [listed] if listed else []
 
 
 def _entering(text: ForwardText, following: Steps) -> str:

@@ -74,9 +74,9 @@ class GatheredVariables(Variables):
 
     def gather_in_order(self, steps: Sequence[PlannedNode], entering: Sequence[Gather]) -> None:
         """Begins with all that operators of the model, one after the other, read gathered, save what began before, and
-        with what a loop behind them reads first: what the first operator reads in one collective, the others' in
-        another. Each waits for its own; where some devices alone compute, all wait for all. What hides them is known of
-        a plan alone, so that the cost counts them as wanted at once.
+        with what a loop behind them reads first: what operators read is one collective for each group. Each operator
+        waits for its own; where some devices alone compute, all wait for all. What hides them is known of a plan alone,
+        so that the cost counts them as wanted at once.
         """
         gathering, kinds, apart = self.program.gathering, self.gathers(steps), list[list[Gather]]()
         begun = [gathers for gathers in kinds if gathers[0].value.name in self.announced]
@@ -87,9 +87,7 @@ class GatheredVariables(Variables):
             elif gathers not in begun:
                 self.gather(gathers)
         if apart:
-            first, *others = apart
-            gathering.start(first, ahead=False)
-            gathering.start([gather for gathers in others for gather in gathers], ahead=False)
+            gathering.start([gather for gathers in apart for gather in gathers], ahead=False)
             self.ungathered.update((gather.value.name, gathers) for gathers in apart for gather in gathers)
         gathering.start(entering, ahead=False)
         for gathers in begun:
