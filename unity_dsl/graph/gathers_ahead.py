@@ -65,7 +65,7 @@ class GathersAhead:
             if self._found.setdefault(weight.value, found) is not found:
                 self._found[weight.value] = None  # bodies with a weight alike, of which one alone is gathered ahead
         for segment in graph.segments:
-            self._add(segment.body, segment.count if segment.predicate is None else 1)
+            self._add(segment.body, segment.turns)
 
     def begins(self, value: Value, source: Layout, target: Layout) -> bool:
         """Whether the gather of a weight from the layout in which it is stored is begun ahead: behind a loop only where

@@ -191,9 +191,14 @@ class Segment:
     probability: float = 1.0
 
     @property
+    def turns(self) -> int:
+        """How often its body is executed in a loop; a cond's once at most."""
+        return self.count if self.predicate is None else 1
+
+    @property
     def is_loop(self) -> bool:
         """Whether its body is executed several times."""
-        return self.predicate is None and self.count > 1
+        return self.turns > 1
 
     @property
     def reads(self) -> tuple[Value, ...]:

@@ -78,17 +78,17 @@ class GatheredVariables(Variables):
         waits for its own; where some devices alone compute, all wait for all. What hides them is known of a plan alone,
         so that the cost counts them as wanted at once.
         """
-        gathering, kinds, apart = self.program.gathering, self.gathers(steps), list[list[Gather]]()
+        gathering, kinds, together = self.program.gathering, self.gathers(steps), list[Gather]()
         begun = [gathers for gathers in kinds if gathers[0].value.name in self.announced]
         placed = any(step.placement for step in steps)
         for gathers in kinds:
             if gathers not in begun and gathers[0].conversion.ends_in_sum and not placed:
-                apart = _by_operator(gathers, steps)
+                together = gathers
             elif gathers not in begun:
                 self.gather(gathers)
-        if apart:
-            gathering.start([gather for gathers in apart for gather in gathers], ahead=False)
-            self.ungathered.update((gather.value.name, gathers) for gathers in apart for gather in gathers)
+        gathering.start(together, ahead=False)
+        for some in _by_operator(together, steps):
+            self.ungathered.update((gather.value.name, some) for gather in some)
         gathering.start(entering, ahead=False)
         for gathers in begun:
             self.gather(gathers)

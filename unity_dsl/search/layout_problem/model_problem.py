@@ -389,9 +389,10 @@ class _Builder:
     def _body(self, segment: Segment, whole: Iterable[str], kept: Iterable[int]) -> _Builder:
         closed = frozenset(segment.exit[i].name for i in kept)
         prefix = f"{self.prefix}{segment.name}."
-        turns = segment.count if segment.predicate is None else 1
         beside = segment.name in self.in_turns
-        return _Builder(self.context, segment.body, prefix, self.weights, frozenset(whole), closed, turns, beside)
+        return _Builder(
+            self.context, segment.body, prefix, self.weights, frozenset(whole), closed, segment.turns, beside
+        )
 
     def _read(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
         """A variable for the layout in which something other than an operator reads a value."""
