@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -305,6 +306,43 @@ def test_the_table_of_machines_is_of_all_cells() -> None:
         others = [seconds / every["auto"] for every in own for name, seconds in every.items() if name != "auto"]
         assert least == f"{min(others):.4f} x"
     assert counted == len(cells)
+
+
+def test_prose_about_the_cells_has_their_figures() -> None:
+    text = prose("docs/search.md")
+    document = json.loads((ROOT / "bench" / "results" / "search.json").read_text())
+    autos = [cell["strategies"]["auto"] for cell in document["cases"].values()]
+    seconds, gaps = [row["search_s"] for row in autos], [row["iteration_s"] / row["bound_s"] - 1 for row in autos]
+    unplanned = len(document["summary"]["without a plan that fits"])
+    ended = sum("ended" in row for cell in document["cases"].values() for row in cell["strategies"].values())
+    assert f"in {len(autos)} cells" in text
+    assert f"In {unplanned} of them no plan fits" in text
+    assert f"{ended} searches of other strategies were ended" in text
+    assert f"`auto` searches for {statistics.median(seconds):.1f} s in the median, and {max(seconds):.0f} s at most" in text
+    assert f"at most {100 * statistics.median(gaps):.1f} % longer than what no order" in text
+    assert f"{sum(gap > 0.1 for gap in gaps)} are more than 10 % longer, {100 * max(gaps):.0f} % at most" in text
+
+
+def test_prose_about_compilations_has_their_figures() -> None:
+    text, seconds = prose("docs/search.md"), compilations()
+    median, most = statistics.median(seconds.values()), sorted(seconds, key=seconds.__getitem__)[-2:]
+    assert f"takes {median:.1f} s in the median of {len(seconds)}" in text
+    assert f"{sum(value < 3 for value in seconds.values())} take less than 3 s" in text
+    assert f"and {sum(value > 10 for value in seconds.values())} more than 10 s" in text
+    for case in most:
+        name, devices = case.split()
+        assert re.search(rf"{name} with {seconds[case]:.1f} s on {devices}\b", text), case
+
+
+def prose(document: str) -> str:
+    """A page's text on one line."""
+    return " ".join((ROOT / document).read_text().split())
+
+
+def compilations() -> dict[str, float]:
+    """By example and devices the seconds of a compilation by the clock."""
+    rows_of_cases = json.loads((ROOT / "bench" / "results" / "compile_scale.json").read_text())["seconds"]
+    return {case: row["wall"] for case, row in rows_of_cases.items()}
 
 
 BESIDE = ("data_parallel", "unity", "taso_then_flexflow")
