@@ -46,6 +46,13 @@ class Later:
         """The mesh on which plans next to one are searched."""
         return self._searched[id(plan.graph)][1] if id(plan.graph) in self._searched else plan.mesh
 
+    def compared(self, plan: Plan) -> Sequence[Plan]:
+        """The plans of other meshes with which one that is kept was compared, of the model as it is written."""
+        known = self._known.get(id(plan.graph))
+        if known is None or plan.division is not None:
+            return ()
+        return [replace(other, mesh=named_axes(other.graph, other.mesh)) for other in known[1].compared]
+
     @contextmanager
     def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Shortest]]:
         """As `begun_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
