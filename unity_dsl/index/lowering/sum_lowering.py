@@ -116,9 +116,8 @@ class Sum:
         apart = len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces)
         if apart and not self.space.whole:
             grouped = self._grouped(pieces)
-            factors = self._in_two(grouped)
-            parts = [space.tensor(piece) for piece in factors]
-            return linear(parts, free, space.local, len(factors) < len(grouped)) or _einsum(parts, free)
+            parts = [space.tensor(piece) for piece in self._in_two(grouped)]
+            return linear(parts, free, space.local, len(parts) < len(grouped)) or _einsum(parts, free)
         grouped = self._grouped(pieces)
         total = self._product_of(grouped) if grouped else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total
