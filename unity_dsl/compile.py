@@ -184,7 +184,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         with end.of_search():
             expected = expected_exposure(machine, model, meshes[0])
             plan = search_simulated(
-                find, simulations, expected, lambda plan: later.begun(plan, simulations.shortest_seconds)
+                find, simulations, expected, lambda plan, below: later.begun(plan, below, simulations.shortest_seconds)
             )
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"

@@ -13,7 +13,7 @@ from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
 from .meshes.fine_meshes import LARGE, effort_of
-from .wanted import Wanted
+from .wanted import Referee, Wanted
 from .weights_alike import Shortest, begun_alike, shortest_alike
 
 
@@ -46,13 +46,13 @@ class Later:
         return self._searched[id(plan.graph)][1] if id(plan.graph) in self._searched else plan.mesh
 
     @contextmanager
-    def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Shortest]]:
+    def begun(self, plan: Plan, below: float, referee: Referee) -> Iterator[Callable[[], Shortest]]:
         """As `begun_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
         if id(plan.graph) not in self._known:
             yield lambda: Shortest.of(plan)
             return
         given, wanted = self._known[id(plan.graph)]
-        with begun_alike(replace(plan, mesh=given.mesh), referee, wanted) as shortest:
+        with begun_alike(replace(plan, mesh=given.mesh), referee, wanted, below=below) as shortest:
 
             def named(best: Plan) -> Plan:
                 return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))
