@@ -18,6 +18,7 @@ from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import simulated_search
 from unity_dsl.search.expected_exposure import AHEAD
 from unity_dsl.search.layout_pins import parse_pins
+from unity_dsl.search.overlapping import in_turns
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
 from unity_dsl.search.weights_alike import Shortest
@@ -185,6 +186,25 @@ def test_products_run_in_chunks_where_a_step_is_shorter(build: Build, library: L
     small = build(MEGATRON.replace("4096", "64"))
     plan = search(small, all_meshes(machine, 2), machine, library, "auto", pins=pins)
     assert simulations.shortest(plan).chunks == 1
+
+
+def test_repeats_in_turns_are_staggered_where_a_step_is_shorter(tmp_path: Path) -> None:
+    """Of four towers: the shortest of the steps in which all begin at once, every second one, or one by one."""
+    towers, machine = tmp_path / "towers.udl", load_machine("dgx-h100")
+    inputs = [f"  input {name}: f32[b, d]" for name in ("target", "x0", "x1", "x2", "x3")]
+    lines = ["model towers[b = 64, d = 4096]", *inputs]
+    for i in range(4):
+        lines += [f"  v{i} = x{i}", f"  repeat 4 as tower{i}", "    weight w: f32[d, d] ~ normal(0.5)"]
+        lines += [f"    v{i} = relu(linear(v{i}, w))"]
+    towers.write_text("\n".join([*lines, "  loss mse((v0 + v1) + (v2 + v3), target)"]) + "\n")
+    for seed, expected in ((5, 2), (6, 3), (7, 1)):
+        compiled = compile_model(Request(towers, machine="dgx-h100", devices=4, strategy=f"random:{seed}"))
+        simulations = Simulations(machine, compiled.library)
+        plan = replace(in_turns(compiled.plan), stagger=1)
+        found = simulations.in_buckets(plan)
+        seconds = {count: simulations.seconds(replace(plan, stagger=count)) for count in (1, 2, 3, 4)}
+        assert found.stagger == expected == min(seconds, key=seconds.__getitem__), seed
+        assert any("begin later" in note for note in found.notes) is (expected > 1)
 
 
 class Overlapping(Simulations):

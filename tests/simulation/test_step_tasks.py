@@ -167,6 +167,19 @@ def test_what_a_step_takes_it_gives_back(example: str) -> None:
         read_when_made(graph)
 
 
+def test_one_call_for_several_concatenations_reads_what_all_join(tmp_path: Path) -> None:
+    (tmp_path / "model.udl").write_text("""model joins[b = 8, d = 8]
+  input x: f32[b, d]
+  input target: f32[b, (4 * d)]
+  weight w: f32[d, d] ~ normal(0.5)
+  h = linear(x, w)
+  loss mse(concat(concat(sigmoid(h), tanh(h); dim=1), concat(relu(h), exp(h); dim=1); dim=1), target)
+""")
+    tasks = tasks_of(compile_model(Request(tmp_path / "model.udl", devices=1))).tasks
+    (joined,) = (task for task in tasks if task.name == "concat")
+    assert [tasks[number].name for number in joined.reads] == ["sigmoid", "tanh", "relu", "exp"]
+
+
 def gives_back(graph: TaskGraph) -> None:
     now = graph.held
     for number, task in enumerate(graph.tasks):

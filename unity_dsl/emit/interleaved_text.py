@@ -11,7 +11,7 @@ from typing import Protocol
 
 from ..graph.gathered_weights import Steps
 from ..graph.graph import Segment, Value
-from ..graph.interleaved_repeats import run_number, stretches
+from ..graph.interleaved_repeats import run_number, stretches, turns_behind
 from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
 from .body_loops import iterations
@@ -133,4 +133,6 @@ def _iterate(
     for modules, given, outside in zip(over, current, captured, strict=True):
         entering = f"({', '.join(given)}{',' * (len(given) == 1)})"
         calls.append(f"parallel.through({', '.join([modules, entering, *outside, 'self'])})")
+    if any(behind := turns_behind(len(steps), text.program.stagger)):
+        calls.append(f"behind={behind}")
     text.module.lines += statement(f"{targets} = parallel.in_turns({', '.join(calls)})", words)

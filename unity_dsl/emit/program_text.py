@@ -156,6 +156,7 @@ def write_down(
         several,
         *again,
         plan.interleaved,
+        plan.stagger,
         plan.delayed_gradients,
         plan.chunks,
         calls,

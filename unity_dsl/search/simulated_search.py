@@ -29,7 +29,16 @@ from .accounting.memory_budget import Budget
 from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
 from .bucket_size import EXPOSED, Tried, describe_buckets, shortest_size
-from .overlapping import CHUNKS, GAIN, describe_chunks, describe_delays, describe_turns, in_turns
+from .overlapping import (
+    CHUNKS,
+    GAIN,
+    describe_chunks,
+    describe_delays,
+    describe_stagger,
+    describe_turns,
+    in_turns,
+    staggers,
+)
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
@@ -58,6 +67,7 @@ class Simulations:
         self._delayed: dict[object, tuple[Plan, Plan]] = {}
         self._chunked: dict[object, tuple[Plan, Plan]] = {}
         self._turns: dict[object, tuple[Plan, Plan]] = {}
+        self._staggered: dict[object, tuple[Plan, Plan]] = {}
         self._sizes: dict[object, tuple[Plan, Plan]] = {}
 
     def timeline(self, plan: Plan) -> Timeline:
@@ -82,10 +92,11 @@ class Simulations:
         return self._changed(found, self._chunked, self._with_chunks)
 
     def in_buckets(self, plan: Plan) -> Plan:
-        """The plan, with gradients in buckets of the size whose step is the shortest of those that are tried, and fits
-        the memory as well.
+        """The plan, with its repeats in turns staggered and gradients in buckets of the size whose step is the shortest
+        of those that are tried, and fits the memory as well.
         """
-        found = self._changed(plan, self._sizes, self._with_buckets)
+        staggered = self._changed(plan, self._staggered, self._with_stagger)
+        found = self._changed(staggered, self._sizes, self._with_buckets)
         return plan if found is plan else replace(found, simulated=self.seconds(found))
 
     def seconds_beside(self, plan: Plan) -> Callable[[Plan], float]:
@@ -129,6 +140,7 @@ class Simulations:
             graph=found.graph,
             cost=cost,
             interleaved=found.interleaved,
+            stagger=found.stagger,
             delayed_gradients=found.delayed_gradients,
             chunks=found.chunks,
             bucket_mib=found.bucket_mib,
@@ -154,6 +166,12 @@ class Simulations:
     def _with_turns(self, plan: Plan) -> Plan:
         other = in_turns(plan)
         return plan if other is plan else self._shorter(plan, other, describe_turns)
+
+    def _with_stagger(self, plan: Plan) -> Plan:
+        if plan.stagger > 1 or not plan.interleaved:
+            return plan
+        others = [replace(plan, stagger=stagger) for stagger in staggers(plan)]
+        return self._shorter(plan, min(others, key=self.seconds), describe_stagger)
 
     def _with_buckets(self, plan: Plan) -> Plan:
         timeline = self.timeline(plan)
@@ -185,7 +203,7 @@ class Simulations:
 def _simulated_of(plan: Plan) -> object:
     """What a plan's simulated step depends on."""
     again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
-    overlapping = plan.interleaved, plan.delayed_gradients, plan.chunks, plan.bucket_mib
+    overlapping = plan.interleaved, plan.stagger, plan.delayed_gradients, plan.chunks, plan.bucket_mib
     return id(plan.graph), plan.micro_batches, overlapping, again
 
 

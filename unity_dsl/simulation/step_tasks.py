@@ -13,7 +13,7 @@ from itertools import groupby
 
 from ..graph.gathered_weights import Steps
 from ..graph.graph import Value
-from ..graph.interleaved_repeats import in_turns, run_number, stretches
+from ..graph.interleaved_repeats import in_turns, run_number, stretches, turns_behind
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
 from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
@@ -319,9 +319,10 @@ class _Forward(GatheredVariables):
                 for step, values in zip(steps, carried, strict=True)
             ]
             given = zip(steps, bodies, carried, taken, strict=True)
-            behind = [after, *([] for _ in steps[1:])]
+            following = [after, *([] for _ in steps[1:])]
             carried = completed(
-                [self._through(iterations, *of_one, then) for of_one, then in zip(given, behind, strict=True)]
+                [self._through(iterations, *of_one, then) for of_one, then in zip(given, following, strict=True)],
+                turns_behind(len(steps), self.program.plan.stagger),
             )
         for step, values in zip(steps, carried, strict=True):
             for value, (_, layout, tensor) in zip(step.segment.results, values, strict=True):
