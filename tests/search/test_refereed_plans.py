@@ -15,6 +15,7 @@ from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.refereed_plans import shortest_of_ties
+from unity_dsl.search.shortest_beside import Later
 from unity_dsl.search.wanted import Wanted
 from unity_dsl.simulation.step_tasks import simulate_step
 
@@ -59,7 +60,14 @@ def test_of_equal_steps_that_on_the_mesh_of_the_fewest_axes(build: Build, librar
     meshes = sorted(all_meshes(machine, 8), key=lambda mesh: -len(mesh.axes))
     assert len(meshes) > 2
     small = build(MODEL.replace("64", "8"))
-    plan = search(small, meshes, machine, library, referee=lambda plan: simulate_step(plan, machine, library).seconds)
+    later = Later()
+
+    def referee(plan: Plan) -> float:
+        return simulate_step(plan, machine, library).seconds
+
+    plan = search(small, meshes, machine, library, referee=referee, later=later)
+    others = later.compared(plan)
+    assert others and all(other.mesh.degrees != (8,) and referee(other) == referee(plan) for other in others)
     (told,) = (note for note in plan.notes if note.startswith("simulated were"))
     assert told.endswith("the shortest step is that on 8")
     assert plan.mesh.degrees == (8,)

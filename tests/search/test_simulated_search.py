@@ -11,7 +11,7 @@ import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.layout import Mesh
-from unity_dsl.graph.plan import Cost, Exposure, Plan
+from unity_dsl.graph.plan import AppliedRule, Cost, Exposure, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
@@ -262,6 +262,9 @@ class Sized(Simulations):
     def least_seconds(self, plan: Plan) -> float:
         return self.sizes[plan.machine][0]
 
+    def seconds(self, plan: Plan) -> float:
+        return plan.simulated if plan.bucket_mib == 100 and plan.simulated is not None else super().seconds(plan)
+
 
 @pytest.mark.parametrize(("least", "sized", "taken"), [(7.0, 7.5, "first"), (7.0, 9.0, "near"), (8.6, 7.5, "near")])
 def test_a_longer_plan_is_taken_that_is_shorter_in_other_buckets(
@@ -283,6 +286,35 @@ def test_a_longer_plan_is_taken_that_is_shorter_in_other_buckets(
     plan = search_simulated(find, simulations, AHEAD, begin)
     assert (plan.machine, plan.bucket_mib) == (taken, 100)
     assert ("first" in simulations.asked) == (least < 8.5)
+
+
+@pytest.mark.parametrize(
+    ("least", "sized", "memory", "taken"),
+    [(8.0, 8.4, None, "other"), (8.6, 8.4, None, "near"), (8.0, 9.0, None, "near"), (8.0, 8.4, 1, "near")],
+)
+def test_a_plan_of_another_mesh_is_taken_that_is_shorter_in_other_buckets(
+    build: Build, library: Library, least: float, sized: float, memory: int | None, taken: str
+) -> None:
+    """Than that of the chosen mesh, which takes 8.5 s in other buckets; unless it cannot be, or does not fit."""
+    machine = load_machine("dgx-h100").holding(memory)
+    searches = Searches(build, library)
+    simulations = Sized(machine, library, {"first": (9.0, 9.5), "near": (9.0, 8.5), "other": (least, sized)})
+    other = replace(searches.find(machine, None), machine="other", notes=("its own",))
+
+    def find(machine: Machine, near: Plan | None) -> Plan:
+        found = searches.find(machine, near)
+        notes, rules = ("of all meshes", "rules applied: not by the other"), (AppliedRule("a_rule", "h"),)
+        return replace(found, machine="first", notes=notes, rules=rules)
+
+    def begin(given: Plan) -> AbstractContextManager[Callable[[], Shortest]]:
+        return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
+
+    plan = search_simulated(find, simulations, AHEAD, begin, lambda first: [other])
+    assert (plan.machine, plan.bucket_mib) == (taken, 100)
+    if taken == "other":
+        assert plan.seconds == sized and plan.cost.memory.total > 0
+        told = "in buckets of its own size the shortest step is that on"
+        assert [note for note in plan.notes if not note.startswith(told)] == ["of all meshes", "its own"]
 
 
 def test_towers_have_the_same_plan_by_one_process_and_by_several(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ from .overlapping import (
     in_turns,
     staggers,
 )
+from .plan_notes import of_any_layouts
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
@@ -216,15 +217,17 @@ def search_simulated(
     simulations: Simulations,
     expected: Exposure,
     begin: Finish = lambda plan: nullcontext(lambda: Shortest.of(plan)),
+    compared: Callable[[Plan], Sequence[Plan]] = lambda plan: (),
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
     several processors. Next to each plan one with a shorter step is looked for, which other processes `begin`; of those
     that fit the memory the shortest is taken. Only `auto` has a choice. At last the size of gradient
-    buckets is chosen, of the shortest plan and of both that were found by exposures.
+    buckets is chosen, of the shortest plan, of both that were found by exposures, and of those with which the first
+    was `compared` on other meshes.
     """
-    turn = _Turn(find, simulations, expected, begin)
+    turn = _Turn(find, simulations, expected, begin, compared)
     first, measured = turn.first(expected)
     if first.strategy != AUTO:
         return simulations.in_buckets(simulations.shortest(first))
@@ -255,6 +258,7 @@ class _Turn:
     simulations: Simulations
     expected: Exposure
     begin: Finish
+    compared: Callable[[Plan], Sequence[Plan]]
 
     def first(self, exposure: Exposure, near: Plan | None = None) -> tuple[Plan, Exposure]:
         """A plan, and what is exposed in its simulated step."""
@@ -287,7 +291,9 @@ class _Turn:
             ended = next((plan.ended for plan in plans if plan.ended), None)
             best = _best([shortest() for shortest in finish])
         ended = ended or why_ended()
-        return replace(simulations.shortest(best) if ended else self._in_buckets(best, plans), ended=ended)
+        if ended:
+            return replace(simulations.shortest(best), ended=ended)
+        return self._on_other_meshes(self._in_buckets(best, plans), first)
 
     def _in_buckets(self, shortest: Plan, others: Sequence[Plan]) -> Plan:
         """The shortest of plans, of each of which the size of buckets is chosen if it may be the shortest so."""
@@ -296,6 +302,22 @@ class _Turn:
         for other in map(simulations.shortest, others):
             if simulations.least_seconds(other) < best.seconds:
                 best = _best(map(Shortest.of, (best, simulations.in_buckets(other))))
+        return best
+
+    def _on_other_meshes(self, shortest: Plan, first: Plan) -> Plan:
+        """The shortest plan, or one with which the first was compared on another mesh, in buckets of 25 MiB, that fits
+        and is shorter in buckets of its own size.
+        """
+        simulations, best = self.simulations, shortest
+        budget = Budget(simulations.machine, simulations.library)
+        for other in self.compared(first):
+            if simulations.least_seconds(other) >= best.seconds:
+                continue
+            found = simulations.in_buckets(simulations.shortest(other))
+            if simulations.seconds(found) < (1 - GAIN) * best.seconds and budget.fits(counted(found, budget)):
+                told = f"in buckets of its own size the shortest step is that on {describe_mesh(other.mesh)}"
+                notes = (*of_any_layouts(first.notes, operators=not first.rules), *found.notes, told)
+                best = replace(counted(found, budget), notes=notes, simulated=simulations.seconds(found))
         return best
 
 

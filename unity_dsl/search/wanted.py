@@ -38,11 +38,12 @@ class Wanted:
 
     The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
     starts near these; `coarse` are those of coarse meshes, `ties` meshes on which a step was simulated to be hardly
-    longer, `counted` what plans hold. The `multiplier` is of what is held while the operator `busy` runs, or the
-    busiest one. The `referee`, if there is one, tells the seconds of a plan's simulated step. Plans of a model as it is
-    are searched for if they cost `below` so much. Plans beside one that the memory limits may recompute the `segments`,
-    but for so many last iterations as are `lasting`, if None as many as there is room for; or have the operators of
-    the `unlimited` plan.
+    longer, `compared` the plans of all that were simulated but the chosen one, `counted` what plans hold. The
+    `multiplier` is of what is held while the operator `busy` runs, or the busiest one. The `referee`, if there is
+    one, tells the seconds of a plan's simulated step. Plans of a model as it is are searched for if they cost
+    `below` so much. Plans beside one that the memory limits may recompute the `segments`, but for so many last
+    iterations as are `lasting`, if None as many as there is room for; or have the operators of the `unlimited`
+    plan.
     """
 
     machine: Machine
@@ -66,6 +67,7 @@ class Wanted:
     below: float = inf
     coarse: dict[Mesh, Found] = field(default_factory=dict)
     ties: list[Mesh] = field(default_factory=list)
+    compared: list[Plan] = field(default_factory=list)
     counted: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict)
     segments: Sequence[str] = ()
     lasting: Mapping[str, int] | None = field(default_factory=dict)
@@ -81,7 +83,7 @@ class Wanted:
         it: for what is held while the operator `busy` runs, if the model has one of this path. What is found is kept
         apart.
         """
-        apart = replace(self, found={}, bounds={}, coarse={}, ties=[], referee=None)
+        apart = replace(self, found={}, bounds={}, coarse={}, ties=[], compared=[], referee=None)
         return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
 
     def memory(self, model: Model) -> MemoryPrice | None:

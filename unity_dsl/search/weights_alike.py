@@ -7,7 +7,7 @@ its own. So the best plans of restricted problems are of use, in which every wei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
@@ -45,17 +45,28 @@ class Shortest:
         return Shortest(plan.seconds, bool(plan.warnings), lambda: plan)
 
 
-def shortest_alike(given: Plan, referee: Callable[[Plan], float], wanted: Wanted, free: Wanted | None = None) -> Plan:
-    """The plan, or the one of those next to it that keep all weights alike, and fit, that the referee gives the fewest
-    seconds. Where that was `wanted` at a price of memory, next to it are also what is best without, as `free` says.
+def shortest_alike(
+    given: Plan,
+    referee: Callable[[Plan], float],
+    wanted: Wanted,
+    free: Wanted | None = None,
+    ways: Sequence[Keeping] = tuple(Keeping),
+) -> Plan:
+    """The plan, or the one of those next to it that keep all weights alike, in one of these ways, and fit, that the
+    referee gives the fewest seconds. Where that was `wanted` at a price of memory, next to it are also what is best
+    without, as `free` says.
     """
-    with begun_alike(given, referee, wanted, free) as shortest:
+    with begun_alike(given, referee, wanted, free, ways) as shortest:
         return shortest().made()
 
 
 @contextmanager
 def begun_alike(
-    given: Plan, referee: Callable[[Plan], float], wanted: Wanted, free: Wanted | None = None
+    given: Plan,
+    referee: Callable[[Plan], float],
+    wanted: Wanted,
+    free: Wanted | None = None,
+    among: Sequence[Keeping] = tuple(Keeping),
 ) -> Iterator[Callable[[], Shortest]]:
     """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several. What
     a plan holds is counted where its step is shorter.
@@ -100,7 +111,7 @@ def begun_alike(
         made_here[keeping] = looked
         return referee(looked[1])
 
-    ways = [keeping for keeping in Keeping if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
+    ways = [keeping for keeping in among if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     with begun_map(looked_at, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
 
         def shortest() -> Shortest:
