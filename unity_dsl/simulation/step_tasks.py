@@ -180,11 +180,13 @@ class _Forward(GatheredVariables):
     def _elsewhere(self, steps: Sequence[PlannedNode], given: Sequence[Local]) -> None:
         """Zeros, which are views of one, in place of what others compute, and of its gradients."""
         tasks, moving = self.program.tasks, tuple(dict.fromkeys(local for local in given if local.moves))
-        tasks.kernel("zeros", self.path + steps[0].node.name, 0.0, 1)
+        zeros = Storage(0)
+        tasks.kernel("zeros", self.path + steps[0].node.name, 0.0, 1, into=[zeros])
         made = []
         for step in steps:
             for value, layout in zip(step.node.results, step.typed.results, strict=True):
                 made.append(Local(0, Storage(0), value.needs_gradient))
+                tasks.stands_for(made[-1].storage, [zeros])
                 tasks.hold([made[-1].storage])
                 self.name([made[-1].storage])
                 self.add(value, made[-1], layout)
