@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -183,9 +183,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     try:
         with end.of_search():
             expected = expected_exposure(machine, model, meshes[0])
-            plan = search_simulated(
-                find, simulations, expected, lambda plan: later.begun(plan, simulations.shortest_seconds)
-            )
+            begin = partial(later.begun, referee=simulations.shortest_seconds)
+            plan = search_simulated(find, simulations, expected, begin, later.compared)
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None

@@ -61,6 +61,7 @@ def text_of_plan(sources: Sources = SOURCES, files: dict[str, str] | None = None
         recomputed=frozenset({"layer"}),
         kept_iterations={"layer": 2},
         interleaved=(("left", "right"),),
+        stagger=2,
     )
     return render_plan_file(
         plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], [], "0.1.0"
@@ -81,6 +82,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert plan.forbidden == ("linear_with_bias",) and plan.memory == 40_000_000_000
     assert plan.recompute == "layer,head.step" and plan.recomputed == ("layer",) and plan.kernels == "triton"
     assert plan.kept_iterations == {"layer": 2} and plan.interleaved == (("left", "right"),)
+    assert plan.stagger == 2
     assert plan.cost == Cost(1.0, 2.0, 0.5, Memory(100.0)) and plan.notes == ("a note",)
     assert plan.sources.hash == SOURCES.hash
     assert [source.text for source in plan.sources.operators] == ["op one\n", "op two\n"]

@@ -50,6 +50,7 @@ PARTS = (
     "recomputed",
     "kept_iterations",
     "interleaved",
+    "stagger",
     "delayed_gradients",
     "chunks",
     "bucket_mib",

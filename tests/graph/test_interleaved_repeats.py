@@ -20,6 +20,7 @@ from unity_dsl.graph.interleaved_repeats import (
     run_number,
     side_by_side,
     stretches,
+    turns_behind,
 )
 from unity_dsl.graph.plan import Plan, PlannedSegment
 
@@ -101,6 +102,13 @@ def test_two_sets_that_need_each_other_crosswise_are_not_both_taken(tmp_path: Pa
     assert independent_repeats(plan) in {(("r_p", "r_q"),), (("r_r", "r_s"),)}
     with pytest.raises(ValueError, match="need each other"):
         side_by_side(plan, (("r_p", "r_q"), ("r_r", "r_s")))
+
+
+def test_repeats_begin_staggered() -> None:
+    """The last one at once, those before it a turn later each, in cycles."""
+    found = {stagger: turns_behind(5, stagger) for stagger in (1, 2, 3, 5, 9)}
+    assert found[1] == (0, 0, 0, 0, 0) and found[2] == (0, 1, 0, 1, 0) and found[3] == (1, 0, 2, 1, 0)
+    assert found[5] == found[9] == (4, 3, 2, 1, 0)
 
 
 @pytest.mark.parametrize("seed", range(8))

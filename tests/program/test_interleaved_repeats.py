@@ -70,12 +70,12 @@ CHAINS = """model chains[b = 8, d = 8]
 """
 
 
-def written(text: str, folder: Path, **choices: Any) -> tuple[Plan, Compilation, Path]:
-    """A plan with all repeats in turns that can be, and the folder of its program."""
+def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[Plan, Compilation, Path]:
+    """A plan with all repeats in turns that can be, staggered, and the folder of its program."""
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
-    plan, out = in_turns(compiled.plan), folder / "out"
+    plan, out = replace(in_turns(compiled.plan), stagger=stagger), folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
 
@@ -83,8 +83,8 @@ def written(text: str, folder: Path, **choices: Any) -> tuple[Plan, Compilation,
 @pytest.mark.parametrize(
     ("ranks", "choices"),
     [
-        *((4, {"strategy": f"random:{seed}", "mesh": (2, 2)}) for seed in (0, 3, 5)),
-        (2, {"strategy": "random:1"}),
+        *((4, {"strategy": f"random:{seed}", "mesh": (2, 2), "stagger": seed}) for seed in (1, 3, 5)),
+        (2, {"strategy": "random:1", "stagger": 2}),
         (2, {"strategy": "random:2", "precision": "bf16"}),
         (2, {"strategy": "random:4", "micro_batches": 2}),
     ],
@@ -96,7 +96,7 @@ def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tm
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)
-    assert again.interleaved == plan.interleaved
+    assert (again.interleaved, again.stagger) == (plan.interleaved, plan.stagger)
     machine = load_machine("local")
     graph = step_tasks(plan, machine, compiled.library)
     assert step_tasks(again, machine, library).tasks == graph.tasks
@@ -112,10 +112,10 @@ def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
     assert report.ok, report
 
 
-@pytest.mark.parametrize("seed", [0, 2, 5, 8, 10])
-def test_operations_run_in_the_order_that_is_simulated(seed: int, tmp_path: Path, pool: RankPool) -> None:
+@pytest.mark.parametrize(("seed", "stagger"), [(0, 1), (2, 2), (5, 2), (8, 1), (8, 2), (10, 2)])
+def test_operations_run_in_the_order_that_is_simulated(seed: int, stagger: int, tmp_path: Path, pool: RankPool) -> None:
     """Matrix products and the beginnings of collectives, forwards and backwards."""
-    plan, compiled, out = written(CHAINS, tmp_path, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
+    plan, compiled, out = written(CHAINS, tmp_path, stagger, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
     assert plan.interleaved
     ran = pool.run(list_operations, str(out), ranks=4)[0]
     assert merged([name for name in ran if name != "wait"]) == merged(simulated(plan, compiled))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import AppliedRule, Plan
@@ -15,6 +16,7 @@ from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.refereed_plans import shortest_of_ties
+from unity_dsl.search.shortest_beside import Later
 from unity_dsl.search.wanted import Wanted
 from unity_dsl.simulation.step_tasks import simulate_step
 
@@ -42,7 +44,11 @@ def test_the_shortest_step_of_the_model_that_rules_made(build: Build, library: L
 
     for seconds, taken in (((3.0, 2.0, 2.5), 1), ((3.0, 2.5, 2.0), 2), ((2.0, 2.5, 3.0), 0)):
         told = dict(zip(plans, seconds, strict=False))
-        wanted = Wanted(machine, library, theorems, "auto", {}, 0.0, referee=lambda plan, told=told: told[plan.mesh])
+
+        def referee(plan: Plan, below: float = inf, told: dict[Mesh, float] = told) -> float:
+            return told[plan.mesh]
+
+        wanted = Wanted(machine, library, theorems, "auto", {}, 0.0, referee=referee)
         wanted.ties[:] = others[:2]
         plain, asked[:] = plans[first], []
         assert shortest_of_ties(plain, wanted, plan_on) is plain and not asked, "no rule changed the model"
@@ -59,7 +65,14 @@ def test_of_equal_steps_that_on_the_mesh_of_the_fewest_axes(build: Build, librar
     meshes = sorted(all_meshes(machine, 8), key=lambda mesh: -len(mesh.axes))
     assert len(meshes) > 2
     small = build(MODEL.replace("64", "8"))
-    plan = search(small, meshes, machine, library, referee=lambda plan: simulate_step(plan, machine, library).seconds)
+    later = Later()
+
+    def referee(plan: Plan, below: float = inf) -> float:
+        return simulate_step(plan, machine, library).seconds
+
+    plan = search(small, meshes, machine, library, referee=referee, later=later)
+    others = later.compared(plan)
+    assert others and all(other.mesh.degrees != (8,) and referee(other) == referee(plan) for other in others)
     (told,) = (note for note in plan.notes if note.startswith("simulated were"))
     assert told.endswith("the shortest step is that on 8")
     assert plan.mesh.degrees == (8,)

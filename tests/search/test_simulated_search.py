@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
 
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.layout import Mesh
-from unity_dsl.graph.plan import Cost, Exposure, Plan
+from unity_dsl.graph.plan import AppliedRule, Cost, Exposure, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import simulated_search
 from unity_dsl.search.expected_exposure import AHEAD
 from unity_dsl.search.layout_pins import parse_pins
+from unity_dsl.search.overlapping import in_turns
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
 from unity_dsl.search.weights_alike import Shortest
+from unity_dsl.simulation.exposure import exposed_values
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.simulation.timeline import Timeline
 
@@ -187,6 +190,48 @@ def test_products_run_in_chunks_where_a_step_is_shorter(build: Build, library: L
     assert simulations.shortest(plan).chunks == 1
 
 
+def test_no_other_way_is_simulated_that_could_not_be_shorter(
+    build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same model, of which a part of the step are values: were nothing of them exposed, it would take `least`."""
+    machine, pins, simulated = load_machine("dgx-h100"), parse_pins(["first=I", "m=I", "a=S0", "b=S1"]), list[Plan]()
+    plan = search(build(MEGATRON), all_meshes(machine, 2), machine, library, "auto", pins=pins)
+    timeline = simulate_step(plan, machine, library)
+    least = (1 - exposed_values(timeline)) * timeline.seconds
+    shortest = Simulations(machine, library).shortest_seconds(plan)
+    assert least < shortest < timeline.seconds
+
+    def simulate(plan: Plan, machine: Machine, library: Library) -> Timeline:
+        simulated.append(plan)
+        return simulate_step(plan, machine, library)
+
+    monkeypatch.setattr(simulated_search, "simulate_step", simulate)
+    simulations = Simulations(machine, library)
+    assert simulations.shortest_seconds(plan, least) == timeline.seconds
+    assert simulations.shortest(plan, least) is plan and simulated == [plan]
+    assert simulations.shortest_seconds(plan, shortest * 1.001) == shortest
+    assert len(simulated) > 2
+
+
+def test_repeats_in_turns_are_staggered_where_a_step_is_shorter(tmp_path: Path) -> None:
+    """Of four towers: the shortest of the steps in which all begin at once, every second one, or one by one."""
+    towers, machine = tmp_path / "towers.udl", load_machine("dgx-h100")
+    inputs = [f"  input {name}: f32[b, d]" for name in ("target", "x0", "x1", "x2", "x3")]
+    lines = ["model towers[b = 64, d = 4096]", *inputs]
+    for i in range(4):
+        lines += [f"  v{i} = x{i}", f"  repeat 4 as tower{i}", "    weight w: f32[d, d] ~ normal(0.5)"]
+        lines += [f"    v{i} = relu(linear(v{i}, w))"]
+    towers.write_text("\n".join([*lines, "  loss mse((v0 + v1) + (v2 + v3), target)"]) + "\n")
+    for seed, expected in ((5, 2), (6, 3), (7, 1)):
+        compiled = compile_model(Request(towers, machine="dgx-h100", devices=4, strategy=f"random:{seed}"))
+        simulations = Simulations(machine, compiled.library)
+        plan = replace(in_turns(compiled.plan), stagger=1)
+        found = simulations.in_buckets(plan)
+        seconds = {count: simulations.seconds(replace(plan, stagger=count)) for count in (1, 2, 3, 4)}
+        assert found.stagger == expected == min(seconds, key=seconds.__getitem__), seed
+        assert any("begin later" in note for note in found.notes) is (expected > 1)
+
+
 class Overlapping(Simulations):
     """Steps of a plan that may be delayed and run in turns take the seconds that are given for each way."""
 
@@ -194,7 +239,7 @@ class Overlapping(Simulations):
         super().__init__(machine, library)
         self.told = told
 
-    def seconds(self, plan: Plan) -> float:
+    def seconds(self, plan: Plan, below: float = inf) -> float:
         return self.told[plan.delayed_gradients, bool(plan.interleaved)]
 
     def _with_delays(self, plan: Plan) -> Plan:
@@ -232,15 +277,18 @@ class Sized(Simulations):
         super().__init__(machine, library)
         self.sizes, self.asked = sizes, list[str]()
 
-    def shortest(self, plan: Plan) -> Plan:
+    def shortest(self, plan: Plan, below: float = inf) -> Plan:
         return plan
 
     def in_buckets(self, plan: Plan) -> Plan:
         self.asked.append(plan.machine)
         return replace(plan, bucket_mib=100, simulated=self.sizes[plan.machine][1])
 
-    def least_seconds(self, plan: Plan) -> float:
+    def least_seconds(self, plan: Plan, *, overlapping: bool = False) -> float:
         return self.sizes[plan.machine][0]
+
+    def seconds(self, plan: Plan) -> float:
+        return plan.simulated if plan.bucket_mib == 100 and plan.simulated is not None else super().seconds(plan)
 
 
 @pytest.mark.parametrize(("least", "sized", "taken"), [(7.0, 7.5, "first"), (7.0, 9.0, "near"), (8.6, 7.5, "near")])
@@ -257,12 +305,41 @@ def test_a_longer_plan_is_taken_that_is_shorter_in_other_buckets(
     def find(machine: Machine, near: Plan | None) -> Plan:
         return replace(searches.find(machine, near), machine="first")
 
-    def begin(given: Plan) -> AbstractContextManager[Callable[[], Shortest]]:
+    def begin(given: Plan, below: float) -> AbstractContextManager[Callable[[], Shortest]]:
         return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
 
     plan = search_simulated(find, simulations, AHEAD, begin)
     assert (plan.machine, plan.bucket_mib) == (taken, 100)
     assert ("first" in simulations.asked) == (least < 8.5)
+
+
+@pytest.mark.parametrize(
+    ("least", "sized", "memory", "taken"),
+    [(8.0, 8.4, None, "other"), (8.6, 8.4, None, "near"), (8.0, 9.0, None, "near"), (8.0, 8.4, 1, "near")],
+)
+def test_a_plan_of_another_mesh_is_taken_that_is_shorter_in_other_buckets(
+    build: Build, library: Library, least: float, sized: float, memory: int | None, taken: str
+) -> None:
+    """Than that of the chosen mesh, which takes 8.5 s in other buckets; unless it cannot be, or does not fit."""
+    machine = load_machine("dgx-h100").holding(memory)
+    searches = Searches(build, library)
+    simulations = Sized(machine, library, {"first": (9.0, 9.5), "near": (9.0, 8.5), "other": (least, sized)})
+    other = replace(searches.find(machine, None), machine="other", notes=("its own",))
+
+    def find(machine: Machine, near: Plan | None) -> Plan:
+        found = searches.find(machine, near)
+        notes, rules = ("of all meshes", "rules applied: not by the other"), (AppliedRule("a_rule", "h"),)
+        return replace(found, machine="first", notes=notes, rules=rules)
+
+    def begin(given: Plan, below: float) -> AbstractContextManager[Callable[[], Shortest]]:
+        return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
+
+    plan = search_simulated(find, simulations, AHEAD, begin, lambda first: [other])
+    assert (plan.machine, plan.bucket_mib) == (taken, 100)
+    if taken == "other":
+        assert plan.seconds == sized and plan.cost.memory.total > 0
+        told = "in buckets of its own size the shortest step is that on"
+        assert [note for note in plan.notes if not note.startswith(told)] == ["of all meshes", "its own"]
 
 
 def test_towers_have_the_same_plan_by_one_process_and_by_several(monkeypatch: pytest.MonkeyPatch) -> None:

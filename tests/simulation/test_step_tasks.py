@@ -167,6 +167,30 @@ def test_what_a_step_takes_it_gives_back(example: str) -> None:
         read_when_made(graph)
 
 
+def test_one_call_for_several_concatenations_reads_what_all_join(tmp_path: Path) -> None:
+    (tmp_path / "model.udl").write_text("""model joins[b = 8, d = 8]
+  input x: f32[b, d]
+  input target: f32[b, (4 * d)]
+  weight w: f32[d, d] ~ normal(0.5)
+  h = linear(x, w)
+  loss mse(concat(concat(sigmoid(h), tanh(h); dim=1), concat(relu(h), exp(h); dim=1); dim=1), target)
+""")
+    tasks = tasks_of(compile_model(Request(tmp_path / "model.udl", devices=1))).tasks
+    (joined,) = (task for task in tasks if task.name == "concat")
+    assert [tasks[number].name for number in joined.reads] == ["sigmoid", "tanh", "relu", "exp"]
+
+
+def test_a_step_that_waits_for_its_launches_is_at_its_bound() -> None:
+    """Of tables on some of the devices, in place of whose results others have zeros: all launches come one by one."""
+    machine = load_machine("dgx-h100")
+    found = compile_model(
+        Request(EXAMPLES / "xdl_unity.udl", machine="dgx-h100", devices=64, settings={"b": 512}, strategy="auto")
+    )
+    timeline = simulate(step_tasks(found.plan, machine, found.library), Hardware(machine.launch_seconds))
+    assert any(task.name == "zeros" for task in timeline.graph.tasks)
+    assert timeline.seconds == pytest.approx(lower_bound(timeline.graph, timeline.hardware).seconds)
+
+
 def gives_back(graph: TaskGraph) -> None:
     now = graph.held
     for number, task in enumerate(graph.tasks):
@@ -183,7 +207,7 @@ def read_when_made(graph: TaskGraph) -> None:
     for number, task in enumerate(graph.tasks):
         assert all(0 <= other < number for other in task.reads)
         assert all(timeline.end[other] <= timeline.start[number] for other in task.reads)
-        assert task.reads or not task.name.endswith(" backward")
+        assert task.reads or not task.name.endswith(("ones", " backward"))
     assert timeline.seconds >= lower_bound(graph, timeline.hardware).seconds * (1 - 1e-9)
 
 

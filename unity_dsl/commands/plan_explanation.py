@@ -240,6 +240,7 @@ def summarise_explained(
         "recomputed": sorted(found.plan.recomputed),
         "kept_iterations": dict(found.plan.kept_iterations),
         "interleaved": [list(names) for names in found.plan.interleaved],
+        "stagger": found.plan.stagger,
         "delayed_gradients": found.plan.delayed_gradients,
         "chunks": found.plan.chunks,
         "bucket_mib": found.plan.bucket_mib,

@@ -44,6 +44,7 @@ def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TO
         "recomputed": sorted(plan.recomputed),
         "kept_iterations": dict(plan.kept_iterations),
         "interleaved": [list(names) for names in plan.interleaved],
+        "stagger": plan.stagger,
         "delayed_gradients": plan.delayed_gradients,
         "chunks": plan.chunks,
         "bucket_mib": plan.bucket_mib,

@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from ..graph.gathered_weights import Steps
 from ..graph.graph import Segment, Value
-from ..graph.interleaved_repeats import run_number, stretches
+from ..graph.interleaved_repeats import run_number, stretches, turns_behind
 from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
 from .body_loops import iterations
 from .comment_words import loop_words, where
 from .gathering_text import ForwardText as Gathering
-from .gathering_text import Steps, announce, gathers_first
+from .gathering_text import announce, gathers_first
 from .module_text import ModuleText
 from .program_names import Names, path
 from .source_lines import statement
@@ -132,4 +133,6 @@ def _iterate(
     for modules, given, outside in zip(over, current, captured, strict=True):
         entering = f"({', '.join(given)}{',' * (len(given) == 1)})"
         calls.append(f"parallel.through({', '.join([modules, entering, *outside, 'self'])})")
+    if any(behind := turns_behind(len(steps), text.program.stagger)):
+        calls.append(f"behind={behind}")
     text.module.lines += statement(f"{targets} = parallel.in_turns({', '.join(calls)})", words)

@@ -111,6 +111,7 @@ class PlanFile:
     recomputed: tuple[str, ...]
     kept_iterations: Mapping[str, int]
     interleaved: tuple[tuple[str, ...], ...]
+    stagger: int
     delayed_gradients: bool
     chunks: int
     bucket_mib: int
@@ -185,6 +186,7 @@ def render_plan_file(
         "recomputed": sorted(plan.recomputed),
         **({"kept_iterations": dict(sorted(plan.kept_iterations.items()))} if plan.kept_iterations else {}),
         **({"interleaved": [list(names) for names in plan.interleaved]} if plan.interleaved else {}),
+        **({"stagger": plan.stagger} if plan.stagger > 1 else {}),
         **({"delayed_gradients": True} if plan.delayed_gradients else {}),
         **({"chunks": plan.chunks} if plan.chunks > 1 else {}),
         **({"bucket_mib": plan.bucket_mib} if plan.bucket_mib != BUCKET_MIB else {}),
@@ -337,6 +339,7 @@ def _read(document: object) -> PlanFile:
             for name, count in as_table(top.get("kept_iterations", {}), "kept_iterations").items()
         },
         interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
+        stagger=as_count(top.get("stagger", 1), "stagger"),
         delayed_gradients=top.get("delayed_gradients", False) is True,
         chunks=as_count(top.get("chunks", 1), "chunks"),
         bucket_mib=as_count(top.get("bucket_mib", BUCKET_MIB), "bucket_mib", least=0),

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..graph.gathers_ahead import GathersAhead
+from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Value
 from ..graph.interleaved_repeats import Interleaved
 from ..graph.layout import Layout, Mesh
@@ -39,20 +39,21 @@ class Copies:
 @dataclass
 class Program:
     """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have, the
-    weights whose gathers are begun `ahead`.
+    `weights` that operators read gathered.
 
     `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
     `recomputed` are paths of segments, of which as many last iterations as `kept_iterations` says are not;
-    `interleaved` are sets of repeats whose iterations run in turns. With `delayed_gradients` those of weights are
-    computed while cotangents travel; `products` are the functions that are given such weights. With `chunks`, more than
-    1, products run in parts beside what travels; `chunked` says that some do. `kernels` are functions
-    of kernels.py, if groups of operators run as such. `constants` holds what depends on no input and no parameter.
+    `interleaved` are sets of repeats whose iterations run in turns, and begin `stagger`ed. With `delayed_gradients`
+    those of weights are computed while cotangents travel; `products` are the functions that are given such weights.
+    With `chunks`, more than 1, products run in parts beside what travels; `chunked` says that some do. `kernels` are
+    functions of kernels.py, if groups of operators run as such. `constants` holds what depends on no input and no
+    parameter.
     """
 
     mesh: Mesh
     library: Library
     collectives: Collectives
-    ahead: GathersAhead
+    weights: GatheredWeights
     classes: Names
     random_sites: int
     mixed: bool = False
@@ -60,6 +61,7 @@ class Program:
     recomputed: frozenset[str] = frozenset()
     kept_iterations: Mapping[str, int] = field(default_factory=dict)
     interleaved: Interleaved = ()
+    stagger: int = 1
     delayed_gradients: bool = False
     chunks: int = 1
     kernels: KernelCalls | None = None

@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from ..graph.gathers_ahead import GathersAhead
+from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
@@ -149,13 +149,14 @@ def write_down(
         mesh,
         library,
         collectives,
-        GathersAhead(graph.graph),
+        GatheredWeights(graph, plan.conversions, plan.interleaved),
         classes,
         sites,
         mixed,
         several,
         *again,
         plan.interleaved,
+        plan.stagger,
         plan.delayed_gradients,
         plan.chunks,
         calls,

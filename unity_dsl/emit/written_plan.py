@@ -55,6 +55,7 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         frozenset(record.recomputed),
         record.kept_iterations,
         (),
+        record.stagger,
         record.delayed_gradients,
         record.chunks,
         record.bucket_mib,

@@ -85,6 +85,14 @@ def stretches(steps: Sequence[PlannedSegment], around: PlannedGraph) -> Iterator
     yield range(first, count)
 
 
+def turns_behind(count: int, stagger: int) -> tuple[int, ...]:
+    """By how many turns each of so many repeats begins after the others: the last one at once, those before it one turn
+    later each, in cycles of `stagger` repeats. So some send what they have computed while others compute; with a
+    `stagger` of 1 all compute, and then all send.
+    """
+    return tuple((count - 1 - place) % stagger for place in range(count))
+
+
 def run_number(step: PlannedSegment, iteration: int) -> int:
     """Of the run that an iteration is one of."""
     return sum(run.first <= iteration for run in step.runs) - 1

@@ -292,15 +292,16 @@ class Plan:
     that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
     `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest; so many of the
     last iterations as `kept_iterations` says are not among them. Repeats of a set that is `interleaved` run their
-    iterations in turns: the graph has them one behind the other. With `delayed_gradients` those of weights are computed
-    while cotangents travel, where there are such products. With `chunks`, more than 1, products that read what is
-    gathered are computed in blocks as these arrive, and those whose results are summed over devices in so many parts,
-    one while another is summed. Gradients are summed over devices in buckets of so many `bucket_mib`, each by itself
-    where that is 0. With a `division` the plan is that of a micro-batch, and `cost` that of a step over all of them.
-    Where the cheapest plan of all does not fit the memory, its step would take `unlimited_seconds`, and `unlimited` is
-    that of the whole batch; where none fits, the one that was found to hold the least holds `least_bytes`. The cost
-    counts work as far as the search took it to be `exposed`; `simulated` are the seconds of the simulated step. Where
-    the search was ended before it was through, `ended` says by what.
+    iterations in turns: the graph has them one behind the other; they begin `stagger`ed, as `turns_behind` says. With
+    `delayed_gradients` those of weights are computed while cotangents travel, where there are such products. With
+    `chunks`, more than 1, products that read what is gathered are computed in blocks as these arrive, and those whose
+    results are summed over devices in so many parts, one while another is summed. Gradients are summed over devices in
+    buckets of so many `bucket_mib`, each by itself where that is 0. With a `division` the plan is that of a
+    micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does not fit the memory, its
+    step would take `unlimited_seconds`, and `unlimited` is that of the whole batch; where none fits, the one that was
+    found to hold the least holds `least_bytes`. The cost counts work as far as the search took it to be `exposed`;
+    `simulated` are the seconds of the simulated step. Where the search was ended before it was through, `ended` says by
+    what.
     """
 
     model: Model
@@ -318,6 +319,7 @@ class Plan:
     recomputed: frozenset[str] = frozenset()
     kept_iterations: Mapping[str, int] = field(default_factory=dict)
     interleaved: tuple[tuple[str, ...], ...] = ()
+    stagger: int = 1
     delayed_gradients: bool = False
     chunks: int = 1
     bucket_mib: int = BUCKET_MIB

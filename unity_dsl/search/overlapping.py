@@ -4,8 +4,10 @@ products beside what they read and make.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..graph.chunked_products import chunks_of_plan
-from ..graph.interleaved_repeats import independent_repeats, side_by_side
+from ..graph.interleaved_repeats import independent_repeats, side_by_side, turns_behind
 from ..graph.plan import Plan
 from ..index.library import Library
 
@@ -24,11 +26,26 @@ def in_turns(plan: Plan) -> Plan:
     return side_by_side(plan, sets) if sets else plan
 
 
+def staggers(plan: Plan) -> Sequence[int]:
+    """Those of a plan with repeats in turns that are tried: every second one begins a turn later, or each a turn after
+    the one behind it, of three or of all.
+    """
+    most = max(map(len, plan.interleaved), default=1)
+    return sorted({2, 3, most} & {*range(2, most + 1)})
+
+
 def describe_turns(plan: Plan, part: float) -> str:
     """What is told of a plan with repeats in turns, whose step takes this part of the time that it takes without."""
     named = "; ".join(", ".join(f"`{name}`" for name in names) for names in plan.interleaved)
     told = f"iterations of {named} run in turns: one computes while values of another travel;"
     return f"{told} so a step is simulated to take {part:.2f} of the time"
+
+
+def describe_stagger(plan: Plan, part: float) -> str:
+    """What is told of a plan with staggered repeats, whose step takes this part of the time that it takes without."""
+    behind = "; ".join(", ".join(map(str, turns_behind(len(names), plan.stagger))) for names in plan.interleaved)
+    told = f"the first of these repeats begin later, by {behind} turns, so that some compute while others send;"
+    return f"{told} so a step is simulated to take {part:.3f} of the time"
 
 
 def describe_delays(plan: Plan, part: float) -> str:

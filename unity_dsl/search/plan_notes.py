@@ -95,7 +95,7 @@ def of_any_layouts(notes: Iterable[str], operators: bool) -> tuple[str, ...]:
     """Of a plan's notes those that hold as well where other layouts are chosen, and what fits another way; with the
     same `operators`, or others.
     """
-    own = "duality gap", _NONE, "recomputed in the backward pass", *(() if operators else (_FUSED,))
+    own = "duality gap", _NONE, "recomputed in the backward pass", *(() if operators else (_FUSED, "rules applied"))
     kept = "not kept for the backward pass"
     return tuple(note for note in notes if not note.startswith(own) and kept not in note)
 

@@ -21,6 +21,8 @@ from .wanted import Wanted, made
 TIE = 0.005
 """Of the shortest step: where that on another mesh is longer by less, rules may make it the shorter one."""
 
+CLOSE = 1.15
+"""Times the shortest step: where that on another mesh takes less, buckets of its own size may make it shorter."""
 EQUAL = 1e-6
 """The same, where it is the same step."""
 UNTOLD = 0.01
@@ -38,7 +40,7 @@ def shortest_of_ties(
     given = best
     for mesh in tuple(wanted.ties):
         found = plan_on((mesh,), wanted, wanted.cost(given) * PROMISING)
-        if found is not None and wanted.referee(found) < wanted.referee(best):
+        if found is not None and wanted.referee(found, shortest := wanted.referee(best)) < shortest:
             note = f"with these rules the shortest step is that on {describe_mesh(mesh)}"
             best = replace(found, rules=given.rules, considered=given.considered, notes=(*given.notes, note))
     return best
@@ -99,6 +101,8 @@ class RefereedPlans:
         best = min(equal, key=lambda one: len(one.mesh.axes))
         near = (one for one, taken in zip(candidates, seconds, strict=True) if taken <= min(seconds) * (1 + TIE))
         self.wanted.ties[:] = [one.mesh for one in near if one is not best and not is_large(one)]
+        close = (one for one, taken in zip(candidates, seconds, strict=True) if taken <= min(seconds) * CLOSE)
+        self.wanted.compared[:] = [self.of(one) for one in close if one is not best]
         meshes = ", ".join(describe_mesh(one.mesh) for one in candidates)
         more = 100 * (best.best.cost / cheapest.best.cost - 1)
         note = f"simulated were the best plans of the meshes {meshes}: the shortest step is that on"

@@ -12,8 +12,9 @@ from ..graph.axis_names import named_axes
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
+from .choices.restriction import Keeping
 from .meshes.fine_meshes import LARGE, effort_of
-from .wanted import Wanted
+from .wanted import Referee, Wanted
 from .weights_alike import Shortest, begun_alike, shortest_alike
 
 
@@ -45,14 +46,21 @@ class Later:
         """The mesh on which plans next to one are searched."""
         return self._searched[id(plan.graph)][1] if id(plan.graph) in self._searched else plan.mesh
 
+    def compared(self, plan: Plan) -> Sequence[Plan]:
+        """The plans of other meshes with which one that is kept was compared, of the model as it is written."""
+        known = self._known.get(id(plan.graph))
+        if known is None or plan.division is not None:
+            return ()
+        return [replace(other, mesh=named_axes(other.graph, other.mesh)) for other in known[1].compared]
+
     @contextmanager
-    def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Shortest]]:
+    def begun(self, plan: Plan, below: float, referee: Referee) -> Iterator[Callable[[], Shortest]]:
         """As `begun_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
         if id(plan.graph) not in self._known:
             yield lambda: Shortest.of(plan)
             return
         given, wanted = self._known[id(plan.graph)]
-        with begun_alike(replace(plan, mesh=given.mesh), referee, wanted) as shortest:
+        with begun_alike(replace(plan, mesh=given.mesh), referee, wanted, below=below) as shortest:
 
             def named(best: Plan) -> Plan:
                 return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))
@@ -80,10 +88,14 @@ def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: L
 
 def limited_beside(found: Plan, wanted: Wanted, free: Wanted) -> Plan:
     """The best plan that was found within the memory, as it was `wanted` at a price of that, or one beside it that
-    keeps weights alike, fits, and takes the referee fewer seconds; `free` is what is wanted without a price. Only where
-    the cost counts all gathers in full, of which no step was simulated yet: elsewhere it tells what gathering weights
-    takes, and so what slices are worth.
+    keeps weights alike, fits, and takes the referee fewer seconds; `free` is what is wanted without a price.
+
+    In whatever way where the cost counts all gathers in full, of which no step was simulated yet. Elsewhere it tells
+    what gathering weights in a loop takes, but counts in full what is gathered outside: weights in slices leave room
+    for iterations that need not run again.
     """
-    if wanted.referee is None or wanted.machine.exposure.gathers < 1:
+    if wanted.referee is None:
         return found
-    return shortest_alike(found, wanted.referee, wanted, free)
+    if wanted.machine.exposure.gathers == 1:
+        return shortest_alike(found, wanted.referee, wanted, free)
+    return shortest_alike(found, wanted.referee, wanted, ways=(Keeping.SLICES,)) if found.recomputed else found

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..graph.graph import Graph, Model
 from ..graph.layout import Layout, Mesh
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from ..rules.fusing import Fused
 
 
+class Referee(Protocol):
+    """Tells the seconds of a plan's simulated step: the fewest that it may take, if these are less than `below`."""
+
+    def __call__(self, plan: Plan, /, below: float = inf) -> float: ...
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What plans are searched for: those of a strategy with pins, on a machine, of a micro-batch in a `division` of the
@@ -38,11 +44,12 @@ class Wanted:
 
     The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
     starts near these; `coarse` are those of coarse meshes, `ties` meshes on which a step was simulated to be hardly
-    longer, `counted` what plans hold. The `multiplier` is of what is held while the operator `busy` runs, or the
-    busiest one. The `referee`, if there is one, tells the seconds of a plan's simulated step. Plans of a model as it is
-    are searched for if they cost `below` so much. Plans beside one that the memory limits may recompute the `segments`,
-    but for so many last iterations as are `lasting`, if None as many as there is room for; or have the operators of
-    the `unlimited` plan.
+    longer, `compared` the plans of all that were simulated but the chosen one, `counted` what plans hold. The
+    `multiplier` is of what is held while the operator `busy` runs, or the busiest one. The `referee`, if there is
+    one, tells the seconds of a plan's simulated step. Plans of a model as it is are searched for if they cost
+    `below` so much. Plans beside one that the memory limits may recompute the `segments`, but for so many last
+    iterations as are `lasting`, if None as many as there is room for; or have the operators of the `unlimited`
+    plan.
     """
 
     machine: Machine
@@ -62,10 +69,11 @@ class Wanted:
     busy: str = ""
     held: dict[tuple[int, frozenset[str], str], tuple[Graph, HeldBytes]] = field(default_factory=dict)
     fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
-    referee: Callable[[Plan], float] | None = None
+    referee: Referee | None = None
     below: float = inf
     coarse: dict[Mesh, Found] = field(default_factory=dict)
     ties: list[Mesh] = field(default_factory=list)
+    compared: list[Plan] = field(default_factory=list)
     counted: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict)
     segments: Sequence[str] = ()
     lasting: Mapping[str, int] | None = field(default_factory=dict)
@@ -81,7 +89,7 @@ class Wanted:
         it: for what is held while the operator `busy` runs, if the model has one of this path. What is found is kept
         apart.
         """
-        apart = replace(self, found={}, bounds={}, coarse={}, ties=[], referee=None)
+        apart = replace(self, found={}, bounds={}, coarse={}, ties=[], compared=[], referee=None)
         return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
 
     def memory(self, model: Model) -> MemoryPrice | None:

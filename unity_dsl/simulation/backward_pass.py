@@ -85,7 +85,8 @@ class BackwardPass:
         ones, and held; each stands for those of so many parameters.
         """
         first = Storage(loss.bytes)
-        self.tasks.kernel("ones", "", 0.0, 1, [first])
+        # It is made like the loss: autograd knows what was computed when the forward pass was issued.
+        self.tasks.kernel("ones", "", 0.0, 1, [first], reads=[loss.storage])
         self._give(loss, first, parameters)
         while self._records:
             record = self._records.pop()

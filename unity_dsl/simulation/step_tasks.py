@@ -11,8 +11,9 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
+from ..graph.gathered_weights import Steps
 from ..graph.graph import Value
-from ..graph.interleaved_repeats import in_turns, run_number, stretches
+from ..graph.interleaved_repeats import in_turns, run_number, stretches, turns_behind
 from ..graph.layout import Layout, Placement, invariant
 from ..graph.placed_order import different_places, in_stretches, read_there
 from ..graph.plan import Exposure, Plan, PlannedNode, PlannedSegment, without_iterations
@@ -27,7 +28,7 @@ from .collective_tasks import add_copy
 from .coroutines import Coroutine, completed
 from .device_joining import join_devices
 from .event_loop import simulate
-from .gathered_variables import GatheredVariables, Steps
+from .gathered_variables import GatheredVariables
 from .gathering_tasks import Gather
 from .hardware import hardware_of
 from .iteration_turns import PASSES, Turn, turns_of
@@ -158,12 +159,10 @@ class _Forward(GatheredVariables):
 
     def _entering_gathers(self, following: Steps) -> list[Gather]:
         """What the first iteration of the repeat that comes next gathers first, and of those in turns with it."""
-        repeats, found = (step for step in following if isinstance(step, PlannedSegment)), list[Gather]()
-        for step in next(in_turns(repeats, self.program.plan.interleaved), []):
-            segment = step.segment
-            if segment.predicate is None:
-                path, body = f"{segment.name}.0.", step.runs[0].body
-                found += _Forward(self.program, body, path, {}, left=segment.leaves).first_gathers
+        found = list[Gather]()
+        for step in self.program.weights.entered(following):
+            path, body = f"{step.segment.name}.0.", step.runs[0].body
+            found += _Forward(self.program, body, path, {}, left=step.segment.leaves).first_gathers
         return found
 
     def _placed(self, steps: Sequence[PlannedNode], placement: Placement) -> None:
@@ -181,11 +180,13 @@ class _Forward(GatheredVariables):
     def _elsewhere(self, steps: Sequence[PlannedNode], given: Sequence[Local]) -> None:
         """Zeros, which are views of one, in place of what others compute, and of its gradients."""
         tasks, moving = self.program.tasks, tuple(dict.fromkeys(local for local in given if local.moves))
-        tasks.kernel("zeros", self.path + steps[0].node.name, 0.0, 1)
+        zeros = Storage(0)
+        tasks.kernel("zeros", self.path + steps[0].node.name, 0.0, 1, into=[zeros])
         made = []
         for step in steps:
             for value, layout in zip(step.node.results, step.typed.results, strict=True):
                 made.append(Local(0, Storage(0), value.needs_gradient))
+                tasks.stands_for(made[-1].storage, [zeros])
                 tasks.hold([made[-1].storage])
                 self.name([made[-1].storage])
                 self.add(value, made[-1], layout)
@@ -320,9 +321,10 @@ class _Forward(GatheredVariables):
                 for step, values in zip(steps, carried, strict=True)
             ]
             given = zip(steps, bodies, carried, taken, strict=True)
-            behind = [after, *([] for _ in steps[1:])]
+            following = [after, *([] for _ in steps[1:])]
             carried = completed(
-                [self._through(iterations, *of_one, then) for of_one, then in zip(given, behind, strict=True)]
+                [self._through(iterations, *of_one, then) for of_one, then in zip(given, following, strict=True)],
+                turns_behind(len(steps), self.program.plan.stagger),
             )
         for step, values in zip(steps, carried, strict=True):
             for value, (_, layout, tensor) in zip(step.segment.results, values, strict=True):

@@ -36,7 +36,7 @@ class TaskList:
         self._holders: dict[Storage, int] = {}
         self._waited: list[int] = []
         self._latest = -1
-        self._written: dict[Storage, int] = {}
+        self._written: dict[Storage, tuple[int, ...]] = {}
         self._more: dict[Storage, float] = {}
         self._gradients: dict[Storage, float] = {}
         self._gradients_made: defaultdict[int, float] = defaultdict(float)
@@ -87,11 +87,16 @@ class TaskList:
         """Kernels from here on run behind that task."""
         self._waited.append(task)
 
+    def stands_for(self, result: Storage, parts: Iterable[Storage]) -> None:
+        """Who reads a result that no task makes, reads these instead."""
+        made = (other for storage in parts for other in self._written.get(storage, ()))
+        self._written[result] = tuple(dict.fromkeys(made))
+
     def _add(self, task: Task, builds: Iterable[Storage], reads: Iterable[Storage], into: Iterable[Storage]) -> int:
         number, built, written = len(self._tasks), list(builds), self._written
-        task.reads = tuple({written[storage]: None for storage in reads if storage in written})
+        task.reads = tuple(dict.fromkeys(other for storage in reads for other in written.get(storage, ())))
         task.allocated = float(sum(storage.bytes for storage in built))
-        written |= dict.fromkeys((*built, *into), number)
+        written |= dict.fromkeys((*built, *into), (number,))
         self._tasks.append(task)
         for seen in self._seen:
             seen += built
