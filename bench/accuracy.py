@@ -195,7 +195,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUT)
     options = parser.parse_args()
     command = "python bench/accuracy.py" + (f" --ranks {options.ranks}" if options.ranks != 2 else "")
-    with tempfile.TemporaryDirectory() as folder, RankPool(options.ranks) as pool:
+    with tempfile.TemporaryDirectory() as folder, RankPool(options.ranks, measured=True) as pool:
         machine = options.machine or profiled(options.ranks, options.seconds, Path(folder))
         code = digest([Path(__file__), *COMPILER])[:16] + f" {hash_of(machine)}"
         rows = {name: row for name, row in rows_of(options.output).items() if row["of"] == code}

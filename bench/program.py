@@ -190,7 +190,7 @@ def on_one_device(examples: Sequence[str], repetitions: int, compiled: bool) -> 
 def on_two_ranks(examples: Sequence[str], repetitions: int, machine: str) -> dict[str, dict[str, float | int]]:
     """By example, and dropout where it has any; planned for a machine."""
     results: dict[str, dict[str, float | int]] = {}
-    with tempfile.TemporaryDirectory() as folder, RankPool(RANKS) as pool:
+    with tempfile.TemporaryDirectory() as folder, RankPool(RANKS, measured=True) as pool:
         for number, (name, example, sizes) in enumerate(cases(examples)):
             path = Path(folder) / f"{example}_{number}"
             path.mkdir()

@@ -12,7 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from tempfile import mkdtemp
 
-from unity_dsl.emit.rank_pool import PRELOADED, start_context
+from unity_dsl.emit.rank_pool import PRELOADED, let_threads_finish, start_context
 
 # Optimizers and checkpoints import these. There is one process to fork from, so ranks of pools come from it too.
 PRELOADED += ["torch._dynamo", "torch.distributed.checkpoint"]
@@ -77,6 +77,7 @@ def start_script(script: Sequence[str], environment: Mapping[str, str], cwd: Pat
 
 def run_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path, folder: Path) -> None:
     """As a fresh interpreter runs a script: its folder is the first of the path, and nothing of ours is on it."""
+    let_threads_finish()
     for descriptor, name in ((1, "out"), (2, "err")):
         file = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(file, descriptor)

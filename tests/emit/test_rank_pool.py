@@ -39,6 +39,15 @@ def make_meshes(rank: int, ranks: int) -> int:
     return left
 
 
+def scheduling(rank: int, ranks: int) -> set[int]:
+    """The policies of all threads of a rank, gloo's too."""
+    import torch
+    import torch.distributed as dist
+
+    dist.all_reduce(torch.ones(1))
+    return {os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")}
+
+
 def fail_on(rank: int, ranks: int, culprit: int, how: str) -> int:
     import torch
     import torch.distributed as dist
@@ -93,3 +102,10 @@ def test_a_failure_names_the_rank_and_the_pool_recovers(pool: RankPool, how: str
     if how == "raises":
         assert "fail_on" in caught.value.trace
     assert pool.run(add_up, 1.0, ranks=2) == [3.0, 3.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="a policy of Linux")
+def test_threads_of_ranks_wait_for_each_other_unless_they_are_measured(pool: RankPool) -> None:
+    assert pool.run(scheduling, ranks=2) == 2 * [{os.SCHED_BATCH}]
+    with RankPool(2, measured=True) as measured:
+        assert measured.run(scheduling, ranks=2) == 2 * [{os.SCHED_OTHER}]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf
 
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import AppliedRule, Plan
@@ -43,7 +44,11 @@ def test_the_shortest_step_of_the_model_that_rules_made(build: Build, library: L
 
     for seconds, taken in (((3.0, 2.0, 2.5), 1), ((3.0, 2.5, 2.0), 2), ((2.0, 2.5, 3.0), 0)):
         told = dict(zip(plans, seconds, strict=False))
-        wanted = Wanted(machine, library, theorems, "auto", {}, 0.0, referee=lambda plan, told=told: told[plan.mesh])
+
+        def referee(plan: Plan, below: float = inf, told: dict[Mesh, float] = told) -> float:
+            return told[plan.mesh]
+
+        wanted = Wanted(machine, library, theorems, "auto", {}, 0.0, referee=referee)
         wanted.ties[:] = others[:2]
         plain, asked[:] = plans[first], []
         assert shortest_of_ties(plain, wanted, plan_on) is plain and not asked, "no rule changed the model"
@@ -62,7 +67,7 @@ def test_of_equal_steps_that_on_the_mesh_of_the_fewest_axes(build: Build, librar
     small = build(MODEL.replace("64", "8"))
     later = Later()
 
-    def referee(plan: Plan) -> float:
+    def referee(plan: Plan, below: float = inf) -> float:
         return simulate_step(plan, machine, library).seconds
 
     plan = search(small, meshes, machine, library, referee=referee, later=later)

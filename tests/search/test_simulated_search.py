@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from unity_dsl.search.overlapping import in_turns
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
 from unity_dsl.search.weights_alike import Shortest
+from unity_dsl.simulation.exposure import exposed_values
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.simulation.timeline import Timeline
 
@@ -188,6 +190,29 @@ def test_products_run_in_chunks_where_a_step_is_shorter(build: Build, library: L
     assert simulations.shortest(plan).chunks == 1
 
 
+def test_no_other_way_is_simulated_that_could_not_be_shorter(
+    build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same model, of which a part of the step are values: were nothing of them exposed, it would take `least`."""
+    machine, pins, simulated = load_machine("dgx-h100"), parse_pins(["first=I", "m=I", "a=S0", "b=S1"]), list[Plan]()
+    plan = search(build(MEGATRON), all_meshes(machine, 2), machine, library, "auto", pins=pins)
+    timeline = simulate_step(plan, machine, library)
+    least = (1 - exposed_values(timeline)) * timeline.seconds
+    shortest = Simulations(machine, library).shortest_seconds(plan)
+    assert least < shortest < timeline.seconds
+
+    def simulate(plan: Plan, machine: Machine, library: Library) -> Timeline:
+        simulated.append(plan)
+        return simulate_step(plan, machine, library)
+
+    monkeypatch.setattr(simulated_search, "simulate_step", simulate)
+    simulations = Simulations(machine, library)
+    assert simulations.shortest_seconds(plan, least) == timeline.seconds
+    assert simulations.shortest(plan, least) is plan and simulated == [plan]
+    assert simulations.shortest_seconds(plan, shortest * 1.001) == shortest
+    assert len(simulated) > 2
+
+
 def test_repeats_in_turns_are_staggered_where_a_step_is_shorter(tmp_path: Path) -> None:
     """Of four towers: the shortest of the steps in which all begin at once, every second one, or one by one."""
     towers, machine = tmp_path / "towers.udl", load_machine("dgx-h100")
@@ -214,7 +239,7 @@ class Overlapping(Simulations):
         super().__init__(machine, library)
         self.told = told
 
-    def seconds(self, plan: Plan) -> float:
+    def seconds(self, plan: Plan, below: float = inf) -> float:
         return self.told[plan.delayed_gradients, bool(plan.interleaved)]
 
     def _with_delays(self, plan: Plan) -> Plan:
@@ -252,14 +277,14 @@ class Sized(Simulations):
         super().__init__(machine, library)
         self.sizes, self.asked = sizes, list[str]()
 
-    def shortest(self, plan: Plan) -> Plan:
+    def shortest(self, plan: Plan, below: float = inf) -> Plan:
         return plan
 
     def in_buckets(self, plan: Plan) -> Plan:
         self.asked.append(plan.machine)
         return replace(plan, bucket_mib=100, simulated=self.sizes[plan.machine][1])
 
-    def least_seconds(self, plan: Plan) -> float:
+    def least_seconds(self, plan: Plan, *, overlapping: bool = False) -> float:
         return self.sizes[plan.machine][0]
 
     def seconds(self, plan: Plan) -> float:
@@ -280,7 +305,7 @@ def test_a_longer_plan_is_taken_that_is_shorter_in_other_buckets(
     def find(machine: Machine, near: Plan | None) -> Plan:
         return replace(searches.find(machine, near), machine="first")
 
-    def begin(given: Plan) -> AbstractContextManager[Callable[[], Shortest]]:
+    def begin(given: Plan, below: float) -> AbstractContextManager[Callable[[], Shortest]]:
         return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
 
     plan = search_simulated(find, simulations, AHEAD, begin)
@@ -306,7 +331,7 @@ def test_a_plan_of_another_mesh_is_taken_that_is_shorter_in_other_buckets(
         notes, rules = ("of all meshes", "rules applied: not by the other"), (AppliedRule("a_rule", "h"),)
         return replace(found, machine="first", notes=notes, rules=rules)
 
-    def begin(given: Plan) -> AbstractContextManager[Callable[[], Shortest]]:
+    def begin(given: Plan, below: float) -> AbstractContextManager[Callable[[], Shortest]]:
         return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
 
     plan = search_simulated(find, simulations, AHEAD, begin, lambda first: [other])

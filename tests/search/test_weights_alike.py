@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from math import prod
+from math import inf, prod
 
 import pytest
 
@@ -164,10 +164,10 @@ def test_the_referee_chooses(build: Build, library: Library) -> None:
     machine, model = load_machine("dgx-h100"), build(LARGE)
     given = search(model, FOUR, machine, library)
 
-    def prefers_slices(plan: Plan) -> float:
+    def prefers_slices(plan: Plan, below: float = inf) -> float:
         return sum(local_fraction(plan.graph.values[name].produced, plan.mesh) for name in WEIGHTS)
 
-    same = search(model, FOUR, machine, library, referee=lambda plan: 1.0)
+    same = search(model, FOUR, machine, library, referee=lambda plan, below=inf: 1.0)
     assert same.graph == given.graph and same.cost.seconds == given.cost.seconds and same.notes == given.notes
     sliced = search(model, FOUR, machine, library, referee=prefers_slices)
     assert prefers_slices(given) > prefers_slices(sliced) == 3 / 4

@@ -8,7 +8,7 @@ import pytest
 
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.simulation.event_loop import simulate
-from unity_dsl.simulation.exposure import exposed_backwards, exposed_sums, exposure_of
+from unity_dsl.simulation.exposure import exposed_backwards, exposed_sums, exposed_values, exposure_of
 from unity_dsl.simulation.hardware import Hardware
 from unity_dsl.simulation.task import Phase, Purpose, Task, TaskGraph
 
@@ -38,6 +38,17 @@ def test_a_step_counted_by_hand() -> None:
     assert (found.launches, found.sums, found.gathers) == pytest.approx((1 / 3, 2 / 3, 1.0))
     assert exposed_sums(timeline) == pytest.approx(2 / 11)
     assert found.devices == pytest.approx(10 / 11)
+
+
+def test_values_of_some_paths() -> None:
+    """`h` of two iterations travels for 2 s each and `y` for 3 s, one after the other; a kernel covers 1 s of `h`."""
+    travelling = [replace(collective(2.0, (), Purpose.VALUES), place=f"layer.{number}.h") for number in range(2)]
+    other = replace(collective(3.0, (), Purpose.VALUES), place="y", phase=Phase.FORWARD)
+    timeline = simulate(TaskGraph((kernel(1.0, launches=0), *travelling, other)), Hardware(0.0))
+    assert exposed_values(timeline) == pytest.approx(6 / 7)
+    assert exposed_values(timeline, paths=["layer.h"]) == pytest.approx(3 / 7)
+    assert exposed_values(timeline, (Phase.FORWARD,), ["layer.h"]) == 0
+    assert exposed_values(timeline, paths=["layer.0.h", "h"]) == 0
 
 
 def test_devices_that_wait_for_their_hosts() -> None:

@@ -47,7 +47,7 @@ def profile_command(output: Path, ranks: int, device: str, seconds: float) -> No
 
     check_output(output)
     memory = memory_of(device, ranks)
-    with RankPool(ranks, "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo") as pool:
+    with RankPool(ranks, "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo", measured=True) as pool:
         profiler = Profiler(pool, load_library(), device, ranks, seconds)
         with click.progressbar(
             length=profiler.count, label="measuring", item_show_func=lambda part: part, file=sys.stderr

@@ -149,6 +149,12 @@ class Collectives:
         found = self.converting.conversion(source, target, shape, count, back, in_buckets=in_buckets, ahead=ahead)
         if not found.forward and not (gradient and found.backward):
             return None
+        return self.between(found, source, target, shape, deferred=deferred)
+
+    def between(
+        self, found: Conversion, source: Layout, target: Layout, shape: tuple[int, ...], *, deferred: bool = False
+    ) -> ConversionText:
+        """The function that takes the steps of a conversion from one layout to another; `deferred` as above."""
         name = conversion_name(source, target, self.mesh)
         return self.function(found, shape, name, changes(source, target, self.mesh), parameter=deferred)
 

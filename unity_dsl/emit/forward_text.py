@@ -16,7 +16,7 @@ from ..graph.graph import Segment, Value, computed_from
 from ..graph.interleaved_repeats import in_turns
 from ..graph.layout import Layout
 from ..graph.placed_order import in_stretches
-from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, gathered_once, run_again
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, run_again
 from ..graph.precision import FULL, arithmetic, operand_types, result_types
 from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
@@ -77,7 +77,6 @@ class ForwardText:
             if name in planned.values:
                 held.sources |= {made.layout: made.source for made in planned.values[name].materialised}
         graph = planned.graph
-        self.gathered_once = gathered_once(planned)
         changed = updated_in_place(planned)
         self.updates_left = [update for update in graph.updates if update.buffer.name not in changed]
         self.updated = frozenset(path("self", update.buffer.name, "_buffers") for update in self.updates_left)
@@ -230,7 +229,7 @@ class ForwardText:
         gradient = value.needs_gradient and not self.detached
         parameter = held.parameter and source == produced and gradient
         in_buckets = value.is_weight and source == produced
-        ahead = in_buckets and self.program.ahead.begins(value, source, layout)
+        ahead = in_buckets and self.program.weights.ahead.begins(value, source, layout)
         found = self.program.collectives.conversion(
             source,
             layout,

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Protocol
 
-from ..graph.interleaved_repeats import in_turns, run_number
+from ..graph.gathered_weights import GatheredWeight, Steps
+from ..graph.interleaved_repeats import run_number
 from ..graph.layout import Layout
-from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, gathered_once
+from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 from .comment_words import layout_word
 from .module_text import ModuleText
 from .program_names import Names, path
 from .program_state import Copies, Program
 from .source_lines import WIDTH, broken, statement
-
-Steps = Sequence[PlannedNode | PlannedSegment]
 
 
 @dataclass(frozen=True)
@@ -62,43 +60,27 @@ class ForwardText(Protocol):
     ungathered: dict[str, Ungathered]
 
     @property
-    def gathered_once(self) -> Mapping[str, Layout]:
-        """The weights that one operator reads gathered, by name."""
-
-    @property
     def held(self) -> Mapping[str, Copies]:
         """The values that exist, by name."""
 
 
 def find_gathers(
-    steps: Iterable[PlannedNode | PlannedSegment],
-    planned: PlannedGraph,
-    once: Mapping[str, Layout],
-    program: Program,
+    steps: Iterable[PlannedNode | PlannedSegment], planned: PlannedGraph, program: Program
 ) -> dict[str, list[Gather]]:
     """The weights that are gathered for operators among these steps of a graph, by what their conversions run over:
-    `sync` or `groups`. `once` are all such weights of the graph, with the layouts that are read.
+    `sync` or `groups`.
     """
     found: dict[str, list[Gather]] = {}
-    for step in steps:
-        for value in step.node.arguments if isinstance(step, PlannedNode) else ():
-            if (layout := once.get(value.name)) is not None:
-                stored = planned.values[value.name].produced
-                conversion = program.collectives.conversion(
-                    stored,
-                    layout,
-                    value.shape,
-                    value.bytes,
-                    value.stored_bytes,
-                    gradient=True,
-                    in_buckets=True,
-                    ahead=program.ahead.begins(value, stored, layout),
-                    deferred=True,
-                )
-                assert conversion is not None, "slices are gathered"
-                over = "sync" if conversion.deferred else "groups"
-                found.setdefault(over, []).append(Gather(value.name, stored, layout, conversion.name))
+    for weights in program.weights.together(planned, steps):
+        over = "sync" if weights[0].conversion.ends_in_sum else "groups"
+        found[over] = [_gather(weight, program) for weight in weights]
     return found
+
+
+def _gather(weight: GatheredWeight, program: Program) -> Gather:
+    stored, layout = weight.stored, weight.gathered
+    conversion = program.collectives.between(weight.conversion, stored, layout, weight.value.shape, deferred=True)
+    return Gather(weight.value.name, stored, layout, conversion.name)
 
 
 def pairs(gathers: Sequence[Gather]) -> str:
@@ -169,8 +151,7 @@ def gathers_first(step: PlannedSegment, modules: Sequence[ModuleText], iteration
 
 
 def _gathers_of(text: ForwardText, steps: Iterable[PlannedNode | PlannedSegment]) -> dict[str, list[Gather]]:
-    once = {} if text.detached else text.gathered_once
-    return find_gathers(steps, text.planned, once, text.program)
+    return {} if text.detached else find_gathers(steps, text.planned, text.program)
 
 
 def _listed(text: ForwardText, gathers: Sequence[Gather]) -> str:
@@ -202,20 +183,9 @@ def _gather_apart(
 
 def _entering(text: ForwardText, following: Steps) -> str:
     """What the first iteration of the repeat that comes next gathers first, and of those in turns with it."""
-    repeats, found = (step for step in following if isinstance(step, PlannedSegment)), list[str]()
-    for step in next(in_turns(repeats, text.program.interleaved), []):
-        body, segment = step.runs[0].body, step.segment
-        if segment.predicate is None and _gathers_at_once(body, text.program):
-            found.append(f"{path('self', segment.name, '_modules')}[0].gathers()")
+    program, found = text.program, list[str]()
+    for step in program.weights.entered(following):
+        for weight in program.weights.first(step.runs[0].body):
+            _gather(weight, program)  # their functions stand in parallel.py in the order in which they first run
+        found.append(f"{path('self', step.segment.name, '_modules')}[0].gathers()")
     return found[0] if len(found) == 1 else f"[{', '.join(f'*{each}' for each in found)}]" if found else ""
-
-
-def _gathers_at_once(body: PlannedGraph, program: Program) -> bool:
-    """Whether operators of a body read gathered what no loop before them begins with."""
-    once, behind_loop = gathered_once(body), False
-    for _, stretch in groupby(body.steps, lambda step: isinstance(step, PlannedNode)):
-        *_, last = steps = list(stretch)
-        if any(over != "sync" or not behind_loop for over in find_gathers(steps, body, once, program)):
-            return True
-        behind_loop = isinstance(last, PlannedSegment) and last.segment.is_loop
-    return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from ..graph.gathered_weights import Steps
 from ..graph.graph import Segment, Value
 from ..graph.interleaved_repeats import run_number, stretches, turns_behind
 from ..graph.layout import Layout
@@ -16,7 +17,7 @@ from ..graph.plan import PlannedGraph, PlannedSegment, Run
 from .body_loops import iterations
 from .comment_words import loop_words, where
 from .gathering_text import ForwardText as Gathering
-from .gathering_text import Steps, announce, gathers_first
+from .gathering_text import announce, gathers_first
 from .module_text import ModuleText
 from .program_names import Names, path
 from .source_lines import statement

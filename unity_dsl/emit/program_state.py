@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..graph.gathers_ahead import GathersAhead
+from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Value
 from ..graph.interleaved_repeats import Interleaved
 from ..graph.layout import Layout, Mesh
@@ -39,7 +39,7 @@ class Copies:
 @dataclass
 class Program:
     """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have, the
-    weights whose gathers are begun `ahead`.
+    `weights` that operators read gathered.
 
     `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
     `recomputed` are paths of segments, of which as many last iterations as `kept_iterations` says are not;
@@ -53,7 +53,7 @@ class Program:
     mesh: Mesh
     library: Library
     collectives: Collectives
-    ahead: GathersAhead
+    weights: GatheredWeights
     classes: Names
     random_sites: int
     mixed: bool = False

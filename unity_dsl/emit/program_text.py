@@ -9,7 +9,7 @@ from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from ..graph.gathers_ahead import GathersAhead
+from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
@@ -149,7 +149,7 @@ def write_down(
         mesh,
         library,
         collectives,
-        GathersAhead(graph.graph),
+        GatheredWeights(graph, plan.conversions, plan.interleaved),
         classes,
         sites,
         mixed,

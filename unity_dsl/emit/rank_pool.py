@@ -14,6 +14,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -64,12 +65,14 @@ class RankPool:
     """Up to `size` ranks on this machine, each one process with one thread. Used as a context manager.
 
     `backend` is that of the ranks' process groups. A rank is started when a case first needs it. After a failure the
-    ranks that took part are replaced, so that the next case finds a sound pool.
+    ranks that took part are replaced, so that the next case finds a sound pool. Of cases that are `measured` threads
+    are scheduled as in a program that a user starts, of others so that they take the least.
     """
 
-    def __init__(self, size: int = 4, backend: str = "gloo") -> None:
+    def __init__(self, size: int = 4, backend: str = "gloo", *, measured: bool = False) -> None:
         self.size = size
         self.backend = backend
+        self.measured = measured
         self._workers: list[_Worker] = []
         self._folder = Path(tempfile.mkdtemp(prefix="unity-ranks-"))
         self._cases = 0
@@ -94,7 +97,7 @@ class RankPool:
         if not 1 <= ranks <= self.size:
             raise ValueError(f"a pool of {self.size} has no {ranks} ranks")
         while len(self._workers) < ranks:
-            self._workers.append(_start(len(self._workers)))
+            self._workers.append(_start(len(self._workers), self.measured))
         self._cases += 1
         store = str(self._folder / f"store-{self._cases}")
         for rank, worker in enumerate(self._workers[:ranks]):
@@ -169,10 +172,21 @@ def start_context() -> ForkServerContext | SpawnContext:
     return context
 
 
-def _start(number: int) -> _Worker:
+def let_threads_finish() -> None:
+    """Schedules the threads of this process, on Linux, so that one that wakes up does not take the place of another
+    (SCHED_BATCH). The thread of gloo that waits for sockets polls while another thread holds the lock of a connection:
+    where it runs in place of that thread it does so for a whole time slice, which with more ranks than processors is
+    most of a small collective.
+    """
+    if hasattr(os, "SCHED_BATCH"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+def _start(number: int, measured: bool) -> _Worker:
     context = start_context()
     ours, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs,), daemon=True, name=f"rank-{number}")
+    process = context.Process(target=_serve, args=(theirs, measured), daemon=True, name=f"rank-{number}")
     before = os.environ.get("OMP_NUM_THREADS")
     os.environ["OMP_NUM_THREADS"] = "1"
     try:
@@ -202,7 +216,7 @@ def _start_server() -> None:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _serve(connection: Connection) -> None:
+def _serve(connection: Connection, measured: bool) -> None:
     """Life of one rank: run cases until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import gc
@@ -213,6 +227,8 @@ def _serve(connection: Connection) -> None:
     torch.set_num_threads(1)
     sys.dont_write_bytecode = True
     gc.freeze()
+    if not measured:
+        let_threads_finish()
     while True:
         try:
             case = connection.recv()

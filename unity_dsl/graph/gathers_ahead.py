@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from itertools import groupby
+from typing import TypeVar
 
 from .graph import Graph, Node, Segment, Value
 from .layout import Layout, Replicate
+from .plan import PlannedNode, PlannedSegment
 
 
 class Ahead(Enum):
@@ -29,20 +31,30 @@ def gathers_ahead(graph: Graph, turns: int) -> Mapping[str, Ahead]:
     trained = {stored.value.name for stored in graph.weights if stored.value.needs_gradient}
     alone = {name for name in trained if reads[name] == 1}
     found: dict[str, Ahead] = {}
-    entering, behind_loop = turns > 1, False
-    for _, stretch in groupby(graph.steps, lambda step: isinstance(step, Node)):
-        *_, last = steps = list(stretch)
-        if isinstance(last, Segment):
-            behind_loop = last.is_loop
-            continue
-        weights = {value.name for step in steps for value in step.reads} & alone
+    entering = turns > 1
+    for operators, behind_loop in operator_stretches(graph.steps):
+        weights = {value.name for step in operators for value in step.reads} & alone
         if weights and entering:
             found |= dict.fromkeys(weights, Ahead.ITERATION)
             entering = False
         elif behind_loop:
             found |= dict.fromkeys(weights, Ahead.LOOP)
-        behind_loop = False
     return found
+
+
+Step = TypeVar("Step", Node | Segment, PlannedNode | PlannedSegment)
+
+
+def operator_stretches(steps: Iterable[Step]) -> Iterator[tuple[list[Step], bool]]:
+    """Operators that no body comes between, and whether a loop comes right before them."""
+    behind_loop = False
+    for body, stretch in groupby(steps, lambda step: isinstance(step, Segment | PlannedSegment)):
+        found = list(stretch)
+        if not body:
+            yield found, behind_loop
+        last = found[-1]
+        segment = last.segment if isinstance(last, PlannedSegment) else last
+        behind_loop = isinstance(segment, Segment) and segment.is_loop
 
 
 def sums_back(source: Layout, target: Layout) -> bool:

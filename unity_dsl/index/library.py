@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from ..syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
 
+LIBRARIES = 64
+"""Of how many libraries a process keeps what it derives. A compile has one, a process that tries declarations many."""
+
 
 @dataclass(frozen=True, eq=False)
 class Library:

@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..index.library import Library
+from ..index.library import LIBRARIES, Library
 from ..prove.answer import ASSUMED, Proved
 from ..prove.version import PROVER, solver_version
 from ..syntax.ast import Apply
@@ -138,7 +138,7 @@ def _declared(library: Library, name: str) -> _Declared | None:
     return None if found is None else _Declared(_hash(canonical_text(found)), _functions_used(found, library))
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=LIBRARIES)
 def _facts(library: Library) -> str:
     """The hash of all facts that are stated of element functions."""
     stating = [function for function in library.functions.values() if function.facts]

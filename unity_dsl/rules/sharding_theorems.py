@@ -25,7 +25,7 @@ from ..index.equations.instance import Instance, Kind
 from ..index.equations.term import walk
 from ..index.equations.term_text import fact_text
 from ..index.gradients.adjoint import adjoint
-from ..index.library import Library
+from ..index.library import LIBRARIES, Library
 from ..prove.answer import Answer, NotProved, Proved
 from ..prove.sharding.theorem_subject import Subject, generalise, subject_of
 from ..prove.sharding.window_subject import window_text
@@ -164,7 +164,7 @@ def _claim_about(
     return Claim(operator, statement, kind.instance, role, same)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=LIBRARIES)
 def _known_claims(library: Library) -> dict[Hashable, Claims]:
     return {}
 

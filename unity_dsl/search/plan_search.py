@@ -52,6 +52,7 @@ from .searchable_meshes import searchable
 from .shortest_beside import Later, limited_beside, shortest_beside
 from .strategies import AUTO, RANDOM, STRATEGIES, Strategy, check_strategy, random, seed_of
 from .strategy_space import algebras_for, found_of, in_same_layouts, space_of
+from .wanted import Referee
 from .wanted import Wanted as _Wanted
 from .wanted import made as _made
 
@@ -96,7 +97,7 @@ def search(
     known: dict[Mesh, Found] | None = None,
     algebras: Algebras | None = None,
     chosen: Plan | None = None,
-    referee: Callable[[Plan], float] | None = None,
+    referee: Referee | None = None,
     later: Later | None = None,
     imported: Strategy | None = None,
     of_use: Callable[[Plan], bool] = lambda cheapest: True,

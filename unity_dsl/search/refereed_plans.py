@@ -40,7 +40,7 @@ def shortest_of_ties(
     given = best
     for mesh in tuple(wanted.ties):
         found = plan_on((mesh,), wanted, wanted.cost(given) * PROMISING)
-        if found is not None and wanted.referee(found) < wanted.referee(best):
+        if found is not None and wanted.referee(found, shortest := wanted.referee(best)) < shortest:
             note = f"with these rules the shortest step is that on {describe_mesh(mesh)}"
             best = replace(found, rules=given.rules, considered=given.considered, notes=(*given.notes, note))
     return best

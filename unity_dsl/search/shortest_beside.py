@@ -14,7 +14,7 @@ from ..graph.plan import Plan
 from .branches.branch_search import shortest_with_branches
 from .choices.restriction import Keeping
 from .meshes.fine_meshes import LARGE, effort_of
-from .wanted import Wanted
+from .wanted import Referee, Wanted
 from .weights_alike import Shortest, begun_alike, shortest_alike
 
 
@@ -54,13 +54,13 @@ class Later:
         return [replace(other, mesh=named_axes(other.graph, other.mesh)) for other in known[1].compared]
 
     @contextmanager
-    def begun(self, plan: Plan, referee: Callable[[Plan], float]) -> Iterator[Callable[[], Shortest]]:
+    def begun(self, plan: Plan, below: float, referee: Referee) -> Iterator[Callable[[], Shortest]]:
         """As `begun_alike` of a plan that is kept, its mesh axes named by what they do; another one as it is."""
         if id(plan.graph) not in self._known:
             yield lambda: Shortest.of(plan)
             return
         given, wanted = self._known[id(plan.graph)]
-        with begun_alike(replace(plan, mesh=given.mesh), referee, wanted) as shortest:
+        with begun_alike(replace(plan, mesh=given.mesh), referee, wanted, below=below) as shortest:
 
             def named(best: Plan) -> Plan:
                 return plan if best.graph is plan.graph else replace(best, mesh=named_axes(best.graph, best.mesh))

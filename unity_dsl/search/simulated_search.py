@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from math import inf
 
 from ..graph.chunked_products import chunks_of_plan
 from ..graph.delayed_gradients import delays_gradients
@@ -43,6 +44,7 @@ from .plan_notes import of_any_layouts
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
+from .wanted import Referee
 from .weights_alike import Shortest
 
 NEAR = 0.03
@@ -70,6 +72,7 @@ class Simulations:
         self._turns: dict[object, tuple[Plan, Plan]] = {}
         self._staggered: dict[object, tuple[Plan, Plan]] = {}
         self._sizes: dict[object, tuple[Plan, Plan]] = {}
+        self._products: dict[object, tuple[Plan, tuple[float, Sequence[int]]]] = {}
 
     def timeline(self, plan: Plan) -> Timeline:
         key = _simulated_of(plan)
@@ -81,15 +84,19 @@ class Simulations:
         """The plan, with gradients of weights delayed if that step is shorter and fits the memory as well."""
         return self._changed(plan, self._delayed, self._with_delays)
 
-    def shortest(self, plan: Plan) -> Plan:
+    def shortest(self, plan: Plan, below: float = inf) -> Plan:
         """The same, with its independent repeats in turns where it is shorter still, or without delays if that is; then
-        with products in chunks.
+        with products in chunks. The plan as it is where no such step could take less than `below`.
         """
+        if self._least_overlapping(plan) >= below:
+            return plan
         delayed = self.delayed(plan)
         found = self._changed(delayed, self._turns, self._with_turns)
         if delayed.delayed_gradients != plan.delayed_gradients:
             other = self._changed(plan, self._turns, self._with_turns)
             found = other if other.interleaved and self.seconds(other) < self.seconds(found) else found
+        if (1 - self._beside_products(found)[0]) * self.seconds(found) >= below:
+            return found
         return self._changed(found, self._chunked, self._with_chunks)
 
     def in_buckets(self, plan: Plan) -> Plan:
@@ -109,19 +116,29 @@ class Simulations:
             return self.seconds
         return lambda other: self.seconds(self.in_buckets(self.shortest(other)))
 
-    def least_seconds(self, plan: Plan) -> float:
-        """Of the simulated step, were no sum of gradients exposed."""
+    def least_seconds(self, plan: Plan, *, overlapping: bool = False) -> float:
+        """Of the simulated step, were no sum of gradients exposed; nor anything that `shortest` hides."""
         timeline = self.timeline(plan)
-        return (1 - exposed_sums(timeline)) * timeline.seconds
+        least = self._least_overlapping(plan) if overlapping else timeline.seconds
+        return least - exposed_sums(timeline) * timeline.seconds
 
-    def seconds(self, plan: Plan) -> float:
+    def _least_overlapping(self, plan: Plan) -> float:
+        """Seconds of the simulated step, were no value exposed; nor any collective, where repeats may run in turns."""
+        timeline = self.timeline(plan)
+        if in_turns(plan) is not plan:
+            return timeline.seconds - timeline.exposed()
+        return (1 - exposed_values(timeline)) * timeline.seconds
+
+    def seconds(self, plan: Plan, below: float = inf) -> float:
         return self.timeline(plan).seconds
 
-    def shortest_seconds(self, plan: Plan) -> float:
-        """Of the plan, or that with delayed gradients, products in chunks and its repeats in turns."""
-        return self.timeline(self.shortest(plan)).seconds
+    def shortest_seconds(self, plan: Plan, below: float = inf) -> float:
+        """Of the plan, or that with delayed gradients, products in chunks and its repeats in turns, where that could
+        take less than `below`.
+        """
+        return self.timeline(self.shortest(plan, below)).seconds
 
-    def referee(self, machine: Machine) -> Callable[[Plan], float]:
+    def referee(self, machine: Machine) -> Referee:
         """What plans are compared by in a search at the prices of a machine: where values in turns are hidden, with
         them. Else plans with branches on disjoint devices are found next to those that would be longer in turns.
         """
@@ -156,13 +173,27 @@ class Simulations:
         return self._shorter(plan, replace(plan, delayed_gradients=True), describe_delays)
 
     def _with_chunks(self, plan: Plan) -> Plan:
-        if plan.chunks > 1 or exposed_values(self.timeline(plan)) <= GAIN:
-            return plan
-        if all(next(chunks_of_plan(plan, self.library, count), None) is None for count in CHUNKS):
+        exposed, counts = self._beside_products(plan)
+        if exposed <= GAIN:
             return plan
         told = partial(describe_chunks, library=self.library)
-        others = (self._shorter(plan, replace(plan, chunks=count), told) for count in CHUNKS)
+        others = (self._shorter(plan, replace(plan, chunks=count), told) for count in counts)
         return next((other for other in others if other is not plan), plan)
+
+    def _beside_products(self, plan: Plan) -> tuple[float, Sequence[int]]:
+        """The part of a step in which values travel that could do so beside products in chunks, and the parts in which
+        results may be sent there: that makes no difference to products of what is gathered.
+        """
+        if plan.chunks > 1 or exposed_values(self.timeline(plan)) <= GAIN:
+            return 0.0, ()
+        key = _simulated_of(plan)
+        if key not in self._products:
+            found = list(chunks_of_plan(plan, self.library, min(CHUNKS)))
+            paths = {path + product.value.name for path, product in found}
+            exposed = exposed_values(self.timeline(plan), paths=paths)
+            sums = any(product.reads is None for _, product in found)
+            self._products[key] = plan, (exposed, CHUNKS if sums else CHUNKS[:1])
+        return self._products[key][1]
 
     def _with_turns(self, plan: Plan) -> Plan:
         other = in_turns(plan)
@@ -208,15 +239,17 @@ def _simulated_of(plan: Plan) -> object:
     return id(plan.graph), plan.micro_batches, overlapping, again
 
 
-Finish = Callable[[Plan], AbstractContextManager[Callable[[], Shortest]]]
-"""Begins to look for a shorter plan next to one that is simulated, and gives what it finds when it is asked."""
+Finish = Callable[[Plan, float], AbstractContextManager[Callable[[], Shortest]]]
+"""Begins to look for a plan next to one that is simulated, of less than so many seconds, and gives what it finds
+when it is asked.
+"""
 
 
 def search_simulated(
     find: Callable[[Machine, Plan | None], Plan],
     simulations: Simulations,
     expected: Exposure,
-    begin: Finish = lambda plan: nullcontext(lambda: Shortest.of(plan)),
+    begin: Finish = lambda plan, below: nullcontext(lambda: Shortest.of(plan)),
     compared: Callable[[Plan], Sequence[Plan]] = lambda plan: (),
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
@@ -261,9 +294,10 @@ class _Turn:
     compared: Callable[[Plan], Sequence[Plan]]
 
     def first(self, exposure: Exposure, near: Plan | None = None) -> tuple[Plan, Exposure]:
-        """A plan, and what is exposed in its simulated step."""
+        """A plan, and what is exposed in its simulated step; of one next to another, if that could be shorter."""
         found = self.find(self.simulations.machine.exposing(exposure), near)
-        plan, measured = _simulated(found, self.simulations, self.expected)
+        below = inf if near is None or near.warnings else near.seconds
+        plan, measured = _simulated(found, self.simulations, self.expected, below)
         return plan, replace(measured, values=exposure.values)
 
     def second(self, first: Plan, measured: Exposure) -> Plan:
@@ -279,12 +313,13 @@ class _Turn:
         plans, simulations = [first], self.simulations
         with ExitStack() as begun:
             try:
-                finish = [begun.enter_context(self.begin(first))]
+                finish = [begun.enter_context(self.begin(first, inf))]
                 check_end()
                 if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
                     tell_stage("the same at what the simulated step exposes", first.seconds)
                     plans.append(self.second(first, measured))
-                    finish.append(begun.enter_context(self.begin(plans[-1])))
+                    below = inf if first.warnings else first.seconds
+                    finish.append(begun.enter_context(self.begin(plans[-1], below)))
                     check_end()
             except SearchEnded as end:
                 return replace(simulations.shortest(_best(map(Shortest.of, plans))), ended=end.reason)
@@ -299,8 +334,10 @@ class _Turn:
         """The shortest of plans, of each of which the size of buckets is chosen if it may be the shortest so."""
         simulations = self.simulations
         best = simulations.in_buckets(simulations.shortest(shortest))
-        for other in map(simulations.shortest, others):
-            if simulations.least_seconds(other) < best.seconds:
+        for other in others:
+            if simulations.least_seconds(other, overlapping=True) >= best.seconds:
+                continue
+            if simulations.least_seconds(other := simulations.shortest(other)) < best.seconds:
                 best = _best(map(Shortest.of, (best, simulations.in_buckets(other))))
         return best
 
@@ -326,9 +363,9 @@ def _best(found: Iterable[Shortest]) -> Plan:
     return min(found, key=lambda one: (one.warned, one.seconds)).made()
 
 
-def _simulated(plan: Plan, simulations: Simulations, expected: Exposure) -> tuple[Plan, Exposure]:
+def _simulated(plan: Plan, simulations: Simulations, expected: Exposure, below: float) -> tuple[Plan, Exposure]:
     """The plan with its simulated time, and what is exposed in it, as `expected` of what it does not have."""
-    timeline = simulations.timeline(simulations.shortest(plan))
+    timeline = simulations.timeline(simulations.shortest(plan, below))
     found = exposure_of(timeline, expected)
     counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})
     counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices), summed=summed_part(plan) or 1.0)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ..graph.graph import Graph, Model
 from ..graph.layout import Layout, Mesh
@@ -29,6 +29,12 @@ from .strategies import STRATEGIES
 
 if TYPE_CHECKING:
     from ..rules.fusing import Fused
+
+
+class Referee(Protocol):
+    """Tells the seconds of a plan's simulated step: the fewest that it may take, if these are less than `below`."""
+
+    def __call__(self, plan: Plan, /, below: float = inf) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -63,7 +69,7 @@ class Wanted:
     busy: str = ""
     held: dict[tuple[int, frozenset[str], str], tuple[Graph, HeldBytes]] = field(default_factory=dict)
     fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
-    referee: Callable[[Plan], float] | None = None
+    referee: Referee | None = None
     below: float = inf
     coarse: dict[Mesh, Found] = field(default_factory=dict)
     ties: list[Mesh] = field(default_factory=list)

@@ -24,7 +24,7 @@ from .meshes.mesh_search import processes_for
 from .meshes.near_search import Found, Task, held_by, near_plan
 from .plan_notes import of_any_layouts
 from .search_end import SearchEnded, check_end
-from .wanted import Wanted, made
+from .wanted import Referee, Wanted, made
 
 EXPOSED = 3.0
 """Times the cost of the best plan within the memory: how far others may cost more that gather what a step hides."""
@@ -47,7 +47,7 @@ class Shortest:
 
 def shortest_alike(
     given: Plan,
-    referee: Callable[[Plan], float],
+    referee: Referee,
     wanted: Wanted,
     free: Wanted | None = None,
     ways: Sequence[Keeping] = tuple(Keeping),
@@ -63,13 +63,14 @@ def shortest_alike(
 @contextmanager
 def begun_alike(
     given: Plan,
-    referee: Callable[[Plan], float],
+    referee: Referee,
     wanted: Wanted,
     free: Wanted | None = None,
     among: Sequence[Keeping] = tuple(Keeping),
+    below: float = inf,
 ) -> Iterator[Callable[[], Shortest]]:
-    """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several. What
-    a plan holds is counted where its step is shorter.
+    """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several; only
+    plans of steps `below` so many seconds are of use besides. What a plan holds is counted where its step is shorter.
     """
     known, budget = wanted.found_of(given.model, given.mesh), wanted.budget
     if given.mesh.size == 1 or known is None:
@@ -77,13 +78,14 @@ def begun_alike(
         return
     weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
     held, made_here = held_by(given.mesh, [known]).without(weights), dict[Keeping, tuple[Found, Plan]]()
-    without = inf if given.warnings else referee(given)
+    without = below if given.warnings else min(below, referee(given, below))
+    seconds_here = dict[Keeping, float]()
     priced = [wanted, *([] if free is None or not (wanted.multiplier or wanted.recomputed) else [free])]
     below = known.best.cost * (PROMISING if wanted.unlimited is None else EXPOSED)
 
-    def plans_of(keeping: Keeping, like: Plan) -> Iterator[tuple[Found, Plan]]:
-        """The best plans that keep weights so, with the operators of another one, if they fit; at each price of memory,
-        if it costs little more.
+    def plans_of(keeping: Keeping, like: Plan, shortest: float) -> Iterator[tuple[Found, Plan]]:
+        """The best plans that keep weights so, with the operators of another one, if they fit and may take less than
+        the `shortest` step; at each price of memory, if it costs little more.
         """
         told = f"all weights are kept {keeping.value}: so a step is simulated to be shorter than the cheapest one"
         told += "" if like is given else ", with the operators of the plan without a limit"
@@ -93,23 +95,26 @@ def begun_alike(
             if found is None:
                 continue
             plan = _like(given, made(found, like.model, one), like, told)
-            if referee(in_micro_batches(plan, given.division)) >= without:
+            if wanted.unlimited is None and plan.graph == given.graph:
+                continue  # it is the plan itself
+            if referee(in_micro_batches(plan, given.division), shortest) >= shortest:
                 continue  # what it takes to fit comes on top
             plan = told_kept(within_memory(counted(plan, budget), budget, one.segments), one.lasting, budget)
             if not plan.warnings:
                 yield found, in_micro_batches(plan, given.division)
 
-    def plan_of(keeping: Keeping, like: Plan = given) -> tuple[Found, Plan] | None:
+    def plan_of(keeping: Keeping, like: Plan, shortest: float) -> tuple[Found, Plan] | None:
         """The shortest of these."""
-        return min(plans_of(keeping, like), key=lambda one: referee(one[1]), default=None)
+        return min(plans_of(keeping, like, shortest), key=lambda one: referee(one[1], shortest), default=None)
 
     def looked_at(keeping: Keeping) -> float:
         """The seconds of its simulated step, infinite where there is none that fits and is shorter."""
-        looked = plan_of(keeping)
+        shortest = min([without, *seconds_here.values()])
+        looked = plan_of(keeping, given, shortest)
         if looked is None:
             return inf
-        made_here[keeping] = looked
-        return referee(looked[1])
+        made_here[keeping], seconds_here[keeping] = looked, referee(looked[1], shortest)
+        return seconds_here[keeping]
 
     ways = [keeping for keeping in among if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     with begun_map(looked_at, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
@@ -126,7 +131,7 @@ def begun_alike(
             """The plan of that many seconds, or one with the operators of the plan without a limit that is shorter."""
             like = wanted.unlimited
             if like is not None and like.model.graph is not given.model.graph:
-                looked = plan_of(keeping, like)
+                looked = plan_of(keeping, like, seconds)
                 if looked is not None and (other := referee(looked[1])) < seconds:
                     made_here[keeping] = looked
                     return other, False, lambda: plan_with(keeping, other)
@@ -134,7 +139,7 @@ def begun_alike(
 
         def plan_with(keeping: Keeping, seconds: float) -> Plan:
             with suppress(SearchEnded):
-                looked = made_here.get(keeping) or plan_of(keeping)  # which another process has made
+                looked = made_here.get(keeping) or plan_of(keeping, given, inf)  # which another process has made
                 assert looked is not None, "as it was looked at before"
                 found, plan = looked
                 wanted.found[plan.mesh] = found

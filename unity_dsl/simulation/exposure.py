@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..graph.plan import Exposure
+from ..graph.plan import Exposure, without_iterations
 from .breakdown import KernelTime
 from .task import COMPUTE, Phase, Purpose
 from .timeline import HOST, Timeline
@@ -31,15 +31,15 @@ def exposed_backwards(timeline: Timeline) -> float:
     return exposed_values(timeline, (Phase.BACKWARD,))
 
 
-def exposed_values(timeline: Timeline, phases: Collection[Phase] = tuple(Phase)) -> float:
-    """The part of a step in which values travel in one of these phases, and no kernel runs: of device 0."""
-    some = [
-        i
-        for i, task in enumerate(timeline.graph.tasks)
-        if task.phase in phases and task.purpose is Purpose.VALUES and task.channel != COMPUTE
-        if task.device == 0
-    ]
-    return _exposed(timeline, some)
+def exposed_values(
+    timeline: Timeline, phases: Collection[Phase] = tuple(Phase), paths: Collection[str] | None = None
+) -> float:
+    """The part of a step in which values travel in one of these phases, and no kernel runs: of device 0. If `paths` are
+    given, of the values of these alone, in whatever iteration.
+    """
+    tasks = timeline.graph.tasks
+    some = [i for i in _numbers(timeline, Purpose.VALUES) if tasks[i].phase in phases and tasks[i].channel != COMPUTE]
+    return _exposed(timeline, [i for i in some if paths is None or without_iterations(tasks[i].place) in paths])
 
 
 def exposed_sums(timeline: Timeline) -> float:

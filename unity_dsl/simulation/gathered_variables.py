@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import groupby
 
+from ..graph.gathered_weights import GatheredWeight
 from ..graph.graph import Value
 from ..graph.layout import Layout
 from ..graph.plan import PlannedNode, PlannedSegment
 from .gathering_tasks import Gather
 from .local_tensors import Local
 from .program_variables import Variables
-
-Steps = Sequence[PlannedNode | PlannedSegment]
 
 
 class GatheredVariables(Variables):
@@ -33,16 +31,12 @@ class GatheredVariables(Variables):
         """The weights that operators among these read gathered: those whose gradients come in buckets together, and the
         others; first the kind that is read first.
         """
-        found: dict[bool, list[Gather]] = {}
-        for step in steps:
-            for value in step.node.arguments if isinstance(step, PlannedNode) else ():
-                if (layout := self.once.get(value.name)) is not None:
-                    held = self.held[value.name]
-                    conversion = self.program.steps(value, held.produced, layout)
-                    stored, place = held.uncast or held.tensors[held.produced], self.path + value.name
-                    gather = Gather(value, place, stored, held.produced, layout, conversion)
-                    found.setdefault(conversion.ends_in_sum, []).append(gather)
-        return list(found.values())
+        return [[*map(self._gather_of, weights)] for weights in self.program.weights.together(self.graph, steps)]
+
+    def _gather_of(self, weight: GatheredWeight) -> Gather:
+        held = self.held[weight.value.name]
+        stored, place = held.uncast or held.tensors[held.produced], self.path + weight.value.name
+        return Gather(weight.value, place, stored, weight.stored, weight.gathered, weight.conversion)
 
     def announce(self, steps: Iterable[PlannedNode | PlannedSegment]) -> Sequence[Gather]:
         """Those of operators behind a loop whose gradients come in buckets: what can begin in its last iteration."""
@@ -52,17 +46,8 @@ class GatheredVariables(Variables):
 
     @cached_property
     def first_gathers(self) -> Sequence[Gather]:
-        """Those of the first operators that read any with which no loop before them begins: what can be under way
-        before the function is called.
-        """
-        behind_loop = False
-        for _, stretch in groupby(self.graph.steps, lambda step: isinstance(step, PlannedNode)):
-            *_, last = steps = list(stretch)
-            for found in self.gathers(steps):
-                if not (behind_loop and found[0].conversion.ends_in_sum):
-                    return found
-            behind_loop = isinstance(last, PlannedSegment) and last.segment.is_loop
-        return []
+        """What can be under way before the function is called."""
+        return [*map(self._gather_of, self.program.weights.first(self.graph))]
 
     def gather(self, gathers: Sequence[Gather]) -> None:
         """Waits for weights that are gathered together."""

@@ -10,11 +10,11 @@ from functools import partial
 from ..graph.chunked_products import NONE, Chunked, ChunkedProduct, chunked_products, gathers_blocks
 from ..graph.collective_steps import Step
 from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients
-from ..graph.gathers_ahead import GathersAhead
+from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh, Placement
 from ..graph.layout_conversion import Conversion
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, gathered_once
+from ..graph.plan import Plan, PlannedGraph, PlannedNode
 from ..graph.shared_calls import SharedCalls
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
@@ -48,7 +48,6 @@ class Program:
     trained: dict[Local, int] = field(default_factory=dict)
     times: dict[Local, int] = field(default_factory=dict)
     joined_of: dict[int, frozenset[str]] = field(default_factory=dict)
-    once_of: dict[int, dict[str, Layout]] = field(default_factory=dict)
     delayed_of: dict[int, Delayed] = field(default_factory=dict)
     chunked_of: dict[int, Chunked] = field(default_factory=dict)
     waiting: dict[str, list[Callable[[], Storage]]] = field(default_factory=dict)
@@ -56,7 +55,7 @@ class Program:
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
-        self.ahead = GathersAhead(self.plan.graph.graph)
+        self.weights = GatheredWeights(self.plan.graph, self.plan.conversions, self.plan.interleaved)
         self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
         mesh, machine, bucket_bytes = self.prices.mesh, self.prices.machine, self.plan.bucket_mib * 2**20
         self.backward = BackwardPass(self.tasks, mesh, machine, bucket_bytes)
@@ -82,12 +81,6 @@ class Program:
             calls = SharedCalls(graph, self.prices.mesh, self.operators.library)
             self.joined_of[id(graph)] = calls.joined({value.name for value in leaving})
         return self.joined_of[id(graph)]
-
-    def gathered_once(self, graph: PlannedGraph) -> Mapping[str, Layout]:
-        """As `gathered_once`, which is the same of every iteration of a run."""
-        if id(graph) not in self.once_of:
-            self.once_of[id(graph)] = gathered_once(graph)
-        return self.once_of[id(graph)]
 
     def delayed(self, graph: PlannedGraph) -> Delayed:
         """As `delayed_gradients`, which are the same of every iteration of a run; nothing if the plan has none."""
@@ -130,7 +123,7 @@ class Program:
         key = id(value), source, target, copy
         if key not in self.chosen:
             shape, count, back, in_buckets = value.shape, value.bytes, value.stored_bytes, value.is_weight and not copy
-            ahead = not copy and self.ahead.begins(value, source, target)
+            ahead = not copy and self.weights.ahead.begins(value, source, target)
             found = self.plan.conversions.conversion(
                 source, target, shape, count, back, in_buckets=in_buckets, ahead=ahead
             )
@@ -182,7 +175,6 @@ class Variables:
         self.in_turns, self.travelling = in_turns, dict[Local, Callable[[], None]]()
         self.leaves: list[Recorded] = []  # of parameters that are read as they are, whose gradients come at once
         self.later: dict[str, DelayedGradient] = {}  # by the operators that read the weights
-        self.once = program.gathered_once(graph)
         left = tuple(left)
         self.chunked = NONE if in_turns else program.chunked(graph, left)
         self.blocks: dict[str, Blocks] = {}  # of what arrives, by the operator that reads it

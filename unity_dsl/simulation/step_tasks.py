@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
+from ..graph.gathered_weights import Steps
 from ..graph.graph import Value
 from ..graph.interleaved_repeats import in_turns, run_number, stretches, turns_behind
 from ..graph.layout import Layout, Placement, invariant
@@ -27,7 +28,7 @@ from .collective_tasks import add_copy
 from .coroutines import Coroutine, completed
 from .device_joining import join_devices
 from .event_loop import simulate
-from .gathered_variables import GatheredVariables, Steps
+from .gathered_variables import GatheredVariables
 from .gathering_tasks import Gather
 from .hardware import hardware_of
 from .iteration_turns import PASSES, Turn, turns_of
@@ -158,12 +159,10 @@ class _Forward(GatheredVariables):
 
     def _entering_gathers(self, following: Steps) -> list[Gather]:
         """What the first iteration of the repeat that comes next gathers first, and of those in turns with it."""
-        repeats, found = (step for step in following if isinstance(step, PlannedSegment)), list[Gather]()
-        for step in next(in_turns(repeats, self.program.plan.interleaved), []):
-            segment = step.segment
-            if segment.predicate is None:
-                path, body = f"{segment.name}.0.", step.runs[0].body
-                found += _Forward(self.program, body, path, {}, left=segment.leaves).first_gathers
+        found = list[Gather]()
+        for step in self.program.weights.entered(following):
+            path, body = f"{step.segment.name}.0.", step.runs[0].body
+            found += _Forward(self.program, body, path, {}, left=step.segment.leaves).first_gathers
         return found
 
     def _placed(self, steps: Sequence[PlannedNode], placement: Placement) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,13 @@ def check_facts(function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -
 
     Raises E113 for a counterexample, E132 where too few points meet the conditions.
     """
+    _check_facts(function, tuple(functions.values()))
+
+
+@lru_cache(maxsize=512)
+def _check_facts(function: FunctionDecl, known: tuple[FunctionDecl, ...]) -> None:
+    """Once for all libraries of these functions."""
+    functions = {one.name: one for one in known}
     for fact in function.facts:
         found, met = tried(fact, functions, POINTS)
         if found is None and met < LEAST_MET:

@@ -16,7 +16,7 @@ from ...syntax.outline import outline
 from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
-from ..library import Library
+from ..library import LIBRARIES, Library
 from .trial_record import is_tried, remember, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
@@ -75,7 +75,7 @@ def library_of(sources: Iterable[Source]) -> Library:
     return _library_of(tuple(sources))
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=LIBRARIES)
 def _library_of(sources: tuple[Source, ...]) -> Library:
     declarations: list[OperatorDecl | ParallelDecl | FunctionDecl] = []
     outlined: dict[str, Span] = {}
@@ -87,7 +87,7 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
             if found is not None and not found.keys() & outlined.keys():
                 outlined |= found
                 continue
-        declarations += parse_ops(source).declarations
+        declarations += _declared_in(source)
     operators = [declaration for declaration in declarations if isinstance(declaration, OperatorDecl)]
     parallels = [declaration for declaration in declarations if isinstance(declaration, ParallelDecl)]
     functions = [declaration for declaration in declarations if isinstance(declaration, FunctionDecl)]
@@ -107,6 +107,12 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
     if given := [declaration for declaration in given if not _is_of(declaration, shipped)]:
         _try(given, library)
     return library
+
+
+@lru_cache(maxsize=LIBRARIES)
+def _declared_in(source: Source) -> tuple[OperatorDecl | ParallelDecl | FunctionDecl, ...]:
+    """Shared by the libraries that a text is part of."""
+    return parse_ops(source).declarations
 
 
 def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) -> None:

@@ -9,7 +9,7 @@ from ...syntax.ast import Apply, Expr, Read, Select
 from ..equations.instance import Instance
 from ..equations.rewriting import ONE, ZERO, simplify
 from ..equations.term import COMPARISONS, call, substitute
-from ..library import Library
+from ..library import LIBRARIES, Library
 
 Slope = Callable[[str, tuple[Expr, ...], int], Expr]
 """From an element function, its arguments and the position of one: the derivative by that argument."""
@@ -40,7 +40,7 @@ def dependents(instance: Instance, sources: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=LIBRARIES)
 def declared_slopes(library: Library) -> Slope:
     """The declared derivatives of element functions, kinks included."""
 

@@ -14,7 +14,7 @@ from ...syntax.diagnostic import InputError
 from ...syntax.rational import Rational
 from ..equations.instance import Instance
 from ..equations.term import call, rewrite, walk
-from ..equations.where_conditions import counts
+from ..equations.where_conditions import Unsolvable, counts, value_of
 from .call_frame import integer_attributes
 from .instantiate import Binding, Shape, instantiate
 from .view_call import takes_pattern
@@ -111,12 +111,22 @@ def _trials(operator: OperatorDecl, fixed: Mapping[str, int]) -> Iterator[tuple[
     names = [name for name in _dimensions(operator) if name not in counted.values()]
     ranks = {name for name in missing if counts_dimensions(operator, name)}
     choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
-    given = [{**dict(zip(missing, values, strict=True)), **fixed} for values in product(*choices)]
+    every_given = [{**dict(zip(missing, values, strict=True)), **fixed} for values in product(*choices)]
+    given = [attributes for attributes in every_given if _may_hold(operator, attributes)]
     different = dict(zip(names, (_SIZES * (len(names) // len(_SIZES) + 1)), strict=False))
     related = (dict(zip(names, sizes, strict=True)) for sizes in product(_RELATED, repeat=len(names)))
-    for sizes in chain([different], related):
-        for attributes in given:
+    for sizes in chain([different], related if given else ()):
+        for attributes in given or every_given[:1]:
             yield sizes | {size: attributes[name] for name, size in counted.items()}, attributes
+
+
+def _may_hold(operator: OperatorDecl, attributes: Mapping[str, int]) -> bool:
+    """Whether the conditions hold at some sizes, as far as attributes alone tell."""
+    known = {one.name: one.default for one in operator.attributes if one.default is not None} | dict(attributes)
+    try:
+        return all(value_of(condition, known) is not False for condition in operator.conditions)
+    except Unsolvable:
+        return False
 
 
 def counts_dimensions(operator: OperatorDecl, attribute: str) -> bool:

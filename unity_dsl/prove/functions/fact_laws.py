@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from ...index.equations.term import free_axes, walk
-from ...index.library import Library
+from ...index.library import LIBRARIES, Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
 
 SETS = {"np.maximum": "maximum", "np.minimum": "minimum"}
@@ -82,7 +82,7 @@ class Laws:
         return frozenset(f"fn {name}" for name in self.exponentials)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=LIBRARIES)
 def laws_of(library: Library) -> Laws:
     """The laws of all facts of a library that have a use."""
     pairs = [(function, fact) for function in library.functions.values() for fact in function.facts]

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from ...index.equations.term import free_axes
 from ...index.equations.term_text import fact_text
-from ...index.library import Library
+from ...index.library import LIBRARIES, Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from ..decision.integer_arithmetic import Arithmetic
 from ..decision.real_arithmetic import true_over_reals
@@ -88,7 +88,7 @@ class FactStatuses:
         return "by normal form", tuple({id(fact): fact for fact in assumed}.values())
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=LIBRARIES)
 def _statuses(library: Library) -> FactStatuses:
     return FactStatuses(library)
 

@@ -28,7 +28,7 @@ from ..meshes.mesh_search import processes_for, search_meshes
 from ..meshes.near_search import Task, held_by, near_plan
 from ..search_end import SearchEnded, check_end
 from ..search_progress import tell_stage
-from ..wanted import Wanted, made
+from ..wanted import Referee, Wanted, made
 from .branch_assignment import Assignment, Groups, Steps, assign
 from .series_parallel import Tree, decompose
 
@@ -213,9 +213,7 @@ def _paths(step: Node | Segment, prefix: str) -> Iterator[str]:
 # ---------------------------------------------------------------------------------------------- plans
 
 
-def shortest_with_branches(
-    given: Plan, meshes: Sequence[Mesh], referee: Callable[[Plan], float], wanted: Wanted
-) -> Plan:
+def shortest_with_branches(given: Plan, meshes: Sequence[Mesh], referee: Referee, wanted: Wanted) -> Plan:
     """The plan, or the one with branches on disjoint devices that fits the memory and that the referee gives fewer
     seconds. Several processes look at the ways to place branches where the problem is large enough. Where the search
     ends, the plan itself.
@@ -236,7 +234,7 @@ def shortest_with_branches(
             and what that holds.
             """
             plan = _with_branches(given, ways[way], wanted)
-            if plan is None or (seconds := referee(plan)) >= without:
+            if plan is None or (seconds := referee(plan, without)) >= without:
                 return inf, Memory()
             made_here[way], memory = plan, wanted.budget.held(plan)
             return seconds if memory.total <= wanted.budget.bytes else inf, memory
