@@ -262,6 +262,11 @@ OTHERS = [
     Case("noise", ((2, 3),), {}),
 ]
 
+FUSED = [
+    Case("rms_norm_linear", ((2, 3, 5), (5,), (4, 5)), {"eps": 1e-3}),
+    Case("layer_norm_linear", ((2, 3, 5), (5,), (5,), (4, 5)), {"eps": 1e-3}),
+]
+
 
 @pytest.fixture(scope="module")
 def library() -> Library:
@@ -351,7 +356,7 @@ def tensors(inputs: Sequence[np.ndarray]) -> list[Any]:
     return [tensor.requires_grad_() if tensor.is_floating_point() else tensor for tensor in found]
 
 
-@pytest.mark.parametrize("case", [*SHIPPED, *OTHERS], ids=str)
+@pytest.mark.parametrize("case", [*SHIPPED, *OTHERS, *FUSED], ids=str)
 def test_text_equals_numpy(case: Case, library: Library) -> None:
     import torch
 
@@ -406,6 +411,7 @@ def text(case: Case, library: Library) -> str:
 def test_text_is_what_a_person_would_write(library: Library) -> None:
     by_name = {case.operator: case for case in reversed([*SHIPPED, *OTHERS])}
     assert text(by_name["linear"], library) == 'result0 = torch.einsum("bai,oi->bao", arg0, arg1)'
+    assert text(FUSED[0], library).endswith("F.linear(arg0 * result0_r[..., None] * arg1, arg2)")
     assert text(by_name["embedding"], library) == "result0 = arg1[arg0]"
     assert text(by_name["slice"], library) == "result0 = arg0[:, 2:5]"
     assert text(by_name["concat"], library) == "result0 = F.pad(arg0, (0, 0, 0, 5)) + F.pad(arg1, (0, 0, 3, 0))"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,24 @@ def test_traffic_at_other_sizes_is_that_of_the_operator_there(name: str) -> None
     (guess, _), (_, truth) = found
     assert guess[0] == pytest.approx(truth[0])
     assert guess[1] == pytest.approx(truth[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "rows"),
+    [
+        ("linear_bias_relu", [(6, 4), (8, 4), (8,)], []),
+        ("rms_norm_linear", [(6, 4), (4,), (8, 4)], [6 * 4, 6 * 4]),  # times the rows' factors, times the gain
+        ("layer_norm_linear", [(6, 4), (4,), (4,), (8, 4)], [6 * 4, 6 * 4, 6 * 4]),  # and the sum with the bias
+    ],
+)
+def test_what_products_are_made_of(name: str, shapes: list[tuple[int, ...]], rows: list[int]) -> None:
+    """Elements that are made for a product of matrices and are no statement's result."""
+    instance = instantiate(LIBRARY.operators[name], list(map(Shape, shapes)), {})
+    typed = typed_at(instance, ALONE)
+    kernels = emitted_kernels(instance, replace(typed, native=False), ALONE, LIBRARY, [True] * len(shapes), 4)
+    sizes = {axis: np.float64(size) for axis, size in typed.local_sizes.items()}
+    found = [(float(count) / 8, moves) for count, moves in kernels.factor_traffic(sizes)]
+    assert found == [(count, True) for count in rows]
 
 
 def test_a_divided_axis_moves_its_part() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -167,6 +168,40 @@ def test_cotangents_that_are_passed_on_take_a_launch(library: Library, machine: 
     add = instance_of(library, "add", (1000,), (1000,))
     forward = price(add, library, machine, False, False)
     assert price(add, library, machine, True, True) == pytest.approx(forward + machine.launch_seconds)
+
+
+def test_what_is_multiplied_before_a_product_is_elementwise(library: Library) -> None:
+    """`rms_norm_linear` of 20 rows multiplies x by its rows' factors and by the gain: 400 bytes each, written and read.
+    The means of squares read x, the rows' factors these; the weight is of 7 rows.
+    """
+    curve = '\n[[operator]]\nclass = "row reduction"\ndtype = "f32"\ndirection = "backward"\n'
+    machine = read_machine(Source("mine.toml", LOCAL + MEASURED + curve + "bytes = [1000, 1000000]\ntime_us = [9, 90]"))
+    fused = instance_of(library, "rms_norm_linear", (20, 5), (5,), (7, 5))
+    product, made = 20 * 7 * 5 * 1e-6, 2 * 0.8 ** (1 / 3)
+    forward = 7e-6 * 0.48 ** (1 / 3) + 10e-6 * (0.16 ** (1 / 3) + made) + product
+    backward = 9e-6 * 0.88 ** (1 / 3) + 20e-6 * (0.24 ** (1 / 3) + made) + 5 * product
+    assert price(fused, library, machine, False, False, False, native=False) == pytest.approx(forward)
+    assert price(fused, library, machine, True, True, True, native=False) == pytest.approx(forward + backward)
+
+
+def test_what_is_not_run_takes_a_launch(library: Library) -> None:
+    """Dropout of nothing is its operand, whatever dropout is measured to take."""
+    curves = "".join(
+        f"""
+[[operator]]
+name = "dropout"
+dtype = "f32"
+direction = "{direction}"
+bytes = [1000, 1000000]
+time_us = [5000, 5000]
+"""
+        for direction in ("forward", "backward")
+    )
+    machine = read_machine(Source("mine.toml", LOCAL + MEASURED + curves))
+    dropout = library.operators["dropout"]
+    some, none = (instantiate(dropout, [Shape((100, 10))], {"p": p}) for p in (Fraction(1, 10), 0))
+    assert price(some, library, machine, True, native=False) == pytest.approx(10e-3)
+    assert price(none, library, machine, True, native=False) == pytest.approx(2 * machine.launch_seconds)
 
 
 def test_many_configurations_at_once(library: Library, machine: Machine) -> None:

@@ -40,7 +40,8 @@ class EmittedKernels:
     """Kernels forward, and backward for the inputs that need a gradient; none of a view.
 
     What lies `between` kernels is written by one and read by others, as are the `cotangents` of that backward; `sizes`
-    are those of the extents' bytes.
+    are those of the extents' bytes. `factors` are what lies between of which products of matrices are made, each with
+    whether it has a cotangent.
     """
 
     forward: int
@@ -48,6 +49,11 @@ class EmittedKernels:
     between: tuple[Extent, ...]
     cotangents: tuple[Extent, ...]
     sizes: Mapping[str, int] = field(hash=False)
+    factors: tuple[tuple[Extent, bool], ...] = ()
+
+    def factor_traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> list[tuple[Numbers, bool]]:
+        """Bytes that are read and written of each of the factors at other sizes, and whether it has a cotangent."""
+        return [(self._moved([extent], sizes), moves) for extent, moves in self.factors]
 
     def traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> tuple[Numbers, Numbers]:
         """Bytes between kernels that are read and written at other sizes, forward and backward."""
@@ -103,6 +109,12 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
     between = [built for built in run.kernels if built.storage not in results and not called]
     draws = [(built, DRAWS[built.term.operation]) for built in run.kernels if built.term.operation in DRAWS]
     extents = tuple(Extent(2 * built.storage.bytes, _axes(built, typed)) for built in between)
+    of_products = _factors(run.kernels)
+    factors = tuple(
+        (extent, built.moves)
+        for extent, built in zip(extents, between, strict=True)
+        if any(built is factor for factor in of_products)
+    )
     drawn = tuple(
         Extent(built.storage.bytes / width * moved, _axes(built, typed)) for built, (_, width, moved) in draws
     )
@@ -113,7 +125,29 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
         extents + drawn,
         tuple(extent for extent, built in zip(extents, between, strict=True) if built.moves),
         dict(typed.local_sizes),
+        factors,
     )
+
+
+def _factors(kernels: Sequence[Built]) -> list[Built]:
+    """What is built for products of matrices before these: by terms inside of them, and all but the last by them."""
+    products = [built.term for built in kernels if built.term.operation in _SEVERAL]
+    inside = {id(term) for product in products for term in _terms_inside(product)}
+    last = {id(built.term): built for built in kernels}
+    own = [built for built in kernels if built.term.operation in _SEVERAL and built is not last[id(built.term)]]
+    return [*(built for built in kernels if id(built.term) in inside), *own]
+
+
+def _terms_inside(term: Term) -> Iterator[Term]:
+    """Those of which it is made, at any depth."""
+    pending: list[Argument] = [*term.arguments, *(value for _, value in term.keywords)]
+    while pending:
+        match pending.pop():
+            case Term() as found:
+                yield found
+                pending += [*found.arguments, *(value for _, value in found.keywords)]
+            case tuple() | list() as parts:
+                pending += parts
 
 
 def _launches(kernels: Sequence[Built], called: bool) -> int:

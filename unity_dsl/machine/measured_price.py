@@ -22,18 +22,21 @@ _PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
 
 @dataclass(frozen=True)
 class MeasuredPrice:
-    """Prices of one operator at the sizes of a device, arrays of which are evaluated elementwise. What only moves
-    elements is a view, unless it `copies`, which is elementwise.
+    """Prices of one operator at the sizes of a device, arrays of which are evaluated elementwise. `runs` says whether
+    there are any kernels, forward and backward: what has none is a view, and what only moves elements is elementwise
+    if it has.
 
     An operator that is run as it was measured is priced by the curve of its name, a native call else by the grid of the
     product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
-    call, each equation is a kernel. No pass takes less than a launch. None is returned where what that takes was not
-    measured.
+    call, each equation is a kernel, and so is each of the `factors` that are made for products of matrices: bytes that
+    are read and written of it, and whether it has a cotangent. No pass takes less than a launch. None is returned
+    where what that takes was not measured.
     """
 
     instance: Instance
     native: bool
-    copies: bool
+    runs: tuple[bool, bool]
+    factors: Sequence[tuple[Numbers, bool]]
     sizes: Mapping[str, Count]
     dtype: str
     measured: MeasuredOperators
@@ -45,6 +48,8 @@ class MeasuredPrice:
 
     def _forward(self) -> Numbers | None:
         done = work(self.instance, self.sizes, DTYPE_BYTES[self.dtype])
+        if not self.runs[0]:
+            return self._view(done)
         named = self._named(Direction.FORWARD)
         if named is not None:
             return named.at(done)
@@ -53,7 +58,8 @@ class MeasuredPrice:
         if self.native or not self._kernels:
             curve = self._class_curve(lowering_class(self.instance), Direction.FORWARD)
             return None if curve is None else curve.at(done)
-        return _total([self._kernel(kernel, Direction.FORWARD) for kernel in self._kernels])
+        made = [self._elementwise(count, Direction.FORWARD) for count, _ in self.factors]
+        return _total([*(self._kernel(kernel, Direction.FORWARD) for kernel in self._kernels), *made])
 
     def backward(self, needs: Sequence[bool]) -> Numbers | None:
         """Of the inputs that need a gradient, at least one. Cotangents that are merely passed on take a launch."""
@@ -63,6 +69,8 @@ class MeasuredPrice:
         return None if seconds is None else np.where(passed, self.launch, np.maximum(seconds, self.launch))
 
     def _backward(self, needs: Sequence[bool], done: Work) -> Numbers | None:
+        if not self.runs[1]:
+            return self._view(done)
         named = self._named(Direction.BACKWARD)
         if named is not None:
             return named.at(done)
@@ -73,7 +81,8 @@ class MeasuredPrice:
             curve = self._class_curve(lowering_class(self.instance), Direction.BACKWARD)
             return None if curve is None else curve.at(done)
         made = {equation.target.name for equation in self.instance.equations}
-        return _total([self._kernel_backward(kernel, wanted | made) for kernel in self._kernels])
+        cotangents = [self._elementwise(count, Direction.BACKWARD) for count, moves in self.factors if moves]
+        return _total([*(self._kernel_backward(kernel, wanted | made) for kernel in self._kernels), *cotangents])
 
     # ------------------------------------------------------------------------------------------ parts
 
@@ -93,9 +102,19 @@ class MeasuredPrice:
         return self.measured.curves.get(CurveKey(self.instance.name, self.dtype, direction))
 
     def _class_curve(self, kind: LoweringClass, direction: Direction) -> WorkCurve | None:
-        if kind is LoweringClass.VIEW and self.copies:
+        if kind is LoweringClass.VIEW and self.runs[0]:
             kind = LoweringClass.ELEMENTWISE
         return self.measured.curves.get(CurveKey(class_name(kind), self.dtype, direction))
+
+    def _view(self, done: Work) -> Numbers:
+        """What has no kernels: as long as a view is measured to take, or a launch at least."""
+        curve = self.measured.curves.get(CurveKey(class_name(LoweringClass.VIEW), self.dtype, Direction.FORWARD))
+        return np.zeros(()) if curve is None else curve.at(done)
+
+    def _elementwise(self, count: Numbers, direction: Direction) -> Numbers | None:
+        """A kernel that reads and writes so many bytes."""
+        curve = self.measured.curves.get(CurveKey(class_name(LoweringClass.ELEMENTWISE), self.dtype, direction))
+        return None if curve is None else curve.at(Work(0, count, 0))
 
     def _product(self, product: MatrixProduct, direction: Direction) -> Numbers | None:
         batch, rows, columns, inner = (

@@ -139,8 +139,9 @@ class _Prices:
         known = self.machine.measured
         if not known.curves and not known.grids:
             return None
-        copies = kernels.forward > 0
-        price = MeasuredPrice(self.instance, native, copies, sizes, self.dtype, known, self.machine.exposed_launch)
+        launch, factors = self.machine.exposed_launch, kernels.factor_traffic(sizes)
+        runs = kernels.forward > 0, kernels.backward > 0
+        price = MeasuredPrice(self.instance, native, runs, factors, sizes, self.dtype, known, launch)
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
         return None if forward is None or backward is None else forward + backward

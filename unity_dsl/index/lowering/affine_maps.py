@@ -9,14 +9,18 @@ from .torch_term import Argument, Term, Variable, torch_call
 from .value_lowering import Statement
 
 
-def linear(pieces: Sequence[Term], free: Sequence[str], sizes: Mapping[str, int]) -> Term | None:
-    """An affine map of the last axis to several axes, without its bias, as the call for one: its weight is a matrix."""
+def linear(pieces: Sequence[Term], free: Sequence[str], sizes: Mapping[str, int], one: bool = False) -> Term | None:
+    """An affine map of the last axis to several axes, without its bias, as the call for one: its weight is a matrix. To
+    `one` axis as well if that is wanted.
+    """
     if len(pieces) != 2:
         return None
     (*rows, first), (*columns, second) = (piece.axes for piece in pieces)
-    if first != second or [*rows, *columns] != list(free) or not rows or len(columns) < 2:
+    if first != second or [*rows, *columns] != list(free) or not rows or len(columns) < (1 if one else 2):
         return None
     x, w = pieces
+    if len(columns) == 1:
+        return torch_call("F.linear", x, w, axes=free)
     matrix = w.method("flatten", 0, len(columns) - 1, axes=("o", first))
     product = torch_call("F.linear", x, matrix, axes=(*rows, "o"))
     return product.method("unflatten", len(rows), tuple(sizes[axis] for axis in columns), axes=free)

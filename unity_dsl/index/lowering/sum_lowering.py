@@ -115,8 +115,9 @@ class Sum:
                 self.scale.append(("*", self.space.local[axis]))
         apart = len(pieces) > 1 and summed and not all(set(piece.axes) >= {*free, *summed} for piece in pieces)
         if apart and not self.space.whole:
-            parts = [space.tensor(piece) for piece in self._grouped(pieces)]
-            return linear(parts, free, space.local) or _einsum(parts, free)
+            grouped = self._grouped(pieces)
+            parts = [space.tensor(piece) for piece in self._in_two(grouped)]
+            return linear(parts, free, space.local, len(parts) < len(grouped)) or _einsum(parts, free)
         grouped = self._grouped(pieces)
         total = self._product_of(grouped) if grouped else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total
@@ -134,6 +135,18 @@ class Sum:
             before = found.get(piece.axes)
             found[piece.axes] = piece if before is None else self.space.arithmetic("*", [before, piece])
         return list(found.values())
+
+    def _in_two(self, pieces: Sequence[Term]) -> list[Term]:
+        """Pieces with no axis of their own times the first one with all of theirs, while there are more than two. Such
+        products are elementwise, and what is left is a product of matrices: einsum would take them pair by pair.
+        """
+        found = list(pieces)
+        for piece in pieces:
+            around = next((other for other in found if {*other.axes} > {*piece.axes}), None)
+            if len(found) > 2 and around is not None:
+                found.remove(piece)
+                found[found.index(around)] = self.space.arithmetic("*", [around, piece])
+        return found
 
     def scaled(self, total: Term) -> Term:
         """Times the numbers that the product has, and the lengths of axes that it has not."""
