@@ -17,7 +17,7 @@ from tests.fuzz.evaluate import losses
 from unity_dsl.emit.program_names import ATTRIBUTES, Names, class_name, comment_text, docstring_text, is_plain_attribute
 from unity_dsl.emit.program_text import render_model, render_parallel, write_down
 from unity_dsl.emit.rank_comparison import load_program
-from unity_dsl.emit.source_lines import WIDTH, broken
+from unity_dsl.emit.source_lines import WIDTH, broken, returning
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan
@@ -383,3 +383,14 @@ def test_another_number_of_ranks_is_refused(library: Library, tmp_path: Path) ->
             module.build_mesh("cpu")
         with pytest.raises(RuntimeError, match="this program runs on the mesh"):
             module.Model(None)
+
+
+def test_a_result_has_no_name_where_its_statement_is_the_last() -> None:
+    call, wide = ["y = f(", "    x,", "    1", ")  # f"], f"y = f({'x' * 83})  # f of x"
+    assert returning(["y = f(x)  # f"], ["y"]) == ["return f(x)  # f"]
+    assert returning(["z = g(x)", *call], ["y"]) == ["z = g(x)", "return f(", *call[1:]]
+    assert returning([wide], ["y"]) == ["# f of x", f"return f({'x' * 83})"] and len(wide) == WIDTH
+    for lines in (["y = f(x)", "z = g(y)"], ["if a:", "    y = f(x)", "else:", "    y = x"], ["y_1 = f(x)"], []):
+        assert returning(lines, ["y"]) == [*lines, "return y"]
+    assert returning(["y = f(x)"], ["y.to(z)"]) == ["y = f(x)", "return y.to(z)"]
+    assert returning(["z = g(x)", "y = f(x)"], ["y", "z"]) == ["z = g(x)", "y = f(x)", "return y, z"]

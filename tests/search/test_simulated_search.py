@@ -338,7 +338,7 @@ def test_a_plan_of_another_mesh_is_taken_that_is_shorter_in_other_buckets(
     assert (plan.machine, plan.bucket_mib) == (taken, 100)
     if taken == "other":
         assert plan.seconds == sized and plan.cost.memory.total > 0
-        told = "in buckets of its own size the shortest step is that on"
+        told = "with what overlaps the shortest step is that on"
         assert [note for note in plan.notes if not note.startswith(told)] == ["of all meshes", "its own"]
 
 

@@ -169,7 +169,7 @@ def test_no_step_is_shorter_than_its_bound(graph: TaskGraph, on: Hardware) -> No
 
 def test_the_bound_is_reached() -> None:
     """By kernels in a row, by a chain over channels, by a link that is never idle, by kernels that nothing can be done
-    beside before the first and behind the last of them.
+    beside before the first and behind the last of them, by two channels of which one waits for the other.
     """
     row = TaskGraph([kernel(2.0), kernel(3.0), collective("a", 1.0, 1.0)])
     assert lower_bound(row, IDEAL) == LowerBound(5.0, 3.0, 1.0)
@@ -179,7 +179,10 @@ def test_the_bound_is_reached() -> None:
     assert lower_bound(link, IDEAL) == LowerBound(3.0, 3.0, 5.0)
     between = TaskGraph([collective("a", 2.0, 0.0), kernel(3.0, 0), kernel(4.0, 0), collective("a", 1.0, 0.0, 1, 2)])
     assert lower_bound(between, IDEAL) == LowerBound(10.0, 7.0, 0.0)
-    for graph in (row, chain, link, between):
+    second = [collective("b", 3.0, 0.0, 2), collective("b", 3.0, 0.0, 2)]
+    series = TaskGraph([collective("a", 3.0, 0.0), collective("a", 3.0, 0.0), kernel(1.0, 0, 1), *second])
+    assert lower_bound(series, IDEAL) == LowerBound(13.0, 7.0, 0.0)
+    for graph in (row, chain, link, between, series):
         assert simulate(graph, IDEAL).seconds == lower_bound(graph, IDEAL).seconds
 
 

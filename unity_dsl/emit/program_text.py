@@ -34,7 +34,7 @@ from .program_facts import program_facts
 from .program_names import STATE, TORCH_TYPES, Names, docstring_text, is_plain_attribute, path
 from .program_state import Program
 from .smaller_sizes import NONE, SmallerSizes
-from .source_lines import broken, statement
+from .source_lines import broken, returning, statement
 from .templates import template, tuple_text
 from .torch_text import term_text
 
@@ -371,7 +371,10 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
     several, results = module.in_turns or len(module.results) > 1, ", ".join(module.results)
     kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if several else "Tensor"
     kind = f"Iterator[{kind} | None]" if module.in_turns else kind if module.results else "None"
-    ends = f"yield ({results}{',' * (len(module.results) == 1)})" if module.in_turns else f"return {results}"
+    if module.in_turns:
+        lines = [*module.lines, *statement(f"yield ({results}{',' * (len(module.results) == 1)})")]
+    else:
+        lines = returning(module.lines, module.results) if module.results else module.lines
     if module.stores:
         head = f"def forward(self, {arguments}) -> {kind}:"
     else:
@@ -387,7 +390,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
         "collisions": _collisions(module),
         "gathers": module.gathers,
         "signature": "\n".join(broken(head, "    " if module.stores else "")),
-        "lines": [*module.lines, *(statement(ends) if module.results else ())],
+        "lines": lines,
     }
 
 

@@ -45,6 +45,19 @@ def block(lines: Sequence[str], comment: str, indent: str = "") -> list[str]:
     return found
 
 
+def returning(lines: Sequence[str], results: Sequence[str]) -> list[str]:
+    """The lines of a function that returns these variables. A single one that the last statement makes has no name."""
+    start = max((place for place, line in enumerate(lines) if line[:1].isidentifier()), default=0)
+    target = f"{results[0]} = "
+    if len(results) > 1 or not lines or not lines[start].startswith(target):
+        return [*lines, *statement(f"return {', '.join(results)}")]
+    first = f"return {lines[start].removeprefix(target)}"
+    if len(first) <= WIDTH:
+        return [*lines[:start], first, *lines[start + 1 :]]
+    code, _, comment = first.partition("  # ")
+    return [*lines[:start], *statement(code, comment), *lines[start + 1 :]]
+
+
 def broken(code: str, indent: str = "") -> list[str]:
     """A statement in lines no longer than WIDTH where brackets allow it: arguments on lines of their own."""
     if len(indent) + len(code) <= WIDTH:

@@ -88,8 +88,8 @@ def measure_collectives(
 
     In a step ranks compute between two collectives, so none of them comes to the next one at the same time as the
     others, its threads have to be woken, and what it sends is not in a cache. Collectives one right after the other
-    take a half to a third of what they add to such a step. All ranks make the same calls, so the repetitions are as
-    many on each.
+    take a half to a third of what they add to such a step. A program makes them in functions of autograd, in Python,
+    which is a part of what they add. All ranks make the same calls, so the repetitions are as many on each.
     """
     import torch
     import torch.distributed as dist
@@ -101,7 +101,7 @@ def measure_collectives(
     matrix = torch.full((MATRIX, MATRIX), 1e-2, device=target)
     found: dict[StepKind, list[float]] = {kind: [] for kind in COLLECTIVES}
     for amount in amounts:
-        given = torch.ones((degree, max(1, amount // 4 // degree)), device=target)
+        given = torch.ones((degree, max(1, amount // 4 // degree)), device=target, requires_grad=True)
 
         def around(given: Tensor = given) -> Tensor:
             torch.mm(matrix, matrix)
@@ -117,7 +117,26 @@ def measure_collectives(
 def _after(
     around: Callable[[], Tensor], run: Callable[[Tensor, int, str], Tensor], degree: int, name: str
 ) -> Callable[[], Tensor]:
-    return lambda: run(around(), degree, name)
+    convert = _conversion()
+    return lambda: convert(around(), run, degree, name)
+
+
+@lru_cache(maxsize=1)
+def _conversion() -> Callable[..., Tensor]:
+    """A collective as parallel.py has it: with a backward pass."""
+    import torch
+
+    class Conversion(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor, run: Callable[[Tensor, int, str], Tensor], degree: int, name: str) -> Tensor:
+            return run(x, degree, name)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
+            return gradient, None, None, None
+
+    found: Callable[..., Tensor] = Conversion.apply
+    return found
 
 
 def _added(around: Call, call: Call, clock: Clock, rounds: int, times: int) -> float:

@@ -22,7 +22,7 @@ TIE = 0.005
 """Of the shortest step: where that on another mesh is longer by less, rules may make it the shorter one."""
 
 CLOSE = 1.15
-"""Times the shortest step: where that on another mesh takes less, buckets of its own size may make it shorter."""
+"""Times the shortest step: where that on another mesh takes less, what overlaps may make it shorter."""
 EQUAL = 1e-6
 """The same, where it is the same step."""
 UNTOLD = 0.01
@@ -43,6 +43,8 @@ def shortest_of_ties(
         if found is not None and wanted.referee(found, shortest := wanted.referee(best)) < shortest:
             note = f"with these rules the shortest step is that on {describe_mesh(mesh)}"
             best = replace(found, rules=given.rules, considered=given.considered, notes=(*given.notes, note))
+    if best is not given:
+        wanted.compared.append(replace(given, notes=()))
     return best
 
 

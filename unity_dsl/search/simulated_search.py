@@ -342,18 +342,18 @@ class _Turn:
         return best
 
     def _on_other_meshes(self, shortest: Plan, first: Plan) -> Plan:
-        """The shortest plan, or one with which the first was compared on another mesh, in buckets of 25 MiB, that fits
-        and is shorter in buckets of its own size.
+        """The shortest plan, or one with which the first was compared on another mesh, that fits and is shorter with
+        what overlaps and in buckets of its own size.
         """
         simulations, best = self.simulations, shortest
         budget = Budget(simulations.machine, simulations.library)
-        for other in self.compared(first):
+        for other in map(simulations.shortest, self.compared(first)):
             if simulations.least_seconds(other) >= best.seconds:
                 continue
-            found = simulations.in_buckets(simulations.shortest(other))
+            found = simulations.in_buckets(other)
             if simulations.seconds(found) < (1 - GAIN) * best.seconds and budget.fits(counted(found, budget)):
-                told = f"in buckets of its own size the shortest step is that on {describe_mesh(other.mesh)}"
-                notes = (*of_any_layouts(first.notes, operators=not first.rules), *found.notes, told)
+                told = f"with what overlaps the shortest step is that on {describe_mesh(other.mesh)}"
+                notes = (*of_any_layouts(first.notes, operators=found.rules == first.rules), *found.notes, told)
                 best = replace(counted(found, budget), notes=notes, simulated=simulations.seconds(found))
         return best
 

@@ -18,6 +18,10 @@ from .timeline import HOST
 LARGEST_CLOSURE = 20_000
 """Of more tasks it is not found out which come before which: this takes their square in bits."""
 CHUNK = 256
+FEW = 400
+"""Of no more tasks it is found out when all that comes before or behind each can be done: this takes their number
+squared, times what a task reads.
+"""
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,9 @@ def lower_bound(graph: TaskGraph, hardware: Hardware) -> LowerBound:
     launches = [0.0 if _is_launched_with(task, hardware) else _launch(task, hardware) for task in tasks]
     seconds = [_seconds(task, hardware) for task in tasks]
     head, tail = _before_and_behind(tasks, needs, needed, launches, seconds, hardware)
+    if len(tasks) <= FEW:
+        head = _scheduled(tasks, range(len(tasks)), needs, seconds, head)
+        tail = _scheduled(tasks, range(len(tasks) - 1, -1, -1), needed, seconds, tail)
     for number, others in enumerate(needs):
         head[number] = max(head[number], *(head[other] + seconds[other] for other in others), 0.0)
     for number in range(len(tasks) - 1, -1, -1):
@@ -124,6 +131,33 @@ def _before_and_behind(
     before[everyone, place] += launches
     behind = _sums_of_closure(range(count - 1, -1, -1), needed, kernels)
     return before.max(axis=1), behind.max(axis=1)
+
+
+def _scheduled(
+    tasks: Sequence[Task],
+    order: Sequence[int],
+    edges: Sequence[Sequence[int]],
+    seconds: Sequence[float],
+    least: npt.NDArray[np.float64],
+) -> npt.NDArray[np.float64]:
+    """For each task, at `least` what was found before, when all that edges lead to can be done: of each channel the
+    shortest preemptive schedule, between what is so found for its tasks and the longest ways from them to this one.
+    Tasks come in an order in which edges lead back.
+    """
+    found, reached = least.copy(), [set[int]() for _ in tasks]
+    backwards = order[0] < order[-1] if order else True
+    for number in order:
+        reached[number] = {*edges[number]}.union(*(reached[other] for other in edges[number]))
+        ways = dict.fromkeys(edges[number], 0.0)
+        for other in sorted(reached[number], reverse=backwards):
+            for further in edges[other]:
+                ways[further] = max(ways.get(further, 0.0), ways[other] + seconds[other])
+        channels: defaultdict[tuple[int, str], list[_Job]] = defaultdict(list)
+        for other, way in ways.items():
+            task = tasks[other]
+            channels[task.device, task.channel].append(_Job(float(found[other]), seconds[other], way))
+        found[number] = max([float(found[number]), *map(_preemptive_schedule, channels.values())])
+    return found
 
 
 def _sums_of_closure(
