@@ -1,8 +1,10 @@
 """Every strategy on every cell, timed by one simulator: `python bench/search.py --models gpt2 --machines dgx-h100`.
 
-A cell is a model on so many devices of a machine, with a batch of so many examples a device. Every strategy plans it in
-a process of its own, which is ended after --limit seconds. Kept are seconds of the simulated step and of the search
-(wall clock), what a device holds and sends, and a bound, the seconds that the plan's tasks take at least in any order.
+A cell is a model on so many devices of a machine, with a batch of so many examples a device. `auto` plans it in a
+process of its own, all other strategies one after the other in a second one, each of which ends its search after
+--limit seconds with the best plan found by then, which its row tells. Kept are seconds of the simulated step and of the
+search (wall clock), what a device holds and sends, and a bound, the seconds that the plan's tasks take at least in any
+order.
 A row is written as soon as it is known, and what is in the file of results is not done again but for strategies named
 by --again: a run that was interrupted goes on. Where a strategy beats `auto` by more than 0.01 %, or fits the memory
 where `auto` does not, the cell is told. Cells in which no plan fits are not compared.
@@ -14,7 +16,6 @@ import argparse
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from math import exp, log
 from pathlib import Path
@@ -56,6 +57,8 @@ PER_DEVICE = {
 """Examples of a batch for each device, of the parameter `b` of a model."""
 DEVICES = {"dgx-a100": (8, 64), "dgx-h100": (8, 64, 512), "summit": (6, 24, 96, 192)}
 TOLD = 1.0001
+GRACE = 600.0
+"""Seconds beyond its limits after which a process is ended, and its rows say so."""
 BESIDE = ("data_parallel", "unity", "taso_then_flexflow")
 """Strategies than which `auto` is faster by the factors whose means are kept."""
 
@@ -69,7 +72,7 @@ def main() -> None:
     parser.add_argument("--devices", nargs="*", type=int, help="of each machine; by default 6 or 8 and more")
     parser.add_argument("--strategies", nargs="*", default=list(STRATEGIES), choices=list(STRATEGIES), metavar="NAME")
     parser.add_argument("--again", nargs="*", default=(), choices=list(STRATEGIES), metavar="NAME")
-    parser.add_argument("--limit", type=float, default=120, help="seconds for a strategy")
+    parser.add_argument("--limit", type=float, default=20, help="seconds of a search but that of auto")
     parser.add_argument("--output", type=Path, default=FILE)
     parser.add_argument("--table", action="store_true", help="print what is known as tables in Markdown, and end")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw what is known as .svg or .png, and end")
@@ -89,9 +92,10 @@ def main() -> None:
             for model in options.models:
                 key = f"{model} {machine} {devices}"
                 cell = cells.get(key, {"batch": PER_DEVICE[model] * devices, "strategies": {}})
-                for name in options.strategies:
-                    if name not in cell["strategies"] or name in again:
-                        cell["strategies"][name] = planned(model, machine, devices, cell["batch"], name, options.limit)
+                missing = [name for name in options.strategies if name not in cell["strategies"] or name in again]
+                for names in [["auto"], [name for name in missing if name != "auto"]]:
+                    if names and set(names) <= set(missing):
+                        cell["strategies"] |= planned(model, machine, devices, cell["batch"], names, options.limit)
                         cells[key] = cell
                         write_rows(
                             options.output, "python bench/search.py", dict(sorted(cells.items())), summary(cells)
@@ -101,27 +105,30 @@ def main() -> None:
         print(f"{name}: {value}")
 
 
-def planned(model: str, machine: str, devices: int, batch: int, strategy: str, limit: float) -> dict[str, Any]:
-    """The row of a strategy as `unityc compare` tells it, with the seconds of the process; or why there is none."""
+def planned(model: str, machine: str, devices: int, batch: int, names: list[str], limit: float) -> dict[str, Any]:
+    """The rows of strategies as `unityc compare` tells them, or why there is none, by name."""
     unityc = str(Path(sys.executable).parent / "unityc")
     command = [unityc, "compare", str(ROOT / "examples" / f"{model}.udl"), "--json"]
-    command += ["-m", machine, "-d", str(devices), "-s", strategy, "--set", f"b={batch}"]
-    begun = time.perf_counter()
+    command += ["-m", machine, "-d", str(devices), "-s", ",".join(names), "--set", f"b={batch}"]
+    if names != ["auto"]:
+        command += ["--time-limit", str(limit)]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=len(names) * limit + GRACE)
     except subprocess.TimeoutExpired:
-        return {"refused": f"no plan in {limit:g} s"}
-    seconds = round(time.perf_counter() - begun, 2)
+        return {name: {"refused": f"no answer in {len(names) * limit + GRACE:g} s"} for name in names}
     if not done.stdout.startswith("{"):
-        return {"refused": done.stderr.strip().splitlines()[0] if done.stderr.strip() else "no answer"}
-    (row,) = json.loads(done.stdout)["strategies"]
+        told = done.stderr.strip().splitlines()
+        return {name: {"refused": told[0] if told else "no answer"} for name in names}
+    return {row["name"]: _kept(row) for row in json.loads(done.stdout)["strategies"]}
+
+
+def _kept(row: dict[str, Any]) -> dict[str, Any]:
     if row["refused"] is not None:
         return {"refused": row["refused"]}
     kept = ("iteration_s", "bound_s", "peak_memory_bytes", "comm_bytes", "fits", "mesh", "micro_batches")
     rules = {name: row["rules"].count(name) for name in dict.fromkeys(row["rules"])}
-    return {**{name: row[name] for name in kept}, "search_s": round(row["search_s"], 2), "process_s": seconds} | {
-        "rules": rules
-    }
+    found = {name: row[name] for name in kept} | {"search_s": round(row["search_s"], 2)}
+    return found | ({} if row["ended"] is None else {"ended": row["ended"]}) | {"rules": rules}
 
 
 def timed(cell: Cell) -> dict[str, float]:
