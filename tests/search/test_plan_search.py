@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from math import inf
 from random import Random
 
 import pytest
@@ -191,7 +192,7 @@ def test_of_candidates_the_referee_takes_one(library: Library, build: Build) -> 
     meshes = all_meshes(machine, 4)
     cheapest, asked = search(model, meshes, machine, library), list[Plan]()
 
-    def prefers_last(plan: Plan) -> float:
+    def prefers_last(plan: Plan, below: float = inf) -> float:
         asked.append(plan)
         return -float(len(asked))
 

@@ -332,30 +332,36 @@ class _Turn:
 
     def _in_buckets(self, shortest: Plan, others: Sequence[Plan]) -> Plan:
         """The shortest of plans, of each of which the size of buckets is chosen if it may be the shortest so."""
-        simulations = self.simulations
-        best = simulations.in_buckets(simulations.shortest(shortest))
+        best = self.simulations.in_buckets(self.simulations.shortest(shortest))
         for other in others:
-            if simulations.least_seconds(other, overlapping=True) >= best.seconds:
-                continue
-            if simulations.least_seconds(other := simulations.shortest(other)) < best.seconds:
-                best = _best(map(Shortest.of, (best, simulations.in_buckets(other))))
+            if (found := self._shorter_than(best.seconds, other)) is not None:
+                best = _best(map(Shortest.of, (best, found)))
         return best
 
     def _on_other_meshes(self, shortest: Plan, first: Plan) -> Plan:
         """The shortest plan, or one with which the first was compared on another mesh, that fits and is shorter with
         what overlaps and in buckets of its own size.
         """
-        simulations, best = self.simulations, shortest
-        budget = Budget(simulations.machine, simulations.library)
-        for other in map(simulations.shortest, self.compared(first)):
-            if simulations.least_seconds(other) >= best.seconds:
-                continue
-            found = simulations.in_buckets(other)
-            if simulations.seconds(found) < (1 - GAIN) * best.seconds and budget.fits(counted(found, budget)):
+        best, budget = shortest, Budget(self.simulations.machine, self.simulations.library)
+        for other in self.compared(first):
+            found = self._shorter_than((1 - GAIN) * best.seconds, other)
+            if found is not None and budget.fits(counted(found, budget)):
                 told = f"with what overlaps the shortest step is that on {describe_mesh(other.mesh)}"
                 notes = (*of_any_layouts(first.notes, operators=found.rules == first.rules), *found.notes, told)
-                best = replace(counted(found, budget), notes=notes, simulated=simulations.seconds(found))
+                best = replace(counted(found, budget), notes=notes)
         return best
+
+    def _shorter_than(self, below: float, plan: Plan) -> Plan | None:
+        """A plan with what overlaps and in buckets of its own size, with its simulated step, if that takes less."""
+        simulations = self.simulations
+        if simulations.least_seconds(plan, overlapping=True) >= below:
+            return None
+        shortest = simulations.shortest(plan)
+        if simulations.least_seconds(shortest) >= below:
+            return None
+        found = simulations.in_buckets(shortest)
+        seconds = simulations.seconds(found)
+        return replace(found, simulated=seconds) if seconds < below else None
 
 
 def _best(found: Iterable[Shortest]) -> Plan:

@@ -190,7 +190,7 @@ def test_the_referee_may_prefer_the_model_as_it_is_written(build: Build, library
             SLOW_HOST,
             library,
             algebras=replace(algebras, found={}, chosen={}),
-            referee=lambda plan, changed=changed: changed if plan.rules else 2.0,
+            referee=lambda plan, below=np.inf, changed=changed: changed if plan.rules else 2.0,
         )
         assert [used.rule for used in plan.rules] == rules
         told = [note for note in plan.notes if "whose simulated step takes 50 % longer" in note]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from math import inf
@@ -14,7 +13,6 @@ import pytest
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.model_graph import build_model
-from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh, reordered_axes
@@ -28,6 +26,7 @@ from unity_dsl.search.meshes import fine_meshes, fine_search, mesh_search, near_
 from unity_dsl.search.meshes.fine_meshes import Fine, regrouped_search
 from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
 from unity_dsl.search.plan_search import search
+from unity_dsl.search.wanted import Referee
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 
@@ -155,9 +154,9 @@ def test_along_one_axis_after_the_other(library: Library, build: Build, monkeypa
     assert found.best.cost <= start.best.cost * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("referee", [None, lambda plan: -plan.cost.seconds], ids=["cheapest", "refereed"])
+@pytest.mark.parametrize("referee", [None, lambda plan, below=inf: -plan.cost.seconds], ids=["cheapest", "refereed"])
 def test_plans_do_not_depend_on_processes(
-    referee: Callable[[Plan], float] | None, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+    referee: Referee | None, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine = load_machine("dgx-a100")
     model = build(random_model(Random(11), 6, (16, 32, 64)))

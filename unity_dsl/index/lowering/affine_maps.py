@@ -13,7 +13,7 @@ def linear(pieces: Sequence[Term], free: Sequence[str], sizes: Mapping[str, int]
     """An affine map of the last axis to several axes, without its bias, as the call for one: its weight is a matrix. To
     `one` axis as well if that is wanted.
     """
-    if len(pieces) != 2:
+    if len(pieces) != 2 or not all(piece.axes for piece in pieces):
         return None
     (*rows, first), (*columns, second) = (piece.axes for piece in pieces)
     if first != second or [*rows, *columns] != list(free) or not rows or len(columns) < (1 if one else 2):
