@@ -15,9 +15,13 @@ from unity_dsl.graph.plan import Plan, PlannedSegment
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.exact_search import bounded_search as module
 from unity_dsl.search.meshes.fine_meshes import PROMISING
+from unity_dsl.search.meshes.mesh_search import Outcome
+from unity_dsl.search.plan_search import _plan as plan_of_model
 from unity_dsl.search.plan_search import search
+from unity_dsl.search.wanted import Wanted
 
 from .brute_force import BruteForce, TooMany
 from .conftest import EQUAL, FOUR, TWO, Build
@@ -180,6 +184,17 @@ def test_what_is_read_is_held(seed: int, library: Library, build: Build) -> None
         for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
             planned = plan.graph.values[value.name]
             assert layout in (planned.produced, *(made.layout for made in planned.materialised))
+
+
+def test_large_fine_meshes_on_which_no_plan_costs_so_little(
+    library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At a price of memory those are searched near other plans alone: there is neither a bound nor a refusal."""
+    machine = load_machine("dgx-a100")
+    model = build("model m[n = 1]\n  input x: f32[64, 64]\n  y = relu(x)\n  output y\n")
+    wanted = Wanted(machine, library, ShardingTheorems(library), "auto", {}, 0.0).limited(1e-15, frozenset(), 1.0, "")
+    monkeypatch.setattr("unity_dsl.search.plan_search.search_meshes", lambda task, meshes, below, *_: Outcome(below))
+    assert plan_of_model(model, [build_mesh(machine, 8, (2, 2, 2))], wanted) is None
 
 
 def test_of_candidates_the_referee_takes_one(library: Library, build: Build) -> None:

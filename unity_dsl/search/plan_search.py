@@ -417,7 +417,7 @@ def _plan(
         for mesh, bound in outcome.bounds.items():
             wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
     if outcome.found is None:
-        if outcome.bounds:
+        if outcome.bounds or not outcome.refused:  # of fine meshes near other plans nothing is known
             return None
         raise _refused(outcome, task, wanted) from None
     wanted.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
