@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..index.evaluation.native_calls import changed_in_place
@@ -335,6 +335,14 @@ class Plan:
     def seconds(self) -> float:
         """What a step is predicted to take: simulated, or else by its cost."""
         return self.cost.seconds if self.simulated is None else self.simulated
+
+    @property
+    def how_run(self) -> Hashable:
+        """What of its graph overlaps, and what is run or gathered again: of plans with one graph, mesh and division
+        these alone tell their steps apart.
+        """
+        again = self.recomputed, frozenset(self.kept_iterations.items()), self.gathered_again
+        return self.interleaved, self.stagger, self.delayed_gradients, self.chunks, self.bucket_mib, again
 
     def run_again(self, path: str, count: int) -> int:
         """Of the iterations of a segment, so many first ones the backward pass runs again."""

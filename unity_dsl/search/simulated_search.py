@@ -234,9 +234,7 @@ class Simulations:
 
 def _simulated_of(plan: Plan) -> object:
     """What a plan's simulated step depends on."""
-    again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
-    overlapping = plan.interleaved, plan.stagger, plan.delayed_gradients, plan.chunks, plan.bucket_mib
-    return id(plan.graph), plan.micro_batches, overlapping, again
+    return id(plan.graph), plan.micro_batches, plan.how_run
 
 
 Finish = Callable[[Plan, float], AbstractContextManager[Callable[[], Shortest]]]
@@ -345,10 +343,10 @@ class _Turn:
         best, budget = shortest, Budget(self.simulations.machine, self.simulations.library)
         for other in self.compared(first):
             found = self._shorter_than((1 - GAIN) * best.seconds, other)
-            if found is not None and budget.fits(counted(found, budget)):
+            if found is not None and budget.fits(found := counted(found, budget)):
                 told = f"with what overlaps the shortest step is that on {describe_mesh(other.mesh)}"
                 notes = (*of_any_layouts(first.notes, operators=found.rules == first.rules), *found.notes, told)
-                best = replace(counted(found, budget), notes=notes)
+                best = replace(found, notes=notes)
         return best
 
     def _shorter_than(self, below: float, plan: Plan) -> Plan | None:

@@ -66,7 +66,7 @@ def begun_alike(
     referee: Referee,
     wanted: Wanted,
     free: Wanted | None = None,
-    among: Sequence[Keeping] = tuple(Keeping),
+    ways: Sequence[Keeping] = tuple(Keeping),
     below: float = inf,
 ) -> Iterator[Callable[[], Shortest]]:
     """`shortest_alike` once this process asks for it, begun by others if the problem is large enough for several; only
@@ -116,7 +116,7 @@ def begun_alike(
         made_here[keeping], seconds_here[keeping] = looked, referee(looked[1], shortest)
         return seconds_here[keeping]
 
-    ways = [keeping for keeping in among if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
+    ways = [keeping for keeping in ways if keeping is not Keeping.HYBRID or len(given.mesh.axes) > 1]
     with begun_map(looked_at, ways, min(processes_for(known.problem) - 1, len(ways)), check_end) as simulated:
 
         def shortest() -> Shortest:

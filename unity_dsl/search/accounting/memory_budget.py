@@ -46,9 +46,7 @@ class Budget:
 
     def held(self, plan: Plan) -> Memory:
         """The most that a plan holds on a device at a time."""
-        again = plan.recomputed, frozenset(plan.kept_iterations.items()), plan.gathered_again
-        overlapping = plan.interleaved, plan.stagger, plan.delayed_gradients, plan.chunks, plan.bucket_mib
-        key = id(plan.graph), plan.mesh.degrees, overlapping, again
+        key = id(plan.graph), plan.mesh.degrees, plan.how_run
         if key not in self.known:
             self.known[key] = plan.graph, self._held(plan)
         return self.known[key][1]
