@@ -115,8 +115,8 @@ class Operators:
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results in the types in which it makes them, the storages that variables of the program name,
         and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
-        saves only what it is given, nor of one whose result is only `joined` with others later, in one call. The
-        gradient of a weight may be `delayed`, and a product run in `chunks`.
+        saves only what it is given, nor of one whose result is only `joined` with others later, in one call, in either
+        pass. The gradient of a weight may be `delayed`, and a product run in `chunks`.
         """
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
         run, time = call.run, call.time
@@ -154,6 +154,9 @@ class Operators:
         if moving:
 
             def backward(outgoing: Cotangents) -> Cotangents:
+                if joined:  # autograd gives each part a view of the cotangent of all that the call joins
+                    (arrived,) = outgoing
+                    return [arrived for _ in moving]
                 blocks = chunks.returning.pop() if chunks is not None and chunks.returning else None
                 if delayed is None and blocks is None:
                     return self._backward(call, place, moving, outgoing, saved)
