@@ -29,6 +29,9 @@ STREAM_BYTES = 2**27
 CALLS, ROUND_SECONDS = 16, 0.05
 """Of a collective in one round of its measurement: at most so many, and about so long."""
 
+KEPT_BYTES = 31 * 2**20
+"""Of the largest tensor of which the C library keeps the memory when it is let go."""
+
 PARAMETERS = 8
 """Parameters of the optimizer that is measured: what one step takes for all of them is shared by these."""
 
@@ -204,12 +207,18 @@ COLLECTIVES = {
 
 
 def _place(rank: int, where: str) -> tuple[device, Clock]:
-    """The device of a rank, and the clock of its operators."""
+    """The device of a rank, and the clock of its operators.
+
+    A program's operators write to memory that those before them have let go. glibc gives back to the system what is
+    free above twice the largest block that was ever let go (mallopt(3), M_MMAP_THRESHOLD): without one of the largest
+    size a step of an optimizer, alone in its process, gets each page anew.
+    """
     import torch
 
     if where == "cuda":
         torch.cuda.set_device(rank)
         return torch.device("cuda", rank), device_time
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)
     return torch.device("cpu"), processor_time
 
 
