@@ -12,7 +12,9 @@ import numpy.typing as npt
 
 from ..index.equations.instance import Instance, Key
 from ..index.library import Library
+from ..index.lowering.division import InnerMoments
 from ..index.lowering.execution import Built, Execution
+from ..index.lowering.standardisation import standardisations
 from ..index.lowering.standardised_lowering import STANDARDISED
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
@@ -48,7 +50,7 @@ class EmittedKernels:
 
     What lies `between` kernels is written by one and read by others, as are the `cotangents` of that backward; `sizes`
     are those of the extents' bytes. `factors` are what lies between of which products of matrices are made, each with
-    whether it has a cotangent.
+    whether it has a cotangent, `absorbed` the equations that kernels of others compute.
     """
 
     forward: int
@@ -57,6 +59,7 @@ class EmittedKernels:
     cotangents: tuple[Extent, ...]
     sizes: Mapping[str, int] = field(hash=False)
     factors: tuple[tuple[Extent, bool], ...] = ()
+    absorbed: frozenset[int] = frozenset()
 
     def factor_traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> list[tuple[Numbers, bool]]:
         """Bytes that are read and written of each of the factors at other sizes, and whether it has a cotangent."""
@@ -135,6 +138,7 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
         made + backward.extents,
         dict(typed.local_sizes),
         factors,
+        frozenset(_absorbed(instance, typed)),
     )
 
 
@@ -157,6 +161,14 @@ def _standardising(kernels: Sequence[Built], typed: LocalOperator) -> tuple[_Mor
         extents = tuple(Extent(passes * built.storage.bytes, _axes(built, typed)) for built in several[::3])
         found.append(_More(count * len(extents) - len(several), extents))
     return found[0], found[1]
+
+
+def _absorbed(instance: Instance, typed: LocalOperator) -> Iterator[int]:
+    """Equations that a function which standardises computes with others."""
+    means = {one.equation for one in typed.inner if isinstance(one, InnerMoments)}
+    for group in standardisations(instance) if means else ():
+        if group.mean in means:
+            yield from group.absorbed(instance)
 
 
 def _factors(kernels: Sequence[Built]) -> list[Built]:

@@ -140,7 +140,7 @@ class _Prices:
             return None
         launch, factors = self.machine.exposed_launch, kernels.factor_traffic(sizes)
         runs = kernels.forward > 0, kernels.backward > 0
-        price = MeasuredPrice(self.instance, native, runs, factors, sizes, self.dtype, known, launch)
+        price = MeasuredPrice(self.instance, native, runs, factors, sizes, self.dtype, known, launch, kernels.absorbed)
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
         return None if forward is None or backward is None else forward + backward

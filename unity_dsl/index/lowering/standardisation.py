@@ -50,6 +50,14 @@ class Standardisation:
     unread: frozenset[int]
     scaled: Scaled | None
 
+    def absorbed(self, instance: Instance) -> frozenset[int]:
+        """Equations that take no kernels where moments are of all parts: the source is read for the mean, and once more
+        for what scales it, or for a deviation.
+        """
+        small = instance.equations[self.mean].target.axes
+        unread = (n for n in self.unread if self.scaled is not None or instance.equations[n].target.axes == small)
+        return frozenset([self.variance, *unread])
+
     def reads(self, instance: Instance, name: str) -> bool:
         """Whether an equation besides those of mean and variance reads a tensor."""
         left = {*range(len(instance.equations))} - {self.mean, self.variance, *self.unread}
