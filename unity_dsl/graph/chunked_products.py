@@ -109,6 +109,20 @@ def _in_blocks(step: Step, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -
     return all(extent == 1 for extent in layout.local_shape(shape, mesh)[: step.dim])
 
 
+def linear_product(step: PlannedNode, mesh: Mesh, library: Library) -> WeightProduct | None:
+    """The product that an operator is, if that is `F.linear`."""
+    product = weight_product(step, mesh, library)
+    return product if product is not None and product.function == "linear" else None
+
+
+def operand_of(product: WeightProduct) -> int | None:
+    """The number of the operand that a product multiplies as it is given."""
+    match product.term.arguments[0]:
+        case Term("name", (Variable(number),)):
+            return number
+    return None
+
+
 class _Finder:
     def __init__(
         self,
@@ -151,12 +165,10 @@ class _Finder:
 
     def _reading(self, step: PlannedNode, value: Value, layout: Layout, gather: Step) -> ChunkedProduct | None:
         node, parts = step.node, self.mesh.degree(gather.axes)
-        product = self._linear(step)
-        if product is None or not isinstance(given := product.term.arguments[0], Term) or given.operation != "name":
+        product = linear_product(step, self.mesh, self.library)
+        place = None if product is None else operand_of(product)
+        if product is None or place is None:
             return None
-        (variable,) = given.arguments
-        assert isinstance(variable, Variable)
-        place = variable.number
         taken = operand_types(node, arithmetic(node, step.native, self.library))[place]
         axes = node.instance.inputs[place].dims[gather.dim]
         if node.arguments[place] != value or taken != value.dtype or step.typed.arguments[place] != layout:
@@ -190,7 +202,7 @@ class _Finder:
         dim = summed.dim if scatters else 0
         if produced.declared_dims or (scatters and not _in_blocks(summed, produced, value.shape, self.mesh)):
             return None
-        product = self._linear(step)
+        product = linear_product(step, self.mesh, self.library)
         if product is None or len(product.term.arguments) != 2:
             return None
         lowering = training_lowering(node.instance, step.typed, self.mesh, self.library)
@@ -205,11 +217,6 @@ class _Finder:
             if step.typed.local_sizes[axes[0]] // members % self.count == 0:
                 return ChunkedProduct(product, value, layout, axes[0], self.count)
         return None
-
-    def _linear(self, step: PlannedNode) -> WeightProduct | None:
-        """The product that an operator is, if that is `F.linear`."""
-        product = weight_product(step, self.mesh, self.library)
-        return product if product is not None and product.function == "linear" else None
 
     def _steps(self, value: Value, source: Layout, target: Layout) -> Sequence[Step]:
         return self.conversions.conversion(source, target, value.shape, value.bytes, value.stored_bytes).forward

@@ -226,8 +226,8 @@ class Exposure:
     """The parts of a step's work, 0 to 1, that nothing else hides: of the launches, which a host issues ahead of the
     device; of the sums of gradients in buckets, which run beside the backward pass; of the gathers of weights, which
     are begun ahead; of conversions of values in repeats that may run in turns; of all that devices do, where they wait
-    for their hosts in a part of the step. `summed` is the part of the bytes of all gradients that is summed at
-    all, which fills buckets.
+    for their hosts in a part of the step; of conversions beside products that may run in chunks, at least. `summed` is
+    the part of the bytes of all gradients that is summed at all, which fills buckets.
     """
 
     launches: float = 1.0
@@ -236,6 +236,7 @@ class Exposure:
     values: float = 1.0
     devices: float = 1.0
     summed: float = 1.0
+    products: float = 1.0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ..graph.plan import Exposure
 from ..machine.collective_algorithms import gathering_price
 from ..machine.machine import Machine
 
-AHEAD = Exposure(launches=0.2, sums=0.1, gathers=0.05)
+AHEAD = Exposure(launches=0.2, sums=0.1, gathers=0.05, products=0.2)
 """What a first search counts where the host does not compute; of sums it may be more."""
 BACKWARD = 2 / 3
 """Of the products of a step: two for the gradients, one forward."""

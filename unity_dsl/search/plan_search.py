@@ -182,9 +182,9 @@ def search(
             priced = wanted.limited(multiplier, again, below, busy)
             priced.found.update(known)
             plan = search_at(meshes, priced, chosen or (None if multiplier else cheapest))
-            if plan is not None:
-                limits[id(plan.graph)] = priced
-            return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds)
+            others = priced.nearly(plan) if again and plan is not None else []
+            limits.update((id(one.graph), priced) for one in (plan, *others) if one is not None)
+            return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds, others)
 
         if of_use(cheapest):
             stored = StoredBytes.of(model, pins.values())

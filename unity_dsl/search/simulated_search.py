@@ -138,11 +138,24 @@ class Simulations:
         """
         return self.timeline(self.shortest(plan, below)).seconds
 
-    def referee(self, machine: Machine) -> Referee:
-        """What plans are compared by in a search at the prices of a machine: where values in turns are hidden, with
-        them. Else plans with branches on disjoint devices are found next to those that would be longer in turns.
+    def chunked_seconds(self, plan: Plan, below: float = inf) -> float:
+        """Of the plan, or that with products in the most chunks, where that could take less than `below`: whatever it
+        holds, as what is compared may not fit yet.
         """
-        return self.shortest_seconds if machine.exposure.values < 1 else self.seconds
+        exposed, counts = self._beside_products(plan)
+        seconds = self.seconds(plan)
+        if exposed <= GAIN or (1 - exposed) * seconds >= below:
+            return seconds
+        return min(seconds, self.seconds(replace(plan, chunks=counts[0])))
+
+    def referee(self, machine: Machine) -> Referee:
+        """What plans are compared by in a search at the prices of a machine: with all that may overlap where values in
+        turns are hidden, with products in chunks where these hide something. Else plans with branches on disjoint
+        devices are found next to those that would be longer in turns.
+        """
+        if machine.exposure.values < 1:
+            return self.shortest_seconds
+        return self.chunked_seconds if machine.exposure.products < 1 else self.seconds
 
     def _changed(self, plan: Plan, known: dict[object, tuple[Plan, Plan]], change: Callable[[Plan], Plan]) -> Plan:
         """The plan as `change` makes it, which is done once for plans that differ in what is told of them alone."""
@@ -369,8 +382,10 @@ def _best(found: Iterable[Shortest]) -> Plan:
 
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure, below: float) -> tuple[Plan, Exposure]:
     """The plan with its simulated time, and what is exposed in it, as `expected` of what it does not have."""
-    timeline = simulations.timeline(simulations.shortest(plan, below))
+    shortest = simulations.shortest(plan, below)
+    timeline = simulations.timeline(shortest)
     found = exposure_of(timeline, expected)
     counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})
     counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices), summed=summed_part(plan) or 1.0)
+    counted = replace(counted, products=expected.products if shortest.chunks > 1 else 1.0)
     return replace(plan, simulated=timeline.seconds), counted

@@ -24,7 +24,9 @@ from .layout_problem.plan_assembly import assemble
 from .layout_problem.problem_context import Prices, prices_on
 from .memory_limit.held_bytes import HeldBytes, Moment
 from .memory_limit.memory_price import MemoryPrice
+from .meshes.fine_meshes import PROMISING
 from .meshes.near_search import Found
+from .plan_notes import of_any_layouts
 from .strategies import STRATEGIES
 
 if TYPE_CHECKING:
@@ -112,6 +114,14 @@ class Wanted:
         """What is minimised: the seconds of a plan, and what it pays for memory."""
         memory, conversions = self.memory(plan.model), self.priced(plan.mesh).conversions
         return plan.cost.seconds + (0.0 if memory is None else memory.of_plan(plan.graph, conversions))
+
+    def nearly(self, plan: Plan) -> list[Plan]:
+        """The plans of coarse meshes, with the operators of a plan that was found, that cost little more than it."""
+        least = self.cost(plan)
+        near = [one for one in self.coarse.values() if one.mesh != plan.mesh and one.best.cost <= least * PROMISING]
+        near = [one for one in near if one.problem.meaning.graph is plan.model.graph]
+        plans, notes = (made(one, plan.model, self) for one in near), of_any_layouts(plan.notes, operators=True)
+        return [replace(other, rules=plan.rules, considered=plan.considered, notes=notes) for other in plans]
 
     @cached_property
     def searched(self) -> Library:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from ...graph.graph import Value
 from ...graph.layout import Layout, invariant
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
@@ -12,6 +14,7 @@ from ...machine.cast_price import price_stored_cast
 from ...machine.collective_price import local_fraction
 from ...machine.conversion_model import ConversionModel
 from ...machine.operator_price import price_accumulation, price_inner, price_update
+from ..choices.axis_choices import axis_choices, kinds_along
 from ..choices.layout_space import NOT_HIDDEN, Hidden
 from ..choices.operator_options import price_node
 from ..layout_problem.loop_price import price_captured, price_sliced, price_stacked
@@ -121,7 +124,7 @@ def _conversion_cost(
         shape, back = value.shape, value.stored_bytes
         in_buckets = value.is_weight and made.source == planned.produced
         begun = 1.0
-        if made.source == planned.produced and not hidden.in_turns:
+        if made.source == planned.produced and not hidden.in_turns and not hidden.by_products:
             begun = hidden.of(made.source, made.layout)
         found = prices.conversion(made.source, made.layout, shape, value.bytes, back, in_buckets=in_buckets)
         steps = prices.steps(made.source, made.layout, shape, value.bytes, begun=begun)
@@ -131,7 +134,10 @@ def _conversion_cost(
             returning = prices.seconds_of(found.backward, start, shape, back, in_buckets=in_buckets)
             if stored and made.source == planned.produced and found.ends_in_whole_sum:
                 once += returning - prices.seconds_of(found.backward[:-1], start, shape, back)
-        if hidden.in_turns:
+        if hidden.by_products:
+            along = (axis_choices([kinds_along(layout)])[0] for layout in (made.source, made.layout))
+            seconds += float(hidden.beside(np.array([there, returning]), *along).sum())
+        elif hidden.in_turns:
             seconds += float(hidden.of_both(there, returning)) * (there + returning)
         else:
             seconds += there + returning

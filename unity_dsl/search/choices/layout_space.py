@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ...graph.gathers_ahead import sums_back
 from ...graph.graph import Value
-from ...graph.layout import PARTITION, Invariant, Layout, Replicate, Shard, invariant
+from ...graph.layout import PARTITION, Invariant, Layout, Partial, Replicate, Shard, invariant
 from ...graph.layout_codes import layouts_in_order
 from ...graph.layout_conversion import divisors
 from ...graph.operand_layouts import LayoutColumn
@@ -27,12 +27,16 @@ class Hidden(NamedTuple):
     """What other work hides of a tensor's conversions, as the gathers of a weight: of the way there, if it begins with
     an all-gather, all of that but `exposed`. Where they are begun ahead `if_summed`, that is so of those alone whose
     gradients are summed over devices, and nothing hides the others. Of values in turns it is so of both ways, where
-    both take time, and of whatever they are.
+    both take time, and of whatever they are. A product that takes so many seconds on a device, by which a value is
+    `read` or `made`, hides as many of a gather of its rows, or of its sum, and of the way back: all but the part
+    `exposed`.
     """
 
     exposed: float = 1.0
     if_summed: bool = False
     in_turns: bool = False
+    read: float = 0.0
+    made: float = 0.0
 
     def of(self, source: Layout, target: Layout) -> float:
         """The part that counts of an all-gather from the layout in which a weight is kept."""
@@ -42,7 +46,25 @@ class Hidden(NamedTuple):
         """The part that counts of conversions of a value in turns that take so many seconds there and back."""
         return np.where(np.minimum(there, back) > LOCAL, self.exposed, 1.0)
 
+    @property
+    def by_products(self) -> bool:
+        return self.read > 0 or self.made > 0
 
+    def beside(self, seconds: Table | float, sources: AxisChoices, targets: AxisChoices) -> Table:
+        """What counts of conversions of a value, there or back, that take so many seconds, between layouts that are
+        this along every mesh axis, as in `Space.along`.
+        """
+        same, moved = sources == targets, (sources != targets).any(axis=-1)
+        gathers = (same | ((sources == _ROWS) & (targets == _COPY))).all(axis=-1) & moved
+        sums = (same | ((sources == _TERM) & np.isin(targets, (_ROWS, _COPY, _ONE)))).all(axis=-1) & moved
+        hiding = np.where(gathers, self.read, np.where(sums, self.made, 0.0))
+        return np.maximum(seconds - hiding, np.where(gathers | sums, self.exposed, 1.0) * seconds)
+
+
+_ONE, _COPY, _TERM, _ROWS = (
+    int(axis_choices([kinds_along(Layout((kind,)))])[0, 0]) for kind in (Invariant(), Replicate(), Partial(), Shard(0))
+)
+"""What a layout is along a mesh axis, as numbers."""
 NOT_HIDDEN = Hidden()
 LOCAL = 1e-9
 """Seconds: a way that takes no more sends nothing."""
@@ -100,6 +122,12 @@ class Space:
                 return there
             returning = self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
             return hidden.of_both(there, returning) * (there + returning)
+        if hidden.by_products:
+            along = self.along[:, None, :], self.along[None, :, :]
+            there = hidden.beside(there, *along)
+            if back is None:
+                return there
+            return there + hidden.beside(self.prices.seconds(self._transposed, back).T, *along)
         if hidden.exposed != 1:
             begun = self.forward_seconds(count, begun=hidden.exposed)
             there = np.where(self.summed_back, begun, there) if hidden.if_summed else begun

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -25,6 +25,7 @@ from .gather_exposure import gather_exposure, values_in_turns
 from .held_price import HeldPrice
 from .loop_price import price_captured, price_sliced, price_stacked
 from .problem_context import Context, Prices
+from .product_exposure import values_beside_products
 from .storage_price import StoragePrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
@@ -158,6 +159,7 @@ class _Builder:
             possible = np.union1d(initial.layouts, self.produced[exit_.name].layouts)
             self._limit_entry(self.produced[entry.name], possible)
         left = [self._leave(value) for value in ends.left if value.name not in self.meaning.free]
+        self._hide_beside_products({value.name for value in (*whole, *ends.exits, *ends.left)})
         tensors = [self._tensor(name, name in {value.name for value in whole}) for name in self.produced]
         if self.algebra is not None:
             tensors += self.algebra.agreements(self.meaning.chosen, self.prefix)
@@ -171,6 +173,12 @@ class _Builder:
             tuple(self.produced[value.name] for value in ends.exits),
             (*(self.produced[value.name] for value in ends.given), *left),
         )
+
+    def _hide_beside_products(self, left: Collection[str]) -> None:
+        """Also what hides conversions of values, but of those in turns and of what is `left` by the graph."""
+        options = partial(self.context.options, prefix=self.prefix, weights=self.weights)
+        found = values_beside_products(self.graph, left, self.context.prices, options)
+        self.meaning.hidden = {**found, **self.meaning.hidden}
 
     def _leave(self, value: Value) -> Port:
         """A variable for the layout in which a value leaves a body in every iteration."""

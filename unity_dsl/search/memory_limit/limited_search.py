@@ -38,21 +38,22 @@ once. Plans of 1.8 and 3.9 times were found, of llama3_8b on V100, where those o
 """
 COMPARED = 2
 """Plans besides the cheapest that fits of which is looked at what they take with all room used."""
-EXPECTED = 1.05
-"""Times the seconds of the best one: where more is expected of another, by what its room is worth, it is left out."""
-NEARLY_AS_GOOD = 1.005
-"""Times the seconds of the best one once their room is used: of plans that cost less steps are simulated."""
+EXPECTED = 1.06
+"""Times the seconds of the best one: where more is expected of another, by what its room is worth, it is left out. Of
+others steps are simulated, as costs may be so far from these.
+"""
 
 
 @dataclass(frozen=True)
 class Searched:
     """The best plan at a price of memory, counted, and what was found on its mesh; None where none costs less than was
-    asked for. `bounds` are lower bounds by mesh.
+    asked for. `bounds` are lower bounds by mesh, `others` the plans of other meshes that cost little more.
     """
 
     plan: Plan | None
     found: Found | None
     bounds: Mapping[Mesh, float]
+    others: Sequence[Plan] = ()
 
 
 Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found], float, str], Searched]
@@ -133,6 +134,8 @@ class LimitedSearch:
             return Bounds(multiplier, bounds)
         if self.segments:
             self.others.append(within_memory(searched.plan, self.budget, self.segments))
+        if again:
+            self.others.extend(counted(other, self.budget) for other in searched.others)
         plan = within_memory(searched.plan, self.budget)
         self.tried.append(plan)
         return Attempt(multiplier, plan, least_held(plan, self.budget), bounds), searched.found
@@ -286,12 +289,13 @@ def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
     if not limited.segments:
         return least
 
-    others = {plan.cost: plan for plan in sorted(fitting, key=limited.expected, reverse=True) if plan is not least}
+    others = {plan.cost.seconds: plan for plan in sorted(fitting, key=limited.expected, reverse=True)}
+    del others[least.cost.seconds]
     compared = [(least, with_room_used(least, limited.budget))]
     for plan in reversed(list(others.values())[-COMPARED:]):
         if limited.expected(plan) < EXPECTED * min(used.cost.seconds for _, used in compared):
             compared.append((plan, with_room_used(plan, limited.budget)))
-    most = NEARLY_AS_GOOD * min(used.cost.seconds for _, used in compared)
+    most = EXPECTED * min(used.cost.seconds for _, used in compared)
     near = {used.cost.seconds: (plan, used) for plan, used in reversed(compared) if used.cost.seconds < most}
     ways, referee = list(near.values()), limited.referee or (lambda plan: plan.cost.seconds)
     return min(ways, key=lambda one: referee(one[1]))[0] if len(ways) > 1 else ways[0][0]

@@ -1,0 +1,51 @@
+"""How much of the conversions of a graph's values products hide, that run in chunks while these travel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from ...graph.chunked_products import linear_product, operand_of
+from ...graph.graph import Graph, Node
+from ...graph.plan import PlannedNode
+from ...graph.precision import arithmetic
+from ...index.cost.work import work
+from ..choices.layout_space import Hidden
+from ..choices.operator_options import Options
+from .problem_context import Prices
+
+
+def values_beside_products(
+    graph: Graph, left: Collection[str], prices: Prices, options: Callable[[Node], Options]
+) -> Mapping[str, Hidden]:
+    """By name of a value that a product reads before all others, or whose result it is, what the product takes on a
+    device if all devices have parts of it. `left` are names of what is read behind the graph. Which products of a plan
+    run in chunks is told by `chunked_products`.
+    """
+    machine, conversions = prices.machine, prices.conversions
+    exposed, mesh = machine.exposure.products, conversions.mesh
+    if exposed == 1:
+        return {}
+    readers: dict[str, list[Node | None]] = {name: [None] for name in left}
+    for step in graph.steps:
+        for value in step.reads:
+            readers.setdefault(value.name, []).append(step if isinstance(step, Node) else None)
+    for update in graph.updates:
+        readers.setdefault(update.value.name, []).append(None)
+    found: dict[str, Hidden] = {}
+    for node in (step for step in graph.steps if isinstance(step, Node) and any(v.is_weight for v in step.arguments)):
+        known = options(node).configurations
+        product = linear_product(PlannedNode(node, known.at(0)), mesh, conversions.library) if len(known) else None
+        if product is None:
+            continue
+        dtype = arithmetic(node, product.step.native, conversions.library)
+        rate = machine.peak[dtype] * machine.compute_efficiency * mesh.size
+        seconds, operand, (result,) = float(work(node.instance).flops) / rate, operand_of(product), node.results
+        if operand is not None:
+            value = node.arguments[operand]
+            own = readers.get(value.name, [])
+            if value.needs_gradient and not value.is_weight and None not in own and own[0] is node:
+                found[value.name] = found.get(value.name, Hidden(exposed))._replace(read=seconds)
+        added = len(product.term.arguments) > 2
+        if not added and result.needs_gradient and None not in readers.get(result.name, [None]):
+            found[result.name] = found.get(result.name, Hidden(exposed))._replace(made=seconds)
+    return found
