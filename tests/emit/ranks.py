@@ -252,3 +252,68 @@ def saved_by_reduction(rank: int, ranks: int, path: str, kind: str, shape: tuple
     kept += [y.grad_fn.others] if kind == "prod" else []
     found = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in kept}
     return [found.pop(x.untyped_storage().data_ptr(), 0), *sorted(found.values())]
+
+
+def standardise(
+    rank: int,
+    ranks: int,
+    path: str,
+    shards: list[Array],
+    gain: Array | None,
+    bias: Array | None,
+    eps: float,
+    cotangents: list[Array | None],
+    of_moments: list[Array | None],
+) -> dict[str, Array]:
+    """Standardised values of parts, with mean and variance, and the cotangents of what is given."""
+    import torch
+
+    module = load_file(path, "conversions")
+    groups = module.Groups(build_mesh((ranks,)))
+    given = [None if a is None else torch.from_numpy(a).requires_grad_() for a in (shards[rank], gain, bias)]
+    made = module.standardised(*given, eps, groups.a)
+    # Mean and variance are one logical tensor, the cotangent of which every device has.
+    wanted = [None if a is None else torch.from_numpy(a) for a in (cotangents[rank], *of_moments)]
+    pairs = [(result, a.to(result.dtype)) for result, a in zip(made, wanted, strict=True) if a is not None]
+    moved = {n: t for n, t in zip(("x", "gain", "bias"), given, strict=True) if t is not None}
+    found = torch.autograd.grad([r for r, _ in pairs], list(moved.values()), [a for _, a in pairs])
+    results = dict(zip(("y", "mean", "variance"), made, strict=True)) | dict(zip(moved, found, strict=True))
+    return {name: tensor.detach().numpy() for name, tensor in results.items()}
+
+
+def standardising(rank: int, ranks: int, path: str, shards: list[Array], eps: float) -> Any:
+    """The collectives of a standardisation forward and backward, its kernels, and the bytes that it saves."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Seen(TorchDispatchMode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.sent: list[str] = []
+            self.kernels = 0
+
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            name = function._schema.name
+            if name.startswith("_c10d_functional"):
+                self.sent += [name.partition("::")[2].removesuffix("_out")] if "wait" not in name else []
+            elif not function.is_view and "empty" not in name:
+                self.kernels += 1
+            return result
+
+    module = load_file(path, "conversions")
+    groups = module.Groups(build_mesh((ranks,)))
+    x = torch.from_numpy(shards[rank]).requires_grad_()
+    gain, bias = (torch.ones(x.shape[1], dtype=x.dtype, requires_grad=True) for _ in range(2))
+    saved: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor), Seen() as forward:
+        y, _, _ = module.standardised(x, gain, bias, eps, groups.a)
+    g = torch.ones_like(y)
+    with Seen() as backward:
+        torch.autograd.grad(y, (x, gain, bias), g)
+    return tuple(forward.sent), tuple(backward.sent), (forward.kernels, backward.kernels), sorted(saved.values())

@@ -48,6 +48,10 @@ def scheduling(rank: int, ranks: int) -> set[int]:
     return {os.sched_getscheduler(int(thread)) for thread in os.listdir("/proc/self/task")}
 
 
+def send_nothing(rank: int, ranks: int) -> int:
+    return rank
+
+
 def fail_on(rank: int, ranks: int, culprit: int, how: str) -> int:
     import torch
     import torch.distributed as dist
@@ -72,6 +76,12 @@ def test_cases_run_on_any_number_of_ranks(pool: RankPool) -> None:
     for ranks in (2, 1, 3, 2, 1):
         expected = sum(0.5 + rank for rank in range(ranks))
         assert pool.run(add_up, 0.5, ranks=ranks) == [expected] * ranks
+
+
+def test_ranks_that_send_nothing_leave_when_all_are_connected() -> None:
+    """Of eight on two processors some were not yet, in one case of twenty."""
+    with RankPool(8) as pool:
+        assert all(pool.run(send_nothing, ranks=8) == list(range(8)) for _ in range(20))
 
 
 def test_groups_of_a_case_end_with_it(pool: RankPool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import torch
@@ -57,8 +58,9 @@ def test_shared_calls(tmp_path: Path) -> None:
 
 
 def test_simulated_calls(tmp_path: Path) -> None:
-    """A step is simulated with as many concatenations as the program has."""
+    """A step is simulated with as many concatenations as the program has, forward and backward."""
     plan = batch_plan(model_of(MODEL, LIBRARY), mesh_of(), LIBRARY)
     written = (write(plan, LIBRARY, tmp_path / "program") / "model.py").read_text().count("torch.cat(")
     tasks = step_tasks(plan, load_machine("dgx-h100"), LIBRARY).tasks
-    assert sum(task.name == "concat" and task.phase is Phase.FORWARD for task in tasks) == written
+    names = Counter((task.name, task.phase) for task in tasks)
+    assert names["concat", Phase.FORWARD] == names["concat backward", Phase.BACKWARD] == written

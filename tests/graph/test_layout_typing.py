@@ -26,6 +26,7 @@ from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate
 from unity_dsl.index.instantiation.representative import small_instances
+from unity_dsl.index.lowering.division import InnerMoments
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.syntax.ast import ReductionKind
 
@@ -104,6 +105,28 @@ def test_softmax_along_its_reduced_axis_has_inner_collectives() -> None:
     replicated = [inner.operand for inner in found.inner if isinstance(inner, InnerReplicate)]
     assert replicated == ["z"], "z is read along the divided axis; m carries no gradient"
     assert typed(softmax, Along("b0")).native
+
+
+NORMS: list[tuple[str, list[tuple[int, ...]], str, dict[str, float]]] = [
+    ("batch_norm", [(4, 6, 8), (6,), (6,), (6,), (6,)], "n", {}),
+    ("batch_norm", [(4, 6, 8), (6,), (6,), (6,), (6,)], "s0", {}),
+    ("layer_norm", [(4, 8), (8,), (8,)], "c", {}),
+    ("group_norm", [(4, 6, 8), (6,), (6,)], "s0", {"groups": 2}),
+    ("add_layer_norm", [(4, 8), (4, 8), (8,), (8,)], "c", {}),
+    ("layer_norm_linear", [(4, 8), (8,), (8,), (6, 8)], "i", {}),
+]
+
+
+@pytest.mark.parametrize(("name", "shapes", "axis", "attributes"), NORMS)
+def test_mean_and_variance_over_a_divided_axis_are_one_collective(
+    name: str, shapes: list[tuple[int, ...]], axis: str, attributes: dict[str, float]
+) -> None:
+    instance = make(name, *shapes, **attributes)
+    found = typed(instance, Along(axis))
+    (inner,) = found.inner
+    assert isinstance(inner, InnerMoments) and inner.axes == (0,) and not found.native
+    both = typed(instance, Along(axis), Along(axis), mesh=FOUR)
+    assert [one.axes for one in both.inner] == [(0, 1)]
 
 
 def test_cross_entropy_over_its_classes_needs_no_collective_backwards() -> None:

@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from unity_dsl.graph.emitted_kernels import emitted_kernels
 from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import Along, TypedOperator, Uniformly, type_operator
 from unity_dsl.graph.typed_configurations import configurations
@@ -16,7 +17,7 @@ from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine, read_machine
-from unity_dsl.machine.operator_price import price_operator, price_operators, price_update
+from unity_dsl.machine.operator_price import price_inner, price_operator, price_operators, price_update
 from unity_dsl.resources import folder
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.syntax.diagnostic import InputError
@@ -259,3 +260,20 @@ def test_wrong_sections_are_told_where(before: str, after: str, word: str) -> No
     assert word in found.message
     assert found.span is not None
     assert found.span.line == LINES + MEASURED[: MEASURED.index(before)].count("\n") + 1
+
+
+def test_moments_of_parts_are_taken_in_two_kernels(library: Library, machine: Machine) -> None:
+    """Of `batch_norm` over a divided batch x is read for the mean, and again for the result; the variance takes none.
+    Running statistics are 5 floats each.
+    """
+    norm = instance_of(library, "batch_norm", (20, 5), (5,), (5,), (5,), (5,))
+    mesh = Mesh((MeshAxis("a", 2),))
+    typed = type_operator(norm, (Along("n"),), mesh, library)
+    assert isinstance(typed, TypedOperator)
+    found = emitted_kernels(norm, typed, mesh, library, [False] * 5, 4)
+    names = {norm.equations[number].target.name for number in found.absorbed}
+    assert names == {"d", "v"}
+    forward = price_operator(norm, typed, "f32", mesh, machine, [False] * 5, library)
+    inner = price_inner(norm, typed, "f32", mesh, machine, False)
+    made = sum(count ** (1 / 3) for count in (0.46, 0.04, 0.06, 0.06))
+    assert forward - inner == pytest.approx(7e-6 * 0.22 ** (1 / 3) + 10e-6 * made)

@@ -133,7 +133,7 @@ def test_statistics_are_over_the_whole_batch(name: str, compile_program: Compile
     ranks, pins, collective = PINS[name]
     out = compile_program(SHARED, devices=ranks, pins=pins)
     assert (
-        "parallel.reduce_" in (out / "model.py").read_text().split("batch_norm")[1].split("torch.relu")[0]
+        "parallel.standardised(" in (out / "model.py").read_text().split("batch_norm")[1].split("torch.relu")[0]
     ) is collective
     report = check(out, pool=pool)
     assert report.ok, report
@@ -159,4 +159,63 @@ model groups[b = 4, c = 8, h = 4, w = 3]
 )
 def test_group_norm_on_slices(ranks: int, pins: list[str], compile_program: Compile, pool: RankPool) -> None:
     report = check(compile_program(GROUPS, devices=ranks, pins=pins), pool=pool)
+    assert report.ok, report
+
+
+LAYERS = """
+model layers[b = 4, s = 3, d = 8]
+  input x: f32[b, s, d]
+  input target: f32[b, s, d]
+  weight k: f32[d, d] ~ normal(1)
+  weight gain: f32[d] ~ normal(1)
+  weight bias: f32[d] ~ normal(1)
+  z = linear(x, k)
+  y = layer_norm(z, gain, bias)
+  loss mse(y, target)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "pins"),
+    [(2, ["z=S2", "y=S2"]), (4, ["z=S2,S2", "y=S2,S2"]), (4, ["z=S0,S2", "y=S0,S2"])],
+    ids=["width", "width twice", "batch and width"],
+)
+def test_layer_norm_on_slices_of_what_it_normalises(
+    ranks: int, pins: list[str], compile_program: Compile, pool: RankPool
+) -> None:
+    out = compile_program(LAYERS, devices=ranks, pins=pins)
+    text = (out / "model.py").read_text()
+    assert "parallel.standardised(" in text and "parallel.reduce_" not in text.split("layer_norm")[1].split("mse")[0]
+    report = check(out, pool=pool)
+    assert report.ok, report
+
+
+OWN = """
+op scaled_deviation(x: [n, c, s..], w: [c]) -> y: [n, c, s..], spread: [c]
+  m[c] = sum(n, s..) x[n, c, s..] / (|n| * |s..|)
+  v[c] = sum(n, s..) (x[n, c, s..] - m[c]) * (x[n, c, s..] - m[c]) / (|n| * |s..|)
+  y[n, c, s..] = w[c] * (x[n, c, s..] - m[c]) / sqrt(v[c] + 1e-3) + m[c]
+  spread[c] = sqrt(v[c] + 1e-3)
+"""
+DEVIATIONS = """
+model deviations[b = 4, c = 4, h = 4]
+  input x: f32[b, c, h]
+  input target: f32[b, c, h]
+  weight k: f32[1, c, 1] ~ normal(1)
+  weight w: f32[c] ~ normal(1)
+  z = x * k
+  y, spread = scaled_deviation(z, w)
+  loss mse(y, target) + reduce_sum((spread * spread)[c] -> []) * 0.1
+"""
+
+
+@pytest.mark.parametrize("pins", [["z=S0", "y=S0"], ["z=S2", "y=S2"]], ids=["batch", "height"])
+def test_an_operator_of_one_s_own_that_standardises(
+    pins: list[str], compile_program: Compile, pool: RankPool, tmp_path: Path
+) -> None:
+    """Mean and variance are read besides, and have gradients of their own."""
+    (tmp_path / "own.uop").write_text(OWN)
+    out = compile_program(DEVIATIONS, devices=2, pins=pins, operators=[tmp_path])
+    assert "parallel.standardised(" in (out / "model.py").read_text()
+    report = check(out, pool=pool)
     assert report.ok, report

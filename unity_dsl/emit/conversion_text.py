@@ -12,6 +12,7 @@ from ..graph.collective_steps import BEGUN, Step, StepKind
 from ..graph.layout import PARTITION, At, Cut, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, Window
 from ..graph.layout_conversion import Conversion, Conversions
 from ..index.library import Library
+from ..index.lowering.standardised_lowering import STANDARDISED
 from ..syntax.ast import ReductionKind
 from .exchange_text import crossed, exchange_arguments, permuted
 from .positions_text import PositionsFunction, positions_function
@@ -172,6 +173,10 @@ class Collectives:
         name = f"{kind.value}_over" + ("_detached" if free else "")
         self.reductions[name] = None
         return name
+
+    def standardised(self) -> str:
+        self.reductions[STANDARDISED] = None
+        return STANDARDISED
 
     def group(self, axes: tuple[int, ...]) -> str:
         if axes not in self.groups:

@@ -34,6 +34,9 @@ class Collectives(Protocol):
     def reduce_over(self, kind: ReductionKind, free: bool) -> str:
         """A reduction that is no sum, over local dimensions and a group; `free` of gradient or not."""
 
+    def standardised(self) -> str:
+        """Standardised values with their mean and variance, of local parts and a group."""
+
     def group(self, axes: tuple[int, ...]) -> str:
         """The attribute of the groups' object that spans these mesh axes, major first."""
 
@@ -176,8 +179,9 @@ class _Text:
 
     def line(self, statement: Statement) -> str:
         value = term_text(statement.value, self.spelling)
-        for variable in statement.variables:
-            self.names[variable] = self.results.get(variable) or self.place.names.fresh(self.wanted(statement))
+        for number, variable in enumerate(statement.variables):
+            named = replace(statement, name=statement.others[number - 1]) if number and statement.others else statement
+            self.names[variable] = self.results.get(variable) or self.place.names.fresh(self.wanted(named))
         return f"{', '.join(self.names[variable] for variable in statement.variables)} = {value}"
 
     def wanted(self, statement: Statement) -> str:
@@ -219,6 +223,10 @@ class _Text:
                 group = f"{state}.groups.{collectives.group(mesh_axes(axes))}"
                 function = collectives.reduce_over(ReductionKind(kind), free)
                 return f"parallel.{function}({self.operand(term)}, {argument_text(dims, self.spelling)}, {group})"
+            case "standardised", (x, gain, bias, eps, tuple(axes), _):
+                given = ", ".join(argument_text(part, self.spelling) for part in (x, gain, bias, eps))
+                group = f"{state}.groups.{collectives.group(mesh_axes(axes))}"
+                return f"parallel.{collectives.standardised()}({given}, {group})"
         raise TypeError(f"{term.operation} in a lowering")
 
 

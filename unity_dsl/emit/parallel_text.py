@@ -29,7 +29,7 @@ def render_collectives(
     weight whose gradient is delayed; some are `chunked`, they run in parts beside what travels.
     """
     mesh, steps = collectives.mesh, collectives.steps
-    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
+    gathering = {"all_gather", "prod_over", "prod_over_detached", "standardised"} & {*steps, *collectives.reductions}
     deferred = {made.deferred.function for made in collectives.parameters if made.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]

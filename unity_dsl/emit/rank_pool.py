@@ -252,6 +252,9 @@ def _run(case: _Case) -> Any:
     limit = timedelta(seconds=case.seconds)
     dist.init_process_group(case.backend, f"file://{case.store}", limit, case.ranks, case.rank)
     try:
+        # A rank returns from there when it is connected itself. One whose case has no collectives would leave before
+        # others are, and they would fail.
+        dist.barrier()
         return case.function(case.rank, case.ranks, *case.arguments)
     finally:
         # Meshes and groups are in cycles. Left to chance, each keeps its threads and sockets, and is taken down in the

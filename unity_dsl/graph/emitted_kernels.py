@@ -12,7 +12,10 @@ import numpy.typing as npt
 
 from ..index.equations.instance import Instance, Key
 from ..index.library import Library
+from ..index.lowering.division import InnerMoments
 from ..index.lowering.execution import Built, Execution
+from ..index.lowering.standardisation import standardisations
+from ..index.lowering.standardised_lowering import STANDARDISED
 from ..index.lowering.torch_term import Argument, Term
 from .layout import Mesh
 from .local_lowering import cuts_together, execution_of_lowering, training_lowering
@@ -22,6 +25,12 @@ Numbers = npt.NDArray[np.float64]
 
 DRAWS = {"uniform": (12, 8, 124), "at_least": (9, 4, 80)}
 """Emitted functions that draw: kernels, bytes of an element, and bytes that are read and written for each position."""
+
+STANDARDISING = (6, 11), (1, 2)
+"""Of the emitted function that standardises: kernels forward and backward, and how often the tensor is read or written
+besides what the operator is given and gives: forward it is read for its mean and variance as well, backward what is
+added up is between two kernels.
+"""
 
 _SEVERAL = ("torch.einsum", "torch.matmul", "torch.bmm", "F.linear")
 """Calls that copy operands by kernels of their own. Of any other call the tensors are made by one."""
@@ -41,7 +50,7 @@ class EmittedKernels:
 
     What lies `between` kernels is written by one and read by others, as are the `cotangents` of that backward; `sizes`
     are those of the extents' bytes. `factors` are what lies between of which products of matrices are made, each with
-    whether it has a cotangent.
+    whether it has a cotangent, `absorbed` the equations that kernels of others compute.
     """
 
     forward: int
@@ -50,6 +59,7 @@ class EmittedKernels:
     cotangents: tuple[Extent, ...]
     sizes: Mapping[str, int] = field(hash=False)
     factors: tuple[tuple[Extent, bool], ...] = ()
+    absorbed: frozenset[int] = frozenset()
 
     def factor_traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> list[tuple[Numbers, bool]]:
         """Bytes that are read and written of each of the factors at other sizes, and whether it has a cotangent."""
@@ -119,14 +129,46 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
         Extent(built.storage.bytes / width * moved, _axes(built, typed)) for built, (_, width, moved) in draws
     )
     moving = [built for built in run.kernels if built.moves]
+    forward, backward = _standardising(run.kernels, typed)
+    made = tuple(extent for extent, built in zip(extents, between, strict=True) if built.moves)
     return EmittedKernels(
-        _launches(run.kernels, called) + sum(kernels - 1 for _, (kernels, _, _) in draws),
-        _backward_launches(instance, run, moving, called) if any(case.needs) else 0,
-        extents + drawn,
-        tuple(extent for extent, built in zip(extents, between, strict=True) if built.moves),
+        _launches(run.kernels, called) + sum(kernels - 1 for _, (kernels, _, _) in draws) + forward.kernels,
+        _backward_launches(instance, run, moving, called) + backward.kernels if any(case.needs) else 0,
+        extents + drawn + forward.extents,
+        made + backward.extents,
         dict(typed.local_sizes),
         factors,
+        frozenset(_absorbed(instance, typed)),
     )
+
+
+@dataclass(frozen=True)
+class _More:
+    """Kernels of a function besides one for each tensor that it makes, and what these read and write."""
+
+    kernels: int
+    extents: tuple[Extent, ...]
+
+
+def _standardising(kernels: Sequence[Built], typed: LocalOperator) -> tuple[_More, _More]:
+    """Those of functions that standardise, forward and backward."""
+    made = [built for built in kernels if built.term.operation == STANDARDISED]
+    found = []
+    for (count, passes), several in zip(
+        zip(*STANDARDISING, strict=True), (made, [b for b in made if b.moves]), strict=True
+    ):
+        # The first of three tensors is as large as what is standardised.
+        extents = tuple(Extent(passes * built.storage.bytes, _axes(built, typed)) for built in several[::3])
+        found.append(_More(count * len(extents) - len(several), extents))
+    return found[0], found[1]
+
+
+def _absorbed(instance: Instance, typed: LocalOperator) -> Iterator[int]:
+    """Equations that a function which standardises computes with others."""
+    means = {one.equation for one in typed.inner if isinstance(one, InnerMoments)}
+    for group in standardisations(instance) if means else ():
+        if group.mean in means:
+            yield from group.absorbed(instance)
 
 
 def _factors(kernels: Sequence[Built]) -> list[Built]:

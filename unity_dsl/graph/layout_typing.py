@@ -22,7 +22,8 @@ from functools import cached_property, lru_cache
 from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
 from ..index.equations.instance import Equation, Instance, Key, Operand
 from ..index.library import Library
-from ..index.lowering.division import InnerReduce, InnerReplicate
+from ..index.lowering.division import InnerCollective, InnerReduce, InnerReplicate
+from ..index.lowering.standardisation import with_moments
 from ..syntax.ast import ReductionKind
 from .declared_slices import is_cut, why_no_cut
 from .halo import HaloFinder, Halos, divides_merged, is_halo_op, why_not_dealt
@@ -385,11 +386,9 @@ class Typing:
             )
         return found
 
-    def _inner(
-        self, configuration: Configuration, effects: Sequence[Effect]
-    ) -> tuple[InnerReduce | InnerReplicate, ...]:
-        numbers = {number for effect in effects for number in effect.collects}
-        return tuple(found for number in sorted(numbers) for found in self._of_equation(number, configuration))
+    def _inner(self, configuration: Configuration, effects: Sequence[Effect]) -> tuple[InnerCollective, ...]:
+        numbers = sorted({number for effect in effects for number in effect.collects})
+        return with_moments(self.instance, [one for n in numbers for one in self._of_equation(n, configuration)])
 
     def _collects(self, role: Role) -> frozenset[int]:
         every = range(len(self.instance.equations))

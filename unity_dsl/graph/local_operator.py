@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ..index.lowering.division import InnerReduce, InnerReplicate
+from ..index.lowering.division import InnerCollective
 from ..index.lowering.operand_reuse import NO_REUSE, Reuse
 from .halo import HaloWindow
 
@@ -22,7 +22,7 @@ class LocalOperator:
 
     local_sizes: Mapping[str, int]
     divided: Mapping[str, tuple[int, ...]]
-    inner: tuple[InnerReduce | InnerReplicate, ...] = ()
+    inner: tuple[InnerCollective, ...] = ()
     native: bool = True
     windows: tuple[HaloWindow, ...] = ()
     cuts: Mapping[int, str] = field(default_factory=dict)

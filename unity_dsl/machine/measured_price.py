@@ -28,9 +28,9 @@ class MeasuredPrice:
 
     An operator that is run as it was measured is priced by the curve of its name, a native call else by the grid of the
     product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
-    call, each equation is a kernel, and so is each of the `factors` that are made for products of matrices: bytes that
-    are read and written of it, and whether it has a cotangent. No pass takes less than a launch. None is returned
-    where what that takes was not measured.
+    call, each equation is a kernel, but those `absorbed` by others, and so is each of the `factors` that are made for
+    products of matrices: bytes that are read and written of it, and whether it has a cotangent. No pass takes less than
+    a launch. None is returned where what that takes was not measured.
     """
 
     instance: Instance
@@ -41,6 +41,7 @@ class MeasuredPrice:
     dtype: str
     measured: MeasuredOperators
     launch: float
+    absorbed: frozenset[int] = frozenset()
 
     def forward(self) -> Numbers | None:
         seconds = self._forward()
@@ -88,7 +89,8 @@ class MeasuredPrice:
 
     @property
     def _kernels(self) -> tuple[EquationKernel, ...]:
-        return equation_kernels(self.instance)
+        kernels = equation_kernels(self.instance)
+        return tuple(kernel for number, kernel in enumerate(kernels) if number not in self.absorbed)
 
     @cached_property
     def _only_product(self) -> MatrixProduct | None:

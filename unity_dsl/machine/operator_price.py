@@ -8,21 +8,20 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from ..graph.collective_steps import Step, StepKind
+from ..graph.collective_steps import Step
 from ..graph.emitted_kernels import EmittedKernels, emission, emitted_kernels
 from ..graph.graph import DTYPE_BYTES
+from ..graph.inner_steps import inner_steps
 from ..graph.layout import Mesh
 from ..graph.local_operator import LocalOperator
 from ..index.cost.work import Work, backward_work, work
 from ..index.equations.instance import Instance, Key
 from ..index.library import Library
-from ..index.lowering.division import InnerReduce
 from .collective_price import price_steps
 from .machine import Machine
 from .measured_price import MeasuredPrice
@@ -141,7 +140,7 @@ class _Prices:
             return None
         launch, factors = self.machine.exposed_launch, kernels.factor_traffic(sizes)
         runs = kernels.forward > 0, kernels.backward > 0
-        price = MeasuredPrice(self.instance, native, runs, factors, sizes, self.dtype, known, launch)
+        price = MeasuredPrice(self.instance, native, runs, factors, sizes, self.dtype, known, launch, kernels.absorbed)
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
         return None if forward is None or backward is None else forward + backward
@@ -209,23 +208,15 @@ def _limit(done: Work, between: float, launches: int, dtype: str, machine: Machi
 def price_inner(
     instance: Instance, typed: LocalOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
 ) -> float:
-    """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made of one tensor."""
-    seconds = 0.0
-    for collective in typed.inner:
-        if isinstance(collective, InnerReduce):
-            operand = instance.equations[collective.equation].target
-        elif gradient:
-            operand = instance.operand(collective.operand)
-        else:
-            continue
-        count = prod(typed.local_sizes[axis] for axis in operand.axes) * DTYPE_BYTES[dtype]
-        seconds += _all_reduce(collective.axes, mesh, machine).seconds(count)
-    return seconds
+    """The collectives inside an operator, forward and, where there is a `gradient`, backward."""
+    forward, backward = inner_steps(instance, typed, DTYPE_BYTES[dtype])
+    steps = [*forward, *(backward if gradient else ())]
+    return sum(_inner_price(step, mesh, machine).seconds(count) for step, count in steps)
 
 
 @lru_cache(maxsize=4096)
-def _all_reduce(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> Price:
-    return price_steps((Step(StepKind.ALL_REDUCE, axes),), mesh, machine, 1.0)
+def _inner_price(step: Step, mesh: Mesh, machine: Machine) -> Price:
+    return price_steps((step,), mesh, machine, 1.0)
 
 
 def price_update(count: float, machine: Machine) -> float:

@@ -43,6 +43,9 @@ class NoCollectives:
     def reduce_over(self, kind: ReductionKind, free: bool) -> str:
         raise AssertionError(kind)
 
+    def standardised(self) -> str:
+        raise AssertionError
+
     def group(self, axes: tuple[int, ...]) -> str:
         raise AssertionError(axes)
 

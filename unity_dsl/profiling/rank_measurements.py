@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,9 @@ from .timing import MOST_ROUNDS, Call, Clock, device_time, elapsed_time, median_
 if TYPE_CHECKING:
     from torch import Tensor, device
 
+    Convert = Callable[[Tensor], Tensor]
+    Collective = Callable[[Tensor, int, str], Tensor]
+
 LEAST_SECONDS = 1e-7
 """What is left of a measurement less its overhead is at least this."""
 
@@ -28,6 +31,9 @@ STREAM_BYTES = 2**27
 
 CALLS, ROUND_SECONDS = 16, 0.05
 """Of a collective in one round of its measurement: at most so many, and about so long."""
+
+KEPT_BYTES = 31 * 2**20
+"""Of the largest tensor of which the C library keeps the memory when it is let go."""
 
 PARAMETERS = 8
 """Parameters of the optimizer that is measured: what one step takes for all of them is shared by these."""
@@ -88,8 +94,9 @@ def measure_collectives(
 
     In a step ranks compute between two collectives, so none of them comes to the next one at the same time as the
     others, its threads have to be woken, and what it sends is not in a cache. Collectives one right after the other
-    take a half to a third of what they add to such a step. A program makes them in functions of autograd, in Python,
-    which is a part of what they add. All ranks make the same calls, so the repetitions are as many on each.
+    take a half to a third of what they add to such a step. A program makes them in functions of autograd, of which the
+    forward and the backward are Python: a part of what they add. All ranks make the same calls, so the repetitions are
+    as many on each.
     """
     import torch
     import torch.distributed as dist
@@ -103,37 +110,35 @@ def measure_collectives(
     for amount in amounts:
         given = torch.ones((degree, max(1, amount // 4 // degree)), device=target, requires_grad=True)
 
-        def around(given: Tensor = given) -> Tensor:
+        def around(convert: Convert | None = None, given: Tensor = given) -> None:
             torch.mm(matrix, matrix)
-            return given.clone()
+            made = given.clone()
+            made = made if convert is None else convert(made)
+            torch.autograd.grad(made, given, torch.ones_like(made))
 
         for kind, run in COLLECTIVES.items():
-            call = _after(around, run, degree, name)
+            call = partial(around, partial(_conversion(), run, degree, name, torch.ones_like(given)))
             rounds, times = _agreed(call, clock, allowance / len(amounts) / len(COLLECTIVES))
             found[kind].append(max(_added(around, call, clock, rounds, times), LEAST_SECONDS))
     return found
 
 
-def _after(
-    around: Callable[[], Tensor], run: Callable[[Tensor, int, str], Tensor], degree: int, name: str
-) -> Callable[[], Tensor]:
-    convert = _conversion()
-    return lambda: convert(around(), run, degree, name)
-
-
 @lru_cache(maxsize=1)
 def _conversion() -> Callable[..., Tensor]:
-    """A collective as parallel.py has it: with a backward pass."""
+    """A collective as parallel.py has it, in a function of autograd: with a backward pass, which brings the `cotangent`
+    that it is given.
+    """
     import torch
 
     class Conversion(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, x: Tensor, run: Callable[[Tensor, int, str], Tensor], degree: int, name: str) -> Tensor:
+        def forward(ctx: Any, run: Collective, degree: int, name: str, cotangent: Tensor, x: Tensor) -> Tensor:
+            ctx.cotangent = cotangent
             return run(x, degree, name)
 
         @staticmethod
-        def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-            return gradient, None, None, None
+        def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, None, None, Tensor]:
+            return None, None, None, None, ctx.cotangent
 
     found: Callable[..., Tensor] = Conversion.apply
     return found
@@ -204,12 +209,18 @@ COLLECTIVES = {
 
 
 def _place(rank: int, where: str) -> tuple[device, Clock]:
-    """The device of a rank, and the clock of its operators."""
+    """The device of a rank, and the clock of its operators.
+
+    A program's operators write to memory that those before them have let go. glibc gives back to the system what is
+    free above twice the largest block that was ever let go (mallopt(3), M_MMAP_THRESHOLD): without one of the largest
+    size a step of an optimizer, alone in its process, gets each page anew.
+    """
     import torch
 
     if where == "cuda":
         torch.cuda.set_device(rank)
         return torch.device("cuda", rank), device_time
+    torch.empty(KEPT_BYTES, dtype=torch.uint8)
     return torch.device("cpu"), processor_time
 
 

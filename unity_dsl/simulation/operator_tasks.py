@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
-from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import DTYPE_BYTES, Node
+from ..graph.inner_steps import InnerSteps, inner_steps
 from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_executions import execution_of
@@ -16,7 +16,6 @@ from ..graph.plan import PlannedNode
 from ..graph.precision import arithmetic, operand_types, result_types
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
-from ..index.lowering.division import InnerReduce
 from ..index.lowering.execution import Execution
 from ..index.lowering.local_tensor import Shape, Storage
 from ..machine.machine import Machine
@@ -66,8 +65,8 @@ class DelayedGradient:
 class _Call:
     """An operator on operands of some strides, as every iteration of a repeat has it: its `run`, of which `inside` are
     the bytes of a gradient of what it makes on the way; by result its bytes and strides; of each operand with a
-    gradient whether its cotangent is the result's; and the all-reduces inside it, with their bytes, forward and
-    backward.
+    gradient whether its cotangent is the result's; and the collectives inside it, with their bytes, forward
+    and backward.
     """
 
     planned: PlannedNode
@@ -76,7 +75,7 @@ class _Call:
     inside: int
     results: tuple[tuple[int, Shape], ...]
     shared: tuple[bool, ...]
-    inner: tuple[tuple[tuple[Step, int], ...], tuple[tuple[Step, int], ...]]
+    inner: tuple[InnerSteps, InnerSteps]
 
 
 @lru_cache(maxsize=256)
@@ -116,8 +115,8 @@ class Operators:
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
         """An operator's results in the types in which it makes them, the storages that variables of the program name,
         and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
-        saves only what it is given, nor of one whose result is only `joined` with others later, in one call. The
-        gradient of a weight may be `delayed`, and a product run in `chunks`.
+        saves only what it is given, nor of one whose result is only `joined` with others later, in one call, in either
+        pass. The gradient of a weight may be `delayed`, and a product run in `chunks`.
         """
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
         run, time = call.run, call.time
@@ -155,6 +154,9 @@ class Operators:
         if moving:
 
             def backward(outgoing: Cotangents) -> Cotangents:
+                if joined:  # autograd gives each part a view of the cotangent of all that the call joins
+                    (arrived,) = outgoing
+                    return [arrived for _ in moving]
                 blocks = chunks.returning.pop() if chunks is not None and chunks.returning else None
                 if delayed is None and blocks is None:
                     return self._backward(call, place, moving, outgoing, saved)
@@ -282,7 +284,7 @@ class Operators:
         made = zip(run.outputs, result_types(node, dtype), strict=True)
         results = tuple((prod(tensor.shape) * DTYPE_BYTES[kind], tensor.strides) for tensor, kind in made)
         shared = tuple(self._shared(node, run, typed.reuse.over is not None))
-        inner = _inner_sums(node, typed, DTYPE_BYTES[dtype])
+        inner = inner_steps(node.instance, typed, DTYPE_BYTES[dtype])
         # A result is made as fast in the memory of an operand as beside it.
         time = self._time(node, replace(typed, reuse=replace(typed.reuse, over=None)), node.gradients)
         return _Call(planned, run, time, _inside(run), results, shared, inner)
@@ -299,7 +301,7 @@ class Operators:
                 yield len(run.outputs) == 1 and (same or viewed)
 
     def _inner(self, call: _Call, place: str, made: Sequence[Storage], *, backward: bool) -> None:
-        """All-reduces of intermediates: forward where a result is reduced, backward where a copy is made."""
+        """The collectives inside, one after the other."""
         for step, count in call.inner[backward]:
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine, reads=made))
 
@@ -326,23 +328,6 @@ class Operators:
             limits = limits_of_operator(node.instance, typed, dtype, self.mesh, self.machine, needs, self.library)
             self._times[key] = OperatorTime(max(forward - waiting[0], 0.0), backward, launches, limits)
         return self._times[key]
-
-
-def _inner_sums(
-    node: Node, typed: TypedOperator, width: int
-) -> tuple[tuple[tuple[Step, int], ...], tuple[tuple[Step, int], ...]]:
-    """The all-reduces inside an operator, each with its bytes, forward and backward."""
-    found: tuple[list[tuple[Step, int]], list[tuple[Step, int]]] = [], []
-    for collective in typed.inner:
-        reduces = isinstance(collective, InnerReduce)
-        operand = (
-            node.instance.equations[collective.equation].target
-            if isinstance(collective, InnerReduce)
-            else node.instance.operand(collective.operand)
-        )
-        count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
-        found[not reduces].append((Step(StepKind.ALL_REDUCE, collective.axes), count))
-    return tuple(found[0]), tuple(found[1])
 
 
 def _inside(run: Execution) -> int:

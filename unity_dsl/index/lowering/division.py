@@ -32,6 +32,20 @@ class InnerReplicate:
 
 
 @dataclass(frozen=True)
+class InnerMoments:
+    """Mean and variance of a standardisation, whose mean is this equation, are taken of all parts over mesh axes.
+
+    An all-gather of both forwards, an all-reduce of two sums backwards.
+    """
+
+    equation: int
+    axes: tuple[int, ...]
+
+
+InnerCollective = InnerReduce | InnerReplicate | InnerMoments
+
+
+@dataclass(frozen=True)
 class Cut:
     """`extent` positions cut over `degree` devices, of which this is number `device`.
 
@@ -70,7 +84,7 @@ class Division:
     local_sizes: Mapping[str, int]
     cuts: Mapping[str, tuple[Cut, ...]] = field(default_factory=dict)
     windows: Sequence[Window] = ()
-    inner: Sequence[InnerReduce | InnerReplicate] = ()
+    inner: Sequence[InnerCollective] = ()
 
     def start(self, axis: str, stride: int) -> list[Term] | None:
         """What adds up to where an axis's local slice begins, times `stride`; None where the slice is not one block."""

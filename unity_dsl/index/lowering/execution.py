@@ -16,6 +16,7 @@ from .local_tensor import Memory, Shape, Storage, Tensor, broadcast
 from .matrix_products import contract, kept_factors, matrix_product
 from .operand_reuse import IN_PLACE
 from .operator_lowering import Lowering
+from .standardised_lowering import STANDARDISED
 from .torch_term import Argument, Sort, Term, Variable
 from .value_lowering import Statement
 from .views import gathered, is_view, numbers, padded, reduced, taken, view
@@ -77,6 +78,9 @@ def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Ope
     held = run.take(constants)
     shapes = dict(zip(lowering.results, outputs, strict=True))
     for statement in lowering.statements:
+        if statement.value.operation == STANDARDISED:
+            run.variables |= zip(statement.variables, run.standardised(statement.value), strict=True)
+            continue
         for variable in statement.variables:
             found = run.tensor(statement.value, shapes.get(variable))
             if found is not None:
@@ -194,6 +198,22 @@ class _Run:
         (text,) = spec.arguments
         tensors = [found for factor in factors if (found := self.tensor(factor)) is not None]
         return contract(self.memory, str(text).strip('"'), tensors, self.saved)
+
+    def standardised(self, term: Term) -> Iterator[Tensor]:
+        """What the call makes: the standardised value, mean and variance."""
+        x, gain, bias = map(self.tensor, term.arguments[:3])
+        assert x is not None
+        moves, channels = any(operand.moves for operand in (x, gain, bias) if operand is not None), x.shape[1]
+        found = [self.memory.elementwise([x], term.sort, moves=moves)]
+        found += [self.memory.new((channels,), term.sort, moves=x.moves) for _ in range(2)]
+        *_, axes = term.arguments
+        assert isinstance(axes, tuple)
+        for tensor, over in zip(found, (term.axes, axes, axes), strict=True):
+            named = tuple(axis for axis in over if isinstance(axis, str))
+            self.kernels.append(Built(tensor.storage, Term(STANDARDISED, (), named), tensor.moves))
+        saved = [x, *([] if gain is None else [gain]), *found[1:]]
+        self.saved += [tensor.storage for tensor in saved] if moves else []
+        return iter(found)
 
     # ------------------------------------------------------------------------------------------ results
 

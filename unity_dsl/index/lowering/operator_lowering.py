@@ -7,7 +7,18 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 
-from ...syntax.ast import Name, NativeArgument, NativeCall, NativeList, NativeString, Number, ReductionKind, Size, Ties
+from ...syntax.ast import (
+    Expr,
+    Name,
+    NativeArgument,
+    NativeCall,
+    NativeList,
+    NativeString,
+    Number,
+    ReductionKind,
+    Size,
+    Ties,
+)
 from ...syntax.rational import Rational
 from ..axes.term_scales import ONE
 from ..equations.instance import Equation, Instance, Operand
@@ -16,9 +27,11 @@ from ..evaluation.torch_calls import native_size
 from ..gradients.independence import gradient_free
 from ..library import Library
 from .affine_maps import with_biases
-from .division import Division, InnerReduce, InnerReplicate, Window
+from .division import Division, InnerMoments, InnerReduce, InnerReplicate, Window
 from .loop_nest import loop_nest
 from .read_lowering import read_term
+from .standardisation import standardisations
+from .standardised_lowering import lower_standardised
 from .sum_lowering import Sum, reduced
 from .torch_term import (
     INTEGER,
@@ -61,8 +74,19 @@ def lower_equations(instance: Instance, division: Division, library: Library) ->
     """The operator by its equations."""
     space = _space(instance, division, library)
     replicated: dict[tuple[str, tuple[int, ...]], Term] = {}
+    groups = {group.mean: group for group in standardisations(instance)}
+    together = {one.equation: one.axes for one in division.inner if isinstance(one, InnerMoments)}
+    values: dict[int, Expr] = {}
+    made = set[int]()
     for count, equation in enumerate(instance.equations):
-        _Lowered(space, count, equation, replicated).bind()
+        if count in together:
+            group = groups[count]
+            made |= {count, group.variance, *group.unread}
+            values |= group.values
+            if lower_standardised(space, group, together[count]):
+                made |= {*group.values}
+        if count not in made:
+            _Lowered(space, count, replace(equation, value=values.get(count, equation.value)), replicated).bind()
     results = [space.variables[output.name][0].arguments[0] for output in instance.outputs]
     return Lowering(with_biases(space.statements), tuple(r for r in results if isinstance(r, Variable)))
 

@@ -61,15 +61,17 @@ class Bound:
 
 @dataclass(frozen=True)
 class Statement:
-    """Binds variables to a value, or to the several values of a native call. `name` is what they are called for.
+    """Binds variables to a value, or to the several values of a call. `name` is what they are called for, those behind
+    the first one may have `others`.
 
-    `own` says that the name is one of the operator's own statements.
+    `own` says that the names are of the operator's own statements.
     """
 
     variables: tuple[Variable, ...]
     value: Term
     name: str
     own: bool = False
+    others: tuple[str, ...] = ()
 
 
 @dataclass

@@ -24,7 +24,7 @@ from ...graph.local_lowering import local_execution
 from ...graph.plan import PlannedNode
 from ...graph.precision import arithmetic, operand_types
 from ...index.library import Library
-from ...index.lowering.division import InnerReduce
+from ...index.lowering.division import InnerReplicate
 from ...index.lowering.execution import Execution
 from ...index.lowering.local_tensor import Shape
 from ...machine.collective_price import local_fraction
@@ -226,7 +226,7 @@ class _Way:
 
 def _way(node: Node, typed: TypedOperator) -> _Way:
     inner = (
-        ("reduce", one.equation) if isinstance(one, InnerReduce) else ("replicate", one.operand) for one in typed.inner
+        (type(one).__name__, one.operand if isinstance(one, InnerReplicate) else one.equation) for one in typed.inner
     )
     return _Way(PlannedNode(node, typed).native, bool(typed.windows), frozenset(inner))
 

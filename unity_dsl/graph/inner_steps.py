@@ -1,0 +1,36 @@
+"""The collectives inside a divided operator, as its emitted text runs them."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..index.equations.instance import Instance
+from ..index.lowering.division import InnerMoments, InnerReduce
+from .collective_steps import Step, StepKind
+from .local_operator import LocalOperator
+
+InnerSteps = tuple[tuple[Step, int], ...]
+"""Collectives, each with the bytes of which a device holds as many before it."""
+
+
+def inner_steps(instance: Instance, typed: LocalOperator, width: int) -> tuple[InnerSteps, InnerSteps]:
+    """Forward, where a result is reduced and where moments of parts are gathered; backward, where a copy is made of one
+    tensor, and of both sums that the cotangents of moments are. Floats have `width` bytes.
+    """
+    forward: list[tuple[Step, int]] = []
+    backward: list[tuple[Step, int]] = []
+    for one in typed.inner:
+        if isinstance(one, InnerMoments | InnerReduce):
+            operand = instance.equations[one.equation].target
+        else:
+            operand = instance.operand(one.operand)
+        count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
+        match one:
+            case InnerMoments(axes=axes):
+                forward.append((Step(StepKind.ALL_GATHER, axes), 2 * count))
+                backward.append((Step(StepKind.ALL_REDUCE, axes), 2 * count))
+            case InnerReduce(axes=axes):
+                forward.append((Step(StepKind.ALL_REDUCE, axes), count))
+            case _:
+                backward.append((Step(StepKind.ALL_REDUCE, one.axes), count))
+    return tuple(forward), tuple(backward)
