@@ -82,9 +82,8 @@ def test_few_iterations_are_listed(period: int) -> None:
     every, held = device_tasks(simulated, prices, library, {})
     graph = every.finished(held)
     assert graph is not None
-    layers = [task for task in graph.tasks if task.place.startswith("layer.")]
     listed = Fold("layer", 0, 40, period).listed
-    assert len(few._tasks) == len(graph.tasks) - len(layers) * (40 - listed) // 40
+    assert len(few._tasks) < (listed + 4) / 40 * len(graph.tasks)
 
 
 def test_buckets_that_fill_after_many_iterations_begin_others() -> None:
