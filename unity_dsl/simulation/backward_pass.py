@@ -14,6 +14,7 @@ from ..index.lowering.local_tensor import Storage
 from ..machine.machine import Machine
 from ..machine.operator_price import ACCUMULATION_PASSES
 from .gradient_buckets import GradientBuckets
+from .iteration_turns import Stretch
 from .local_tensors import Local, Recorded
 from .task_list import TaskList
 
@@ -31,9 +32,22 @@ class BackwardPass:
         self._records: list[Recorded] = []
         self._arrived: dict[Local, Storage] = {}
         self._last: int | None = None
+        self._marks: list[tuple[int, Stretch | None]] = []
 
     def record(self, record: Recorded) -> None:
         self._records.append(record)
+
+    def mark(self, stretch: Stretch | None) -> None:
+        """Tells that records from here on are of a stretch, or of none."""
+        self._marks.append((len(self._records), stretch))
+
+    def _come_to(self, record: int) -> None:
+        """Marks the tasks of a record, if it is of another stretch than the one before."""
+        before = len(self._marks)
+        while self._marks and self._marks[-1][0] > record:
+            self._marks.pop()
+        if len(self._marks) < before:
+            self.tasks.mark(self._marks[-1][1] if self._marks else None, self.buckets.waiting())
 
     @property
     def recorded(self) -> int:
@@ -89,6 +103,7 @@ class BackwardPass:
         self.tasks.kernel("ones", "", 0.0, 1, [first], reads=[loss.storage])
         self._give(loss, first, parameters)
         while self._records:
+            self._come_to(len(self._records) - 1)
             record = self._records.pop()
             outgoing = [self._arrived.pop(tensor, None) for tensor in record.outputs]
             given = [storage for storage in outgoing if storage is not None]
@@ -103,6 +118,7 @@ class BackwardPass:
                         self._give(tensor, storage, parameters)
             self.tasks.drop(given)
             self.tasks.drop(saved)
+        self._come_to(-1)
         others = [tensor for tensor in self._arrived if tensor not in parameters]
         self.tasks.drop([self._arrived.pop(tensor) for tensor in others])
 

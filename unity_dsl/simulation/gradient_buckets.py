@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from ..graph.collective_steps import Step, StepKind
 from ..graph.graph import Value
@@ -13,6 +14,7 @@ from ..machine.collective_price import packs
 from ..machine.machine import Machine
 from ..machine.operator_price import ACCUMULATION_PASSES
 from .collective_tasks import add_collective, add_copy
+from .iteration_turns import Stretch
 from .local_tensors import Local
 from .task import Purpose
 from .task_list import TaskList
@@ -23,7 +25,7 @@ _Key = tuple[tuple[int, ...], StepKind, str]
 @dataclass(eq=False)
 class _Gradient:
     """What is to be summed of a parameter: so many `bytes`, from `rows`; a device keeps `kept` of the sum. It stands
-    for the gradients of as many parameters as `times` says.
+    for the gradients of as many parameters as `times` says, and is added in a `stretch`.
     """
 
     name: str
@@ -31,11 +33,35 @@ class _Gradient:
     bytes: int
     kept: int
     times: int
+    stretch: Stretch | None
 
     @property
     def more(self) -> int:
         """Bytes that are kept of the sums of others."""
         return (self.times - 1) * self.kept
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """Bytes that wait in buckets, and those that are kept of them, by group; how many buckets are to land."""
+
+    sizes: Mapping[_Key, Sequence[tuple[int, int]]]
+    flying: int
+
+    def is_followed(self, other: Waiting, last: Waiting) -> bool:
+        """Whether two others wait a period and two after it, if the same comes in each: all are the same, or of a group
+        nothing is sent and as much is added.
+        """
+        if not self.flying == other.flying == last.flying or not self.sizes.keys() <= other.sizes.keys():
+            return False
+        return other.sizes.keys() == last.sizes.keys() and all(
+            _grows(self.sizes.get(key, ()), other.sizes[key], last.sizes[key]) for key in other.sizes
+        )
+
+
+def _grows(first: Sequence[object], second: Sequence[object], third: Sequence[object]) -> bool:
+    more = second[len(first) :]
+    return [*first, *more] == [*second] and [*second, *more] == [*third]
 
 
 @dataclass(eq=False)
@@ -87,9 +113,14 @@ class GradientBuckets:
             tasks.drop([gradient.storage])
         key = step.axes, step.kind, value.dtype
         bucket = self._waiting.setdefault(key, [])
-        bucket.append(_Gradient(name, rows, gradient.bytes, kept, times))
-        if sum(part.bytes for part in bucket) >= self.bucket_bytes:
+        bucket.append(_Gradient(name, rows, gradient.bytes, kept, times, self.tasks.stretch))
+        if sum(part.bytes * self._times(part) for part in bucket) >= self.bucket_bytes:
             self._send(key)
+
+    def waiting(self) -> Waiting:
+        """What decides when the next buckets are sent: bytes by group, and how many buckets are yet to land."""
+        sizes = {key: [(part.bytes, part.kept) for part in parts] for key, parts in self._waiting.items()}
+        return Waiting(sizes, len(self._flying) if self.accumulating or self._landed else 0)
 
     def finish(self) -> list[Storage]:
         """Sends what is left, waits for everything. Returns what holds the gradients, and is held for each of them."""
@@ -131,11 +162,14 @@ class GradientBuckets:
     def _send(self, key: _Key) -> None:
         axes, kind, _ = key
         parts = self._waiting.pop(key)
-        name = parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more"
-        flat = self._copy("bucket", name, sum(part.bytes for part in parts), [part.rows for part in parts])
+        every = self._with_copies(parts)
+        others = sum(every) - 1
+        name = f"{parts[0].name} and {others} more" if others else parts[0].name
+        count = sum(part.bytes * times for part, times in zip(parts, every, strict=True))
+        flat = self._copy("bucket", name, count, [part.rows for part in parts])
         self.tasks.drop(part.rows for part in parts)
         in_place = kind is StepKind.ALL_REDUCE
-        results = [flat] if in_place else [Storage(part.kept) for part in parts]
+        results = [flat] if in_place else [Storage(part.kept * times) for part, times in zip(parts, every, strict=True)]
         builds = [] if in_place else results
         step, purpose = Step(kind, axes), Purpose.GRADIENTS
         task = add_collective(
@@ -144,12 +178,50 @@ class GradientBuckets:
         self.tasks.hold(results)
         self.tasks.drop([flat])
         lands = self.accumulating or bool(self._landed)
+        if lands and any(times > 1 and part.name in self._landed for part, times in zip(parts, every, strict=True)):
+            self.tasks.unlike = True
         for number, result in enumerate(results):
             own = parts if in_place else [parts[number]]
             self.tasks.hold_gradient(result, 0.0 if lands else sum(part.more for part in own))
         self._flying.append(_Flying(task, results, parts, lands))
         while lands and len(self._flying) > 1:
             self._land()
+
+    def _times(self, part: _Gradient) -> int:
+        """How many there are of a part now, with those of copies of its iteration."""
+        made = part.stretch
+        return len(made.iterations) if made is not None and made.is_left_behind(self.tasks.stretch) else 1
+
+    def _with_copies(self, parts: Sequence[_Gradient]) -> list[int]:
+        """Of what is sent, how many there are of each with those of copies of iterations. That is known where all are
+        sent behind them, in a bucket that no copy would have filled; or each in its own iteration, or the next ones.
+        """
+        found, now = [*map(self._times, parts)], self.tasks.stretch
+        for part in parts:
+            made = part.stretch
+            if now is not None and made is not None and not made.is_left_behind(now):
+                self.tasks.unlike |= made.position - now.position > made.fold.period
+        before = sum(part.bytes * times for part, times in zip(parts[:-1], found, strict=False))
+        if max(found) > 1 and before >= self.bucket_bytes:
+            self.tasks.unlike = True
+            self.tasks.cuts |= frozenset(self._filling(parts))
+        return found
+
+    def _filling(self, parts: Sequence[_Gradient]) -> Iterator[tuple[str, int]]:
+        """The iterations that fill buckets, by segment and number, were no copies made."""
+        count = 0
+        for fold, some in groupby(parts, lambda part: None if part.stretch is None else part.stretch.fold):
+            every = [
+                (number, part.bytes)
+                for part in some
+                for number in ([0] if part.stretch is None else part.stretch.iterations)
+            ]
+            for number, more in sorted(every, key=lambda one: one[0], reverse=True):
+                count += more
+                if count >= self.bucket_bytes:
+                    count = 0
+                    if fold is not None:
+                        yield fold.segment, fold.first + number
 
     def _copy(self, what: str, name: str, count: int, reads: Sequence[Storage]) -> Storage:
         """A copy that is held."""

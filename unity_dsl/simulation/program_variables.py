@@ -24,6 +24,7 @@ from .cast_tasks import add_cast, as_read, settle_cast
 from .chunked_tasks import Blocks, Chunks, PartialSums, gather_blocks
 from .collective_tasks import Conversions
 from .gathering_tasks import Gathering
+from .iteration_turns import EVERY, Listed, Stretch, Turn
 from .local_tensors import Cotangents, Local, Recorded, made
 from .operator_tasks import DelayedGradient, Operators
 from .task_list import TaskList
@@ -34,8 +35,8 @@ class Program:
     """What the functions of a program share. Of what is `stored`, by name, the tensors `trained` have a gradient. The
     device has the coordinates `place` along the mesh axes on whose coordinates devices do different things.
 
-    If it is `brief`, iterations stand for others like them: a tensor of theirs for as many as `times` says, and its
-    gradient for as many as the number in `trained`.
+    Where iterations that are `listed` stand for others like them, a tensor of theirs does for as many as `times` says,
+    and its gradient for as many as the number in `trained`. `number` is that of the pass.
     """
 
     plan: Plan
@@ -43,7 +44,8 @@ class Program:
     prices: ConversionModel
     operators: Operators
     place: Mapping[int, int] = field(default_factory=dict)
-    brief: bool = False
+    listed: Listed = EVERY
+    number: int = 0
     stored: dict[str, Local] = field(default_factory=dict)
     trained: dict[Local, int] = field(default_factory=dict)
     times: dict[Local, int] = field(default_factory=dict)
@@ -70,6 +72,13 @@ class Program:
             yield
         finally:
             self._standing = before
+
+    def mark(self, turn: Turn | None) -> None:
+        """Marks tasks and records from here on as those of an iteration of a fold, or of none."""
+        stretch = None if turn is None or turn.fold is None else Stretch(self.number, False, turn.fold, turn.position)
+        if stretch != self.tasks.stretch:
+            self.tasks.mark(stretch)
+            self.backward.mark(None if stretch is None else replace(stretch, backward=True))
 
     def is_at(self, placement: Placement) -> bool:
         """Whether the device is one of these."""

@@ -9,7 +9,7 @@ from ..graph.placed_order import different_places
 from ..graph.plan import Plan
 from ..index.library import Library
 from ..machine.machine import Machine
-from .iteration_turns import FULL, PASSES
+from .iteration_turns import FULL, PASSES, Listed
 from .step_tasks import as_simulated, device_tasks
 from .task_list import HeldMost
 
@@ -22,7 +22,7 @@ def most_held(plan: Plan, machine: Machine, library: Library) -> tuple[HeldMost,
     plan, prices = as_simulated(plan, machine, library)
     full, found = FULL * max(1.0, plan.bucket_mib / BUCKET_MIB), []
     for place in different_places(plan.graph, plan.mesh):
-        tasks, held = device_tasks(plan, prices, library, place, brief=True)
+        tasks, held = device_tasks(plan, prices, library, place, Listed(brief=True))
         most = tasks.most(held)
         if most.bytes < full and (tasks.abridged or plan.micro_batches > PASSES):
             tasks, held = device_tasks(plan, prices, library, place)

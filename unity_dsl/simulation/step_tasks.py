@@ -31,7 +31,7 @@ from .event_loop import simulate
 from .gathered_variables import GatheredVariables
 from .gathering_tasks import Gather
 from .hardware import hardware_of
-from .iteration_turns import PASSES, Turn, turns_of
+from .iteration_turns import EVERY, PASSES, PERIODS, Listed, Turn, turns_of
 from .local_tensors import Cotangents, Local, Recorded
 from .operator_tasks import Operators
 from .program_variables import Held, Program
@@ -50,12 +50,24 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     places = different_places(plan.graph, plan.mesh)
     graphs = []
     for place in places:
-        tasks, held = device_tasks(plan, prices, library, place)
-        graphs.append(tasks.finished(held))
+        graphs.append(_device_graph(plan, prices, library, place))
     if len(graphs) == 1:
         return graphs[0]
     names = {plan.mesh.axes[axis].name: axis for axis in places[0]}
     return join_devices(places, graphs, lambda channel: [names[name] for name in channel.split(", ") if name in names])
+
+
+def _device_graph(plan: Plan, prices: ConversionModel, library: Library, place: Mapping[int, int]) -> TaskGraph:
+    """The tasks of a device, of iterations that are alike by copies where that is found."""
+    cuts = frozenset[tuple[str, int]]()
+    for period in (*PERIODS, 0):
+        tasks, held = device_tasks(plan, prices, library, place, Listed(period=period, cuts=cuts))
+        if tasks.cuts > cuts:
+            cuts = tasks.cuts
+            tasks, held = device_tasks(plan, prices, library, place, Listed(period=period, cuts=cuts))
+        if (graph := tasks.finished(held)) is not None:
+            return graph
+    raise AssertionError("nothing is folded")
 
 
 def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, ConversionModel]:
@@ -66,13 +78,18 @@ def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, 
 
 
 def device_tasks(
-    plan: Plan, prices: ConversionModel, library: Library, place: Mapping[int, int], *, brief: bool = False
+    plan: Plan,
+    prices: ConversionModel,
+    library: Library,
+    place: Mapping[int, int],
+    listed: Listed = EVERY,
 ) -> tuple[TaskList, float]:
     """Those of a device with these coordinates, and the bytes that it holds before and after them."""
     tasks, machine = TaskList(), prices.machine
-    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place, brief)
-    passes = min(plan.micro_batches, PASSES) if brief else plan.micro_batches
+    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place, listed)
+    passes = min(plan.micro_batches, PASSES) if listed.brief else plan.micro_batches
     for number in range(1, passes + 1):
+        program.number = number
         _list_passes(program, last=number == passes)
     if tasks.phase is Phase.BACKWARD:
         gradients = program.backward.finish()
@@ -257,10 +274,13 @@ class _Forward(GatheredVariables):
         carried: list[_Carried] = []
         gathering, program, path = self.program.gathering, self.program, without_iterations(self.path) + segment.name
         run_again = program.plan.run_again(path, segment.count)
-        turns = [*turns_of(step, run_again, brief=program.brief)]
+        listed = program.listed if not self.path or program.listed.brief else EVERY
+        turns = [*turns_of(step, run_again, listed)]
         bodies = [self._body(step, turn, captured) for turn in turns]
         standing: Sequence[Storage] = ()
         for place, turn in enumerate(turns):
+            if not self.path:
+                program.mark(turn)
             with program.tasks.seeing() as seen:
                 entering = self._entering(step, turn.run, carried)
                 if len(turns) > 1:
@@ -270,7 +290,7 @@ class _Forward(GatheredVariables):
                 first = program.backward.recorded
                 again_later = turn.iteration < run_again
                 try:
-                    with gathering.in_what_is_run_again(again_later), program.standing(turn.times, turn.gradients):
+                    with gathering.in_what_is_run_again(again_later), program.standing(turn.stored, turn.gradients):
                         left, made = self._iteration(step, turn.run, bodies[place], entering)
                 except Complete:
                     program.tasks.drop(part.storage for stack in stacks for part in stack)
@@ -286,6 +306,8 @@ class _Forward(GatheredVariables):
             if place and turns[place - 1].times > 1:
                 program.tasks.stand_for(standing, turns[place - 1].times)
             standing = seen
+        if not self.path:
+            program.mark(None)
         for value, (_, layout, tensor) in zip(segment.results, carried, strict=True):
             self.add(value, tensor, layout)
         for series, layout, parts in zip(segment.stacked, border.stacked, stacks, strict=True):
@@ -369,7 +391,7 @@ class _Forward(GatheredVariables):
             sources = {made.layout: made.source for made in planned.materialised} if planned else {}
             given[value.name] = Held(value, layout, {layout: captured[value.name]}, sources, is_stored)
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{turn.iteration}.")
-        with self.program.standing(turn.times, turn.gradients):
+        with self.program.standing(turn.stored, turn.gradients):
             return _Forward(self.program, run.body, path, given, stored, left=segment.leaves, in_turns=in_turns)
 
     def _entering(self, step: PlannedSegment, number: int, carried: Sequence[_Carried]) -> list[_Carried]:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..index.lowering.local_tensor import Storage
+from .folded_tasks import Mark, Waits, unfolded
+from .iteration_turns import Stretch
 from .task import COMPUTE, Phase, Purpose, Task, TaskGraph, Traffic
 
 
@@ -26,7 +28,8 @@ class TaskList:
     """Tasks so far. A storage is there from the task that builds it until the last holder drops it; what nobody holds
     when its task is `settled` lives while that runs. Kernels run in order: each waits for what kernels before it wait
     for. A task reads what the last task before it `builds` or writes `into`, of each storage that it `reads`.
-    Where an iteration stands for several, storages take the place of those of all, and the list is `abridged`.
+    Where an iteration stands for several, storages take the place of those of all, and the list is `abridged`. It is
+    `unlike` what copies of iterations would make where something is known to be so, and would not be with such `cuts`.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,11 @@ class TaskList:
         self._gradients_made: defaultdict[int, float] = defaultdict(float)
         self._gradients_freed: defaultdict[int, float] = defaultdict(float)
         self._seen: list[list[Storage]] = []
+        self.unlike = False
+        self.cuts = frozenset[tuple[str, int]]()
+        self._marks: list[Mark] = []
+        self._built: dict[Storage, Stretch] = {}
+        self._freed: defaultdict[int, dict[Stretch, float]] = defaultdict(dict)
 
     # ------------------------------------------------------------------------------------------ tasks
 
@@ -87,6 +95,15 @@ class TaskList:
         """Kernels from here on run behind that task."""
         self._waited.append(task)
 
+    @property
+    def stretch(self) -> Stretch | None:
+        """That of which tasks are listed."""
+        return self._marks[-1].stretch if self._marks else None
+
+    def mark(self, stretch: Stretch | None, waiting: Waits | None = None) -> None:
+        """Tells that tasks from here on are of a stretch, or of none, and what waits in buckets."""
+        self._marks.append(Mark(len(self._tasks), stretch, waiting))
+
     def stands_for(self, result: Storage, parts: Iterable[Storage]) -> None:
         """Who reads a result that no task makes, reads these instead."""
         made = (other for storage in parts for other in self._written.get(storage, ()))
@@ -98,6 +115,8 @@ class TaskList:
         task.allocated = float(sum(storage.bytes for storage in built))
         written |= dict.fromkeys((*built, *into), (number,))
         self._tasks.append(task)
+        if self.stretch is not None:
+            self._built |= dict.fromkeys(built, self.stretch)
         for seen in self._seen:
             seen += built
         return number
@@ -134,6 +153,9 @@ class TaskList:
     def free(self, storage: Storage) -> None:
         if self._tasks:
             self._tasks[-1].freed += storage.bytes + self._more.pop(storage, 0.0)
+            if (stretch := self._built.pop(storage, None)) is not None:
+                of_task = self._freed[len(self._tasks) - 1]
+                of_task[stretch] = of_task.get(stretch, 0.0) + storage.bytes
             if storage in self._gradients:
                 self._gradients_freed[len(self._tasks) - 1] += self._gradients.pop(storage)
 
@@ -166,9 +188,14 @@ class TaskList:
             self._more[storage] = self._more.get(storage, 0.0) + more
             self._tasks[-1].allocated += more
 
-    def finished(self, held: float) -> TaskGraph:
-        """All tasks, and the bytes that are there before and after them."""
-        return TaskGraph(tuple(self._tasks), held)
+    def finished(self, held: float) -> TaskGraph | None:
+        """All tasks, with copies of iterations that are alike, and the bytes that are there before and after them. None
+        where iterations of which copies are to be made are not alike.
+        """
+        if self.unlike:
+            return None
+        every = unfolded(self._tasks, self._marks, self._freed) if self._marks else self._tasks
+        return None if every is None else TaskGraph(tuple(every), held)
 
     def most(self, held: float) -> HeldMost:
         """The most that is held, if it is that much before and after all tasks. As `TaskGraph.peak`."""
