@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from ..graph.collective_steps import Step, StepKind
@@ -162,14 +162,12 @@ class GradientBuckets:
     def _send(self, key: _Key) -> None:
         axes, kind, _ = key
         parts = self._waiting.pop(key)
-        every = self._with_copies(parts)
-        others = sum(every) - 1
-        name = f"{parts[0].name} and {others} more" if others else parts[0].name
-        count = sum(part.bytes * times for part, times in zip(parts, every, strict=True))
-        flat = self._copy("bucket", name, count, [part.rows for part in parts])
-        self.tasks.drop(part.rows for part in parts)
+        listed, parts = parts, self._with_copies(parts)
+        name = parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more"
+        flat = self._copy("bucket", name, sum(part.bytes for part in parts), [part.rows for part in parts])
+        self.tasks.drop(part.rows for part in listed)
         in_place = kind is StepKind.ALL_REDUCE
-        results = [flat] if in_place else [Storage(part.kept * times) for part, times in zip(parts, every, strict=True)]
+        results = [flat] if in_place else [Storage(part.kept) for part in parts]
         builds = [] if in_place else results
         step, purpose = Step(kind, axes), Purpose.GRADIENTS
         task = add_collective(
@@ -178,8 +176,6 @@ class GradientBuckets:
         self.tasks.hold(results)
         self.tasks.drop([flat])
         lands = self.accumulating or bool(self._landed)
-        if lands and any(times > 1 and part.name in self._landed for part, times in zip(parts, every, strict=True)):
-            self.tasks.unlike = True
         for number, result in enumerate(results):
             own = parts if in_place else [parts[number]]
             self.tasks.hold_gradient(result, 0.0 if lands else sum(part.more for part in own))
@@ -192,36 +188,49 @@ class GradientBuckets:
         made = part.stretch
         return len(made.iterations) if made is not None and made.is_left_behind(self.tasks.stretch) else 1
 
-    def _with_copies(self, parts: Sequence[_Gradient]) -> list[int]:
-        """Of what is sent, how many there are of each with those of copies of iterations. That is known where all are
-        sent behind them, in a bucket that no copy would have filled; or each in its own iteration, or the next ones.
+    def _with_copies(self, parts: Sequence[_Gradient]) -> list[_Gradient]:
+        """What is sent, with what copies of iterations would have added. That is known where all are sent behind them,
+        in a bucket that no copy would have filled; or each in its own iteration, or the next ones.
         """
-        found, now = [*map(self._times, parts)], self.tasks.stretch
-        for part in parts:
-            made = part.stretch
-            if now is not None and made is not None and not made.is_left_behind(now):
-                self.tasks.unlike |= made.position - now.position > made.fold.period
-        before = sum(part.bytes * times for part, times in zip(parts[:-1], found, strict=False))
-        if max(found) > 1 and before >= self.bucket_bytes:
+        now, found = self.tasks.stretch, list[_Gradient]()
+        for _, some in groupby(parts, lambda part: None if part.stretch is None else part.stretch.fold):
+            every = [copy for part in some for copy in self._copies(part, now)]
+            every.sort(key=lambda copy: copy[0], reverse=True)
+            found += [part for _, part in every]
+        before = sum(part.bytes for part in found[:-1])
+        if len(found) > len(parts) and before >= self.bucket_bytes:
             self.tasks.unlike = True
-            self.tasks.cuts |= frozenset(self._filling(parts))
+            self.tasks.cuts |= frozenset(self._filling(found))
         return found
 
+    def _copies(self, part: _Gradient, now: Stretch | None) -> Iterator[tuple[int, _Gradient]]:
+        """A part and its copies, with the numbers of their iterations in the segment."""
+        made = part.stretch
+        if made is None:
+            yield 0, part
+            return
+        own, fold = made.fold.first + made.fold.iteration(made.position), made.fold
+        yield own, part
+        if not made.is_left_behind(now):
+            assert now is not None, "it is beside"
+            self.tasks.unlike |= made.position - now.position > fold.period
+            return
+        prefix = f"{fold.segment}.{own}."
+        self.tasks.unlike |= not part.name.startswith(prefix)
+        for number in made.iterations[1:]:
+            name = f"{fold.segment}.{fold.first + number}.{part.name.removeprefix(prefix)}"
+            yield fold.first + number, replace(part, name=name)
+
     def _filling(self, parts: Sequence[_Gradient]) -> Iterator[tuple[str, int]]:
-        """The iterations that fill buckets, by segment and number, were no copies made."""
+        """The iterations that fill buckets, by segment and number."""
         count = 0
-        for fold, some in groupby(parts, lambda part: None if part.stretch is None else part.stretch.fold):
-            every = [
-                (number, part.bytes)
-                for part in some
-                for number in ([0] if part.stretch is None else part.stretch.iterations)
-            ]
-            for number, more in sorted(every, key=lambda one: one[0], reverse=True):
-                count += more
-                if count >= self.bucket_bytes:
-                    count = 0
-                    if fold is not None:
-                        yield fold.segment, fold.first + number
+        for part in parts:
+            count += part.bytes
+            if count >= self.bucket_bytes:
+                count = 0
+                segment, number, *_ = (*part.name.split(".", 2), "")
+                if part.stretch is not None and segment == part.stretch.fold.segment and number.isdigit():
+                    yield segment, int(number)
 
     def _copy(self, what: str, name: str, count: int, reads: Sequence[Storage]) -> Storage:
         """A copy that is held."""
