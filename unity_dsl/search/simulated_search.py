@@ -139,14 +139,15 @@ class Simulations:
         return self.timeline(self.shortest(plan, below)).seconds
 
     def chunked_seconds(self, plan: Plan, below: float = inf) -> float:
-        """Of the plan, or that with products in the most chunks, where that could take less than `below`: whatever it
-        holds, as what is compared may not fit yet.
+        """Of the plan, or that with products in the most chunks, gradients of weights delayed or not, where that could
+        take less than `below`: whatever it holds, as what is compared may not fit yet.
         """
         exposed, counts = self._beside_products(plan)
         seconds = self.seconds(plan)
         if exposed <= GAIN or (1 - exposed) * seconds >= below:
             return seconds
-        return min(seconds, self.seconds(replace(plan, chunks=counts[0])))
+        chunked = replace(plan, chunks=counts[0])
+        return min(seconds, self.seconds(chunked), self.seconds(replace(chunked, delayed_gradients=True)))
 
     def referee(self, machine: Machine) -> Referee:
         """What plans are compared by in a search at the prices of a machine: with all that may overlap where values in
