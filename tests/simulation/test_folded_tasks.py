@@ -13,7 +13,7 @@ from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.simulation.folded_tasks import unfolded
-from unity_dsl.simulation.iteration_turns import Fold, Listed
+from unity_dsl.simulation.iteration_turns import Fold, Listed, NotAlikeError
 from unity_dsl.simulation.step_tasks import as_simulated, device_tasks, step_tasks
 from unity_dsl.simulation.task import Task, TaskGraph
 
@@ -35,10 +35,10 @@ ALWAYS = [
 
 
 def planned(model: str, strategy: str, recompute: str, micro_batches: int) -> tuple[Plan, Machine, Library]:
-    """A plan of 40 layers, of 64 KiB or more."""
+    """A plan of 44 layers, of 64 KiB or more."""
     request = Request(
         EXAMPLES / f"{model}.udl",
-        {"layers": 40, "d": 64, "b": 12},
+        {"layers": 44, "d": 64, "b": 12},
         preset="small",
         machine="dgx-h100",
         devices=4,
@@ -53,9 +53,7 @@ def planned(model: str, strategy: str, recompute: str, micro_batches: int) -> tu
 def listed_in_full(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
     simulated, prices = as_simulated(plan, machine, library)
     tasks, held = device_tasks(simulated, prices, library, {})
-    graph = tasks.finished(held)
-    assert graph is not None
-    return graph
+    return tasks.finished(held)
 
 
 def unordered(task: Task) -> Task:
@@ -81,19 +79,18 @@ def test_few_iterations_are_listed(period: int) -> None:
     few, _ = device_tasks(simulated, prices, library, {}, Listed(period=period))
     every, held = device_tasks(simulated, prices, library, {})
     graph = every.finished(held)
-    assert graph is not None
-    listed = Fold("layer", 0, 40, period).listed
-    assert len(few._tasks) < (listed + 4) / 40 * len(graph.tasks)
+    listed = Fold("layer", 0, 44, period).listed
+    assert len(few._tasks) < (listed + 4) / 44 * len(graph.tasks)
 
 
 def test_buckets_that_fill_after_many_iterations_begin_others() -> None:
     plan, machine, library = planned("gpt2", "data_parallel", "none", 1)
     simulated, prices = as_simulated(replace(plan, bucket_mib=3), machine, library)
-    tasks, _ = device_tasks(simulated, prices, library, {}, Listed(period=1))
-    assert tasks.cuts
-    again, held = device_tasks(simulated, prices, library, {}, Listed(period=1, cuts=tasks.cuts))
-    assert not again.unlike
-    assert again.finished(held) is not None
+    with pytest.raises(NotAlikeError) as raised:
+        device_tasks(simulated, prices, library, {}, Listed(period=1))
+    assert raised.value.cuts
+    again, held = device_tasks(simulated, prices, library, {}, Listed(period=1, cuts=raised.value.cuts))
+    assert again.finished(held).tasks
 
 
 def test_iterations_that_differ_are_not_copied() -> None:
@@ -103,7 +100,8 @@ def test_iterations_that_differ_are_not_copied() -> None:
     tasks, marks, freed = few._tasks, few._marks, few._freed
     third = next(mark.task for mark in marks if mark.stretch is not None and mark.stretch.position == 3)
     tasks[third].seconds *= 1.5
-    assert unfolded(tasks, marks, freed) is None
+    with pytest.raises(NotAlikeError):
+        unfolded(tasks, marks, freed)
 
 
 def test_iterations_of_a_fold_are_numbered() -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol, Self
 
-from .iteration_turns import AT_FIRST, Fold, Stretch
+from .iteration_turns import AT_FIRST, Fold, NotAlikeError, Stretch
 from .task import Task
 
 _Region = tuple[int, bool, Fold]
@@ -52,20 +52,11 @@ class _Span:
         return self.end - self.first
 
 
-class _NotAlike(Exception):
-    """Iterations are not alike, or something else refers to one of them alone."""
-
-
-def unfolded(
-    tasks: Sequence[Task], marks: Sequence[Mark], freed: Mapping[int, Mapping[Stretch, float]]
-) -> list[Task] | None:
-    """All tasks, numbered anew, where of each fold that is marked the iterations are alike; else None. The given ones
-    are changed. The bytes that a task frees of those that tasks of a stretch built are `freed`, by its number.
+def unfolded(tasks: Sequence[Task], marks: Sequence[Mark], freed: Mapping[int, Mapping[Stretch, float]]) -> list[Task]:
+    """All tasks, numbered anew, of those that are marked as some iterations of folds. The given ones are changed. The
+    bytes that a task frees of those that tasks of a stretch built are `freed`, by its number. Raises NotAlikeError.
     """
-    try:
-        return _Unfolding(tasks, marks, freed).tasks()
-    except _NotAlike:
-        return None
+    return _Unfolding(tasks, marks, freed).tasks()
 
 
 @dataclass(frozen=True)
@@ -115,7 +106,7 @@ class _Unfolding:
             if (stretch := span.stretch) is not None:
                 self.regions.setdefault(stretch.region, {})[stretch.position] = span
         if any(len(by_position) < fold.listed for (_, _, fold), by_position in self.regions.items()):
-            raise _NotAlike
+            raise NotAlikeError
         self.moved, self.starts, now = [], {region: [0] * region[2].count for region in self.regions}, 0
         for span, iteration in self._in_order():
             if span.stretch is not None:
@@ -174,14 +165,14 @@ class _Unfolding:
     def _compared(self, spans: Sequence[_Span]) -> list[_Alike]:
         """What the tasks of an iteration refer to, and their places, where those of three are alike."""
         if len({span.count for span in spans}) > 1:
-            raise _NotAlike
+            raise NotAlikeError
         last, middle, first = (span.waiting for span in spans)
         if not (first is None or middle is None or last is None or first.is_followed(middle, last)):
-            raise _NotAlike
+            raise NotAlikeError
         found = []
         for same in zip(*(self.listed[span.first : span.end] for span in spans), strict=True):
             if len(set(map(_alone, same))) > 1:
-                raise _NotAlike
+                raise NotAlikeError
             after = self._references(spans, [task.after for task in same])
             reads = self._references(spans, [task.reads for task in same])
             found.append((after, reads, _place(spans, [task.place for task in same])))
@@ -189,7 +180,7 @@ class _Unfolding:
 
     def _references(self, spans: Sequence[_Span], of_three: Sequence[tuple[int, ...]]) -> tuple[_Reference, ...]:
         if len({len(numbers) for numbers in of_three}) > 1:
-            raise _NotAlike
+            raise NotAlikeError
         return tuple([self._reference(spans, same) for same in zip(*of_three, strict=True)])
 
     def _reference(self, sources: Sequence[_Span], same: tuple[int, ...]) -> _Reference:
@@ -201,10 +192,10 @@ class _Unfolding:
             span, own = self.spans[self.span_of[number]], source.stretch
             stretch = span.stretch
             if own is None or stretch is None or stretch.fold != own.fold:
-                raise _NotAlike
+                raise NotAlikeError
             found.add((stretch.number, stretch.backward, stretch.position - own.position, number - span.first))
         if len(found) > 1:
-            raise _NotAlike
+            raise NotAlikeError
         pass_number, backward, ahead, place = found.pop()
         assert own is not None, "a stretch"
         return _Reference(self.starts[pass_number, backward, own.fold], ahead, True, place)
@@ -214,7 +205,7 @@ class _Unfolding:
         span = self.span_of[number]
         stretch = self.spans[span].stretch
         if stretch is not None and stretch.fold.is_compared(stretch.position):
-            raise _NotAlike
+            raise NotAlikeError
         return _Reference(place=self.moved[span] + number - self.spans[span].first)
 
     # ------------------------------------------------------------------------------------------ other tasks
@@ -254,9 +245,9 @@ class _Unfolding:
         """That a task is of the same fold, one of the first or the last iterations as the other is."""
         own, fold = source.stretch, target.fold
         if own is None or own.fold != fold or fold.is_middle(target.position):
-            raise _NotAlike
+            raise NotAlikeError
         if (own.position < fold.before) != (target.position < fold.before):
-            raise _NotAlike
+            raise NotAlikeError
 
 
 def _alone(task: Task) -> tuple[object, ...]:
@@ -320,7 +311,7 @@ def _place(spans: Sequence[_Span], of_three: Sequence[str]) -> _Place:
         if span.stretch is not None
     }
     if len(found) > 1:
-        raise _NotAlike
+        raise NotAlikeError
     return found.pop()
 
 
@@ -330,6 +321,6 @@ def _parsed(fold: Fold, place: str, position: int) -> _Place:
     positions = [fold.position_of(int(number)) for number in texts[2::3]]
     ahead = [fold.first + other - position for other in positions if other is not None]
     if len(ahead) < len(positions):
-        raise _NotAlike
+        raise NotAlikeError
     before = [text + name for text, name in zip(texts[0::3], texts[1::3], strict=False)]
     return _Place((*before, texts[-1]), tuple(ahead))

@@ -14,7 +14,7 @@ from ..machine.collective_price import packs
 from ..machine.machine import Machine
 from ..machine.operator_price import ACCUMULATION_PASSES
 from .collective_tasks import add_collective, add_copy
-from .iteration_turns import Stretch
+from .iteration_turns import NotAlikeError, Stretch
 from .local_tensors import Local
 from .task import Purpose
 from .task_list import TaskList
@@ -190,7 +190,8 @@ class GradientBuckets:
 
     def _with_copies(self, parts: Sequence[_Gradient]) -> list[_Gradient]:
         """What is sent, with what copies of iterations would have added. That is known where all are sent behind them,
-        in a bucket that no copy would have filled; or each in its own iteration, or the next ones.
+        in a bucket that no copy would have filled; or each in its own iteration, or the next ones. Else raises
+        NotAlikeError.
         """
         now, found = self.tasks.stretch, list[_Gradient]()
         for _, some in groupby(parts, lambda part: None if part.stretch is None else part.stretch.fold):
@@ -199,8 +200,7 @@ class GradientBuckets:
             found += [part for _, part in every]
         before = sum(part.bytes for part in found[:-1])
         if len(found) > len(parts) and before >= self.bucket_bytes:
-            self.tasks.unlike = True
-            self.tasks.cuts |= frozenset(self._filling(found))
+            raise NotAlikeError(self._filling(found))
         return found
 
     def _copies(self, part: _Gradient, now: Stretch | None) -> Iterator[tuple[int, _Gradient]]:
@@ -213,10 +213,12 @@ class GradientBuckets:
         yield own, part
         if not made.is_left_behind(now):
             assert now is not None, "it is beside"
-            self.tasks.unlike |= made.position - now.position > fold.period
+            if made.position - now.position > fold.period:
+                raise NotAlikeError
             return
         prefix = f"{fold.segment}.{own}."
-        self.tasks.unlike |= not part.name.startswith(prefix)
+        if not part.name.startswith(prefix):
+            raise NotAlikeError
         for number in made.iterations[1:]:
             name = f"{fold.segment}.{fold.first + number}.{part.name.removeprefix(prefix)}"
             yield fold.first + number, replace(part, name=name)

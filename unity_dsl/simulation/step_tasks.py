@@ -31,7 +31,7 @@ from .event_loop import simulate
 from .gathered_variables import GatheredVariables
 from .gathering_tasks import Gather
 from .hardware import hardware_of
-from .iteration_turns import EVERY, PASSES, PERIODS, Listed, Turn, turns_of
+from .iteration_turns import ATTEMPTS, EVERY, PASSES, PERIODS, Listed, NotAlikeError, Turn, turns_of
 from .local_tensors import Cotangents, Local, Recorded
 from .operator_tasks import Operators
 from .program_variables import Held, Program
@@ -58,16 +58,23 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
 
 
 def _device_graph(plan: Plan, prices: ConversionModel, library: Library, place: Mapping[int, int]) -> TaskGraph:
-    """The tasks of a device, of iterations that are alike by copies where that is found."""
+    """The tasks of a device, of iterations that are alike by copies where that is found: folds begin anew where others
+    would not be alike, at a few places.
+    """
     cuts = frozenset[tuple[str, int]]()
-    for period in (*PERIODS, 0):
-        tasks, held = device_tasks(plan, prices, library, place, Listed(period=period, cuts=cuts))
-        if tasks.cuts > cuts:
-            cuts = tasks.cuts
-            tasks, held = device_tasks(plan, prices, library, place, Listed(period=period, cuts=cuts))
-        if (graph := tasks.finished(held)) is not None:
-            return graph
-    raise AssertionError("nothing is folded")
+    for period in PERIODS:
+        for _ in range(ATTEMPTS):
+            try:
+                tasks, held = device_tasks(plan, prices, library, place, Listed(period=period, cuts=cuts))
+                return tasks.finished(held)
+            except NotAlikeError as found:
+                if found.cuts <= cuts:
+                    break
+                cuts |= found.cuts
+        else:
+            break
+    tasks, held = device_tasks(plan, prices, library, place)
+    return tasks.finished(held)
 
 
 def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, ConversionModel]:
@@ -84,7 +91,9 @@ def device_tasks(
     place: Mapping[int, int],
     listed: Listed = EVERY,
 ) -> tuple[TaskList, float]:
-    """Those of a device with these coordinates, and the bytes that it holds before and after them."""
+    """Those of a device with these coordinates, and the bytes that it holds before and after them. Raises NotAlikeError
+    where it is known of the iterations that are listed that no copies can be made of them.
+    """
     tasks, machine = TaskList(), prices.machine
     program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place, listed)
     passes = min(plan.micro_batches, PASSES) if listed.brief else plan.micro_batches

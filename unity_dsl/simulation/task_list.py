@@ -28,8 +28,7 @@ class TaskList:
     """Tasks so far. A storage is there from the task that builds it until the last holder drops it; what nobody holds
     when its task is `settled` lives while that runs. Kernels run in order: each waits for what kernels before it wait
     for. A task reads what the last task before it `builds` or writes `into`, of each storage that it `reads`.
-    Where an iteration stands for several, storages take the place of those of all, and the list is `abridged`. It is
-    `unlike` what copies of iterations would make where something is known to be so, and would not be with such `cuts`.
+    Where an iteration stands for several, storages take the place of those of all, and the list is `abridged`.
     """
 
     def __init__(self) -> None:
@@ -45,8 +44,6 @@ class TaskList:
         self._gradients_made: defaultdict[int, float] = defaultdict(float)
         self._gradients_freed: defaultdict[int, float] = defaultdict(float)
         self._seen: list[list[Storage]] = []
-        self.unlike = False
-        self.cuts = frozenset[tuple[str, int]]()
         self._marks: list[Mark] = []
         self._built: dict[Storage, Stretch] = {}
         self._freed: defaultdict[int, dict[Stretch, float]] = defaultdict(dict)
@@ -188,14 +185,12 @@ class TaskList:
             self._more[storage] = self._more.get(storage, 0.0) + more
             self._tasks[-1].allocated += more
 
-    def finished(self, held: float) -> TaskGraph | None:
-        """All tasks, with copies of iterations that are alike, and the bytes that are there before and after them. None
-        where iterations of which copies are to be made are not alike.
+    def finished(self, held: float) -> TaskGraph:
+        """All tasks, with copies of iterations that are alike, and the bytes that are there before and after them.
+        Raises NotAlikeError where iterations of which copies are to be made are not.
         """
-        if self.unlike:
-            return None
         every = unfolded(self._tasks, self._marks, self._freed) if self._marks else self._tasks
-        return None if every is None else TaskGraph(tuple(every), held)
+        return TaskGraph(tuple(every), held)
 
     def most(self, held: float) -> HeldMost:
         """The most that is held, if it is that much before and after all tasks. As `TaskGraph.peak`."""
