@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Protocol, Self
 
 from .iteration_turns import AT_FIRST, Fold, NotAlikeError, Stretch
@@ -250,40 +251,15 @@ class _Unfolding:
             raise NotAlikeError
 
 
-def _alone(task: Task) -> tuple[object, ...]:
-    """All of a task but its place and what it refers to."""
-    return (
-        task.name,
-        task.phase,
-        task.seconds,
-        task.channel,
-        task.launches,
-        task.traffic,
-        task.sent,
-        task.allocated,
-        task.freed,
-        task.limit,
-        task.purpose,
-    )
+_PLACED = "place", "after", "reads"
+"""What tells a task from the one of another iteration that is alike."""
+_all_of = attrgetter(*(one.name for one in fields(Task)))
+_alone = attrgetter(*(one.name for one in fields(Task) if one.name not in _PLACED))
+"""All of a task but its place and what it refers to."""
 
 
 def _copy(task: Task) -> Task:
-    return Task(
-        task.name,
-        task.place,
-        task.phase,
-        task.seconds,
-        (),
-        task.channel,
-        task.device,
-        task.launches,
-        task.traffic,
-        task.sent,
-        task.allocated,
-        task.freed,
-        task.limit,
-        task.purpose,
-    )
+    return Task(*_all_of(task))
 
 
 @dataclass(frozen=True)
