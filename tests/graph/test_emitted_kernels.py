@@ -110,21 +110,53 @@ def test_traffic_at_other_sizes_is_that_of_the_operator_there(name: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("name", "shapes", "rows"),
+    ("name", "shapes", "passes"),
     [
-        ("linear_bias_relu", [(6, 4), (8, 4), (8,)], []),
-        ("rms_norm_linear", [(6, 4), (4,), (8, 4)], [6 * 4, 6 * 4]),  # times the rows' factors, times the gain
-        ("layer_norm_linear", [(6, 4), (4,), (4,), (8, 4)], [6 * 4, 6 * 4, 6 * 4]),  # and the sum with the bias
+        # The sum with the bias, whose cotangent is summed over rows, and the maximum with 0.
+        ("linear_bias_relu", [(6, 4), (8, 4), (8,)], [("", 48 * 2, 48 * 2), ("relu", 48 * 2, 48 * 3)]),
+        (
+            "rms_norm_linear",
+            [(6, 4), (4,), (8, 4)],
+            [
+                ("", 24 * 3, 24 * 5),  # x * x, summed by another kernel
+                ("", 6 * 2, 6 * 3),  # by the number of columns
+                ("", 6 * 2, None),  # eps is added
+                ("rsqrt", 6 * 2, 6 * 3),
+                ("", 24 * 2, 24 * 5),  # x by its rows' factors, which are few
+                ("", 24 * 2, 24 * 5),  # by the gain
+            ],
+        ),
+        (
+            "linear_bias_gelu",
+            [(6, 4), (8, 4), (8,)],
+            [("", 96, 96), ("", 96, 144), ("erf", 96, 144), ("", 96, None), ("", 144, 240), ("", 96, 144)],
+        ),
     ],
 )
-def test_what_products_are_made_of(name: str, shapes: list[tuple[int, ...]], rows: list[int]) -> None:
-    """Elements that are made for a product of matrices and are no statement's result."""
+def test_what_elementwise_kernels_move(
+    name: str, shapes: list[tuple[int, ...]], passes: list[tuple[str, int, int | None]]
+) -> None:
+    """Floats that are read and written, forward and backward, twice as many of each with twice the rows."""
     instance = instantiate(LIBRARY.operators[name], list(map(Shape, shapes)), {})
     typed = typed_at(instance, ALONE)
     kernels = emitted_kernels(instance, replace(typed, native=False), ALONE, LIBRARY, [True] * len(shapes), 4)
-    sizes = {axis: np.float64(size) for axis, size in typed.local_sizes.items()}
-    found = [(float(count) / 8, moves) for count, moves in kernels.factor_traffic(sizes)]
-    assert found == [(count, True) for count in rows]
+    first = instance.inputs[0].axes[0]
+    for times in (1, 2):
+        sizes = {axis: np.float64(times if axis == first else 1) * size for axis, size in typed.local_sizes.items()}
+        found = [
+            (function, float(forward) / 4, None if backward is None else float(backward) / 4)
+            for function, forward, backward in kernels.passes_at(sizes)
+        ]
+        assert sorted(found, key=str) == sorted(
+            ((function, times * moved, back and times * back) for function, moved, back in passes), key=str
+        )
+
+
+def test_no_passes_of_a_native_call_and_of_draws() -> None:
+    for name, native in (("gelu", True), ("dropout", False)):
+        instance = instantiate(LIBRARY.operators[name], [Shape((6, 4))], {})
+        typed = typed_at(instance, ALONE)
+        assert not emitted_kernels(instance, replace(typed, native=native), ALONE, LIBRARY, [True], 4).passes
 
 
 def test_a_divided_axis_moves_its_part() -> None:

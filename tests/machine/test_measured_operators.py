@@ -171,18 +171,37 @@ def test_cotangents_that_are_passed_on_take_a_launch(library: Library, machine: 
     assert price(add, library, machine, True, True) == pytest.approx(forward + machine.launch_seconds)
 
 
-def test_what_is_multiplied_before_a_product_is_elementwise(library: Library) -> None:
-    """`rms_norm_linear` of 20 rows multiplies x by its rows' factors and by the gain: 400 bytes each, written and read.
-    The means of squares read x, the rows' factors these; the weight is of 7 rows.
+def test_elementwise_kernels_are_priced_one_by_one(library: Library) -> None:
+    """`rms_norm_linear` of 20 rows squares x, which is 400 bytes, and sums that; each row's sum is divided by 5, eps is
+    added, and the root taken, of 80 bytes; x is multiplied by its rows' factors and by the gain. A product's cotangents
+    read three tensors and write two; that of a sum with eps is passed on. The weight is of 7 rows.
     """
     curve = '\n[[operator]]\nclass = "row reduction"\ndtype = "f32"\ndirection = "backward"\n'
     machine = read_machine(Source("mine.toml", LOCAL + MEASURED + curve + "bytes = [1000, 1000000]\ntime_us = [9, 90]"))
     fused = instance_of(library, "rms_norm_linear", (20, 5), (5,), (7, 5))
-    product, made = 20 * 7 * 5 * 1e-6, 2 * 0.8 ** (1 / 3)
-    forward = 7e-6 * 0.48 ** (1 / 3) + 10e-6 * (0.16 ** (1 / 3) + made) + product
-    backward = 9e-6 * 0.88 ** (1 / 3) + 20e-6 * (0.24 ** (1 / 3) + made) + 5 * product
+    product = 20 * 7 * 5 * 1e-6
+    made = sum(count ** (1 / 3) for count in (1.2, 0.16, 0.16, 0.16, 0.8, 0.8))
+    cotangents = sum(count ** (1 / 3) for count in (2.0, 0.24, 0.24, 2.0, 2.0))
+    forward = 7e-6 * 0.48 ** (1 / 3) + 10e-6 * made + product
+    backward = 9e-6 * 0.88 ** (1 / 3) + 20e-6 * cotangents + 5 * product
     assert price(fused, library, machine, False, False, False, native=False) == pytest.approx(forward)
     assert price(fused, library, machine, True, True, True, native=False) == pytest.approx(forward + backward)
+
+
+def test_a_function_is_priced_by_the_operator_of_its_name(library: Library) -> None:
+    """`tanh` in `linear_bias_gelu_tanh`, of 20 x 7 floats, by a curve that is flat."""
+    curve = """
+[[operator]]
+name = "tanh"
+dtype = "f32"
+direction = "forward"
+bytes = [1000, 1000000]
+time_us = [700, 700]
+"""
+    fused = instance_of(library, "linear_bias_gelu_tanh", (20, 5), (7, 5), (7,))
+    machines = [read_machine(Source("mine.toml", LOCAL + MEASURED + more)) for more in ("", curve)]
+    prices = [price(fused, library, machine, False, False, False, native=False) for machine in machines]
+    assert prices[1] - prices[0] == pytest.approx(700e-6 - 10e-6 * (2 * 20 * 7 * 4 / 1000) ** (1 / 3))
 
 
 def test_what_is_not_run_takes_a_launch(library: Library) -> None:

@@ -16,7 +16,7 @@ from ..index.lowering.division import InnerMoments
 from ..index.lowering.execution import Built, Execution
 from ..index.lowering.standardisation import standardisations
 from ..index.lowering.standardised_lowering import STANDARDISED
-from ..index.lowering.torch_term import Argument, Term
+from ..index.lowering.torch_term import ARITHMETIC, Argument, Term
 from .layout import Mesh
 from .local_lowering import cuts_together, execution_of_lowering, training_lowering
 from .local_operator import LocalOperator
@@ -45,12 +45,25 @@ class Extent:
 
 
 @dataclass(frozen=True)
+class Pass:
+    """An elementwise kernel: the `function` of the library that it is, "" of arithmetic; how many tensors as large as
+    its result are read and written `forward`, and `backward`: none where its cotangent is passed on as it comes.
+    """
+
+    function: str
+    result: Extent
+    forward: int
+    backward: int
+
+
+@dataclass(frozen=True)
 class EmittedKernels:
     """Kernels forward, and backward for the inputs that need a gradient; none of a view.
 
     What lies `between` kernels is written by one and read by others, as are the `cotangents` of that backward; `sizes`
-    are those of the extents' bytes. `factors` are what lies between of which products of matrices are made, each with
-    whether it has a cotangent, `absorbed` the equations that kernels of others compute.
+    are those of the extents' bytes. `passes` are the elementwise kernels of statements, those that make factors of
+    products of matrices among them: none of a native call, nor where functions draw or standardise. `absorbed` are the
+    equations that kernels of others compute.
     """
 
     forward: int
@@ -58,12 +71,17 @@ class EmittedKernels:
     between: tuple[Extent, ...]
     cotangents: tuple[Extent, ...]
     sizes: Mapping[str, int] = field(hash=False)
-    factors: tuple[tuple[Extent, bool], ...] = ()
+    passes: tuple[Pass, ...] = ()
     absorbed: frozenset[int] = frozenset()
 
-    def factor_traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> list[tuple[Numbers, bool]]:
-        """Bytes that are read and written of each of the factors at other sizes, and whether it has a cotangent."""
-        return [(self._moved([extent], sizes), moves) for extent, moves in self.factors]
+    def passes_at(self, sizes: Mapping[str, Numbers | np.float64]) -> list[tuple[str, Numbers, Numbers | None]]:
+        """Of each pass at other sizes the function, the bytes that it reads and writes, and those that its backward
+        does: None without one.
+        """
+        made = [(one, self._moved([one.result], sizes)) for one in self.passes]
+        return [
+            (one.function, one.forward * count, one.backward * count if one.backward else None) for one, count in made
+        ]
 
     def traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> tuple[Numbers, Numbers]:
         """Bytes between kernels that are read and written at other sizes, forward and backward."""
@@ -119,15 +137,10 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
     between = [built for built in run.kernels if built.storage not in results and not called]
     draws = [(built, DRAWS[built.term.operation]) for built in run.kernels if built.term.operation in DRAWS]
     extents = tuple(Extent(2 * built.storage.bytes, _axes(built, typed)) for built in between)
-    of_products = _factors(run.kernels)
-    factors = tuple(
-        (extent, built.moves)
-        for extent, built in zip(extents, between, strict=True)
-        if any(built is factor for factor in of_products)
-    )
     drawn = tuple(
         Extent(built.storage.bytes / width * moved, _axes(built, typed)) for built, (_, width, moved) in draws
     )
+    more = any(built.term.operation in (*DRAWS, STANDARDISED) for built in run.kernels)
     moving = [built for built in run.kernels if built.moves]
     forward, backward = _standardising(run.kernels, typed)
     made = tuple(extent for extent, built in zip(extents, between, strict=True) if built.moves)
@@ -137,7 +150,7 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
         extents + drawn + forward.extents,
         made + backward.extents,
         dict(typed.local_sizes),
-        factors,
+        () if called or more else tuple(_passes(run.kernels, typed, case.library)),
         frozenset(_absorbed(instance, typed)),
     )
 
@@ -171,7 +184,30 @@ def _absorbed(instance: Instance, typed: LocalOperator) -> Iterator[int]:
             yield from group.absorbed(instance)
 
 
-def _factors(kernels: Sequence[Built]) -> list[Built]:
+def _passes(kernels: Sequence[Built], typed: LocalOperator, library: Library) -> Iterator[Pass]:
+    """Elementwise kernels; what else is built for a product of matrices before it is a copy."""
+    functions = {decl.torch.function: name for name, decl in library.functions.items() if decl.torch is not None}
+    before = _before_products(kernels)
+    for built in kernels:
+        operation, extent = built.term.operation, Extent(built.storage.bytes, _axes(built, typed))
+        if operation in ARITHMETIC or operation in functions:
+            operands = [found for found in built.term.arguments if isinstance(found, Term) and found.axes]
+            whole = sum(set(_viewed(operand).axes) >= set(built.term.axes) for operand in operands)
+            # The cotangent of a sum is passed on, but for an operand that is broadcast, over whose rows it is summed.
+            backward = 2 * (len(operands) - whole) if operation == "+" else 1 + 2 * len(operands)
+            yield Pass(functions.get(operation, ""), extent, 1 + whole, backward if built.moves else 0)
+        elif any(built is factor for factor in before):
+            yield Pass("", extent, 2, 3 if built.moves else 0)
+
+
+def _viewed(term: Term) -> Term:
+    """What a term is a view of, by subscripts."""
+    while term.operation == "[]" and isinstance(term.arguments[0], Term):
+        term = term.arguments[0]
+    return term
+
+
+def _before_products(kernels: Sequence[Built]) -> list[Built]:
     """What is built for products of matrices before these: by terms inside of them, and all but the last by them."""
     products = [built.term for built in kernels if built.term.operation in _SEVERAL]
     inside = {id(term) for product in products for term in _terms_inside(product)}

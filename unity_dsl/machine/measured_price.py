@@ -28,15 +28,16 @@ class MeasuredPrice:
 
     An operator that is run as it was measured is priced by the curve of its name, a native call else by the grid of the
     product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
-    call, each equation is a kernel, but those `absorbed` by others, and so is each of the `factors` that are made for
-    products of matrices: bytes that are read and written of it, and whether it has a cotangent. No pass takes less than
-    a launch. None is returned where what that takes was not measured.
+    call, each equation is a kernel, but those `absorbed` by others. Of elementwise ones each of the `passes` is, of
+    which functions, bytes that are read and written, and those backward are known, by the curve of the operator that
+    is named as its function where that is unlike its class. Neither direction takes less than a launch. None is
+    returned where what that takes was not measured.
     """
 
     instance: Instance
     native: bool
     runs: tuple[bool, bool]
-    factors: Sequence[tuple[Numbers, bool]]
+    passes: Sequence[tuple[str, Numbers, Numbers | None]]
     sizes: Mapping[str, Count]
     dtype: str
     measured: MeasuredOperators
@@ -59,8 +60,8 @@ class MeasuredPrice:
         if self.native or not self._kernels:
             curve = self._class_curve(lowering_class(self.instance), Direction.FORWARD)
             return None if curve is None else curve.at(done)
-        made = [self._elementwise(count, Direction.FORWARD) for count, _ in self.factors]
-        return _total([*(self._kernel(kernel, Direction.FORWARD) for kernel in self._kernels), *made])
+        made = [self._pass(function, count, Direction.FORWARD) for function, count, _ in self.passes]
+        return _total([*(self._kernel(kernel, Direction.FORWARD) for kernel in self._further), *made])
 
     def backward(self, needs: Sequence[bool]) -> Numbers | None:
         """Of the inputs that need a gradient, at least one. Cotangents that are merely passed on take a launch."""
@@ -82,8 +83,10 @@ class MeasuredPrice:
             curve = self._class_curve(lowering_class(self.instance), Direction.BACKWARD)
             return None if curve is None else curve.at(done)
         made = {equation.target.name for equation in self.instance.equations}
-        cotangents = [self._elementwise(count, Direction.BACKWARD) for count, moves in self.factors if moves]
-        return _total([*(self._kernel_backward(kernel, wanted | made) for kernel in self._kernels), *cotangents])
+        cotangents = [
+            self._pass(function, count, Direction.BACKWARD) for function, _, count in self.passes if count is not None
+        ]
+        return _total([*(self._kernel_backward(kernel, wanted | made) for kernel in self._further), *cotangents])
 
     # ------------------------------------------------------------------------------------------ parts
 
@@ -91,6 +94,11 @@ class MeasuredPrice:
     def _kernels(self) -> tuple[EquationKernel, ...]:
         kernels = equation_kernels(self.instance)
         return tuple(kernel for number, kernel in enumerate(kernels) if number not in self.absorbed)
+
+    @property
+    def _further(self) -> tuple[EquationKernel, ...]:
+        """What is not counted pass by pass."""
+        return tuple(k for k in self._kernels if k.kind is not LoweringClass.ELEMENTWISE or not self.passes)
 
     @cached_property
     def _only_product(self) -> MatrixProduct | None:
@@ -113,9 +121,12 @@ class MeasuredPrice:
         curve = self.measured.curves.get(CurveKey(class_name(LoweringClass.VIEW), self.dtype, Direction.FORWARD))
         return np.zeros(()) if curve is None else curve.at(done)
 
-    def _elementwise(self, count: Numbers, direction: Direction) -> Numbers | None:
-        """A kernel that reads and writes so many bytes."""
-        curve = self.measured.curves.get(CurveKey(class_name(LoweringClass.ELEMENTWISE), self.dtype, direction))
+    def _pass(self, function: str, count: Numbers, direction: Direction) -> Numbers | None:
+        """An elementwise kernel that reads and writes so many bytes."""
+        curves, kind = self.measured.curves, class_name(LoweringClass.ELEMENTWISE)
+        curve = curves.get(CurveKey(function, self.dtype, direction)) or curves.get(
+            CurveKey(kind, self.dtype, direction)
+        )
         return None if curve is None else curve.at(Work(0, count, 0))
 
     def _product(self, product: MatrixProduct, direction: Direction) -> Numbers | None:

@@ -138,9 +138,9 @@ class _Prices:
         known = self.machine.measured
         if not known.curves and not known.grids:
             return None
-        launch, factors = self.machine.exposed_launch, kernels.factor_traffic(sizes)
+        launch, passes = self.machine.exposed_launch, kernels.passes_at(sizes)
         runs = kernels.forward > 0, kernels.backward > 0
-        price = MeasuredPrice(self.instance, native, runs, factors, sizes, self.dtype, known, launch, kernels.absorbed)
+        price = MeasuredPrice(self.instance, native, runs, passes, sizes, self.dtype, known, launch, kernels.absorbed)
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
         return None if forward is None or backward is None else forward + backward
