@@ -200,6 +200,8 @@ def search(
                 priced = limits.get(id(found.graph), wanted)
                 near = partial(replace, segments=beside, lasting=kept_iterations, unlimited=cheapest, referee=referee)
                 found = limited_beside(told_kept(found, lasting, budget, referee), near(priced), near(wanted))
+                if later is not None:
+                    later.within_memory(found, [told_kept(one, lasting, budget) for one in limited.compared])
         found = replace(found, unlimited_seconds=cheapest.cost.seconds, unlimited=cheapest)
     else:
         found = told_kept(shortest_beside(found, every, wanted, later), lasting, budget, referee)

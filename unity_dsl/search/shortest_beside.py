@@ -26,6 +26,7 @@ class Later:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Plan, Wanted]] = {}
         self._searched: dict[int, tuple[Plan, Mesh]] = {}
+        self._limited: dict[int, tuple[Plan, Sequence[Plan]]] = {}
 
     def kept(self, plan: Plan, wanted: Wanted) -> Plan:
         """The plan, of which is kept how it was searched for, and what was found on its mesh."""
@@ -46,12 +47,24 @@ class Later:
         """The mesh on which plans next to one are searched."""
         return self._searched[id(plan.graph)][1] if id(plan.graph) in self._searched else plan.mesh
 
+    def within_memory(self, plan: Plan, others: Sequence[Plan]) -> None:
+        """Keeps of a plan that was found within the memory with which others, that fit as well, it was compared."""
+        self._limited[id(plan.graph)] = plan, others
+
     def compared(self, plan: Plan) -> Sequence[Plan]:
-        """The plans of other meshes with which one that is kept was compared, of the model as it is written."""
-        known = self._known.get(id(plan.graph))
-        if known is None or plan.division is not None:
+        """The plans of other meshes with which one was compared: within the memory, or, of one that is kept, of the
+        model as it is written.
+        """
+        if plan.division is not None:
             return ()
-        return [replace(other, mesh=named_axes(other.graph, other.mesh)) for other in known[1].compared]
+        known, limited = self._known.get(id(plan.graph)), self._limited.get(id(plan.graph))
+        found: Sequence[Plan] = () if known is None else known[1].compared
+        if limited is not None:
+            free, seconds = plan.unlimited, plan.unlimited_seconds
+            found = [
+                replace(other, unlimited=free, unlimited_seconds=seconds, exposed=plan.exposed) for other in limited[1]
+            ]
+        return [replace(other, mesh=named_axes(other.graph, other.mesh)) for other in found]
 
     @contextmanager
     def begun(self, plan: Plan, below: float, referee: Referee) -> Iterator[Callable[[], Shortest]]:

@@ -70,7 +70,7 @@ class LimitedSearch:
     to it as they are. A multiplier is of bytes at one moment, by what is recomputed while an operator of `busy` runs:
     for that the plan before held the most. The `referee` tells what a step of one of the best plans takes. `worth` are
     the seconds of a byte less, by what is recomputed: iterations that need not run again then. `beyond` are sets of
-    segments with which nothing can fit.
+    segments with which nothing can fit; `compared` are plans of which steps were simulated next to that of the best.
     """
 
     budget: Budget
@@ -85,6 +85,7 @@ class LimitedSearch:
     worth: dict[frozenset[str], float] = field(default_factory=dict)
     beyond: frozenset[frozenset[str]] = frozenset()
     referee: Callable[[Plan], float] | None = None
+    compared: list[Plan] = field(default_factory=list)
 
     @property
     def fitting(self) -> list[Plan]:
@@ -135,7 +136,7 @@ class LimitedSearch:
         if self.segments:
             self.others.append(within_memory(searched.plan, self.budget, self.segments))
         if again:
-            self.others.extend(counted(other, self.budget) for other in searched.others)
+            self.others.extend(within_memory(other, self.budget) for other in searched.others)
         plan = within_memory(searched.plan, self.budget)
         self.tried.append(plan)
         return Attempt(multiplier, plan, least_held(plan, self.budget), bounds), searched.found
@@ -298,4 +299,6 @@ def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
     most = EXPECTED * min(used.cost.seconds for _, used in compared)
     near = {used.cost.seconds: (plan, used) for plan, used in reversed(compared) if used.cost.seconds < most}
     ways, referee = list(near.values()), limited.referee or (lambda plan: plan.cost.seconds)
-    return min(ways, key=lambda one: referee(one[1]))[0] if len(ways) > 1 else ways[0][0]
+    best, _ = min(ways, key=lambda one: referee(one[1])) if len(ways) > 1 else ways[0]
+    limited.compared.extend(plan for plan, _ in ways if plan.mesh != best.mesh)
+    return best
