@@ -226,6 +226,9 @@ def test_a_step_of_micro_batches_is_as_many_passes_and_one_update() -> None:
     ]
     summed = [sum(task.sent for task in graph.tasks if task.name == "reduce_scatter") for graph in found]
     assert summed[1] == pytest.approx(4 * summed[0]) and summed[0] > 0
+    # One bucket holds what a pass brings: it is sent when the next one begins, that of the last when all is through.
+    sent = [collectives(found[1], phase)["reduce_scatter_tensor"] for phase in (Phase.FORWARD, Phase.BACKWARD)]
+    assert sent == [3, 1]
 
 
 @pytest.mark.parametrize("precision", ["f32", "bf16"])

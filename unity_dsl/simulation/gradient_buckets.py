@@ -122,10 +122,18 @@ class GradientBuckets:
         sizes = {key: [(part.bytes, part.kept) for part in parts] for key, parts in self._waiting.items()}
         return Waiting(sizes, len(self._flying) if self.accumulating or self._landed else 0)
 
-    def finish(self) -> list[Storage]:
-        """Sends what is left, waits for everything. Returns what holds the gradients, and is held for each of them."""
+    def begin(self, *, accumulating: bool) -> None:
+        """A forward pass begins: what is left of the backward pass before is sent."""
+        self._send_left()
+        self.accumulating = accumulating
+
+    def _send_left(self) -> None:
         for key in list(self._waiting):
             self._send(key)
+
+    def finish(self) -> list[Storage]:
+        """Sends what is left, waits for everything. Returns what holds the gradients, and is held for each of them."""
+        self._send_left()
         found = []
         while self._flying and not self._landed:
             flying = self._flying.pop(0)

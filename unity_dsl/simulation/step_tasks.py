@@ -118,7 +118,7 @@ def _list_passes(program: Program, *, last: bool) -> None:
     """The forward pass of a micro-batch and its backward pass; gradients are sent with those of the `last` one."""
     tasks, plan = program.tasks, program.plan
     tasks.phase = Phase.FORWARD
-    program.backward.buckets.accumulating = not last
+    program.backward.buckets.begin(accumulating=not last)
     whole = _Forward(program, plan.graph, "", {}, left=(*plan.model.returned, *plan.model.outputs))
     whole.steps()
     loss = [] if plan.model.loss is None else [whole.variable(plan.model.loss, invariant(plan.mesh))]
