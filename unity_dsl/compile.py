@@ -132,7 +132,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
         return divided_model(model, file, library, request.settings, request.preset, count)
 
-    known: dict[int, dict[Mesh, Found]] = {1: {}}
+    # By what of products in chunks is exposed, which leads to other meshes, and by numbers of micro-batches.
+    known: dict[tuple[float, int], dict[Mesh, Found]] = {}
     simulations, later, weights = Simulations(machine, library), Later(), StoredBytes.of(model, pins.values())
 
     def plan_of(
@@ -145,7 +146,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             again = chosen.recomputed or (frozenset() if chosen.unlimited is None else None)
         strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
-        near = known.setdefault(count, dict(known[1]))
+        products = priced.exposure.products
+        near = known.setdefault((products, count), dict(known.get((products, 1), {})))
         if chosen is not None:  # by other prices, of which other searches do not know
             near = dict(near)
         found = search(

@@ -7,11 +7,11 @@ al. 2022, "PaLM", appendix B).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from ..index.cost.kernels import equation_kernels
-from ..index.cost.lowering_class import LoweringClass
+from ..index.cost.lowering_class import LoweringClass, lowering_class
 from ..index.equations.term import reads
 from ..index.lowering.loop_nest import loop_nest
 from .graph import Graph, Model, Node, Segment
@@ -34,6 +34,21 @@ def seconds_at_peak(model: Model, peak: Mapping[str, float], devices: int) -> fl
     step's utilisation is this over its time.
     """
     return sum(flops / peak[dtype] for dtype, flops in model_flops(model).items()) / devices
+
+
+def products_of_matrices(model: Model) -> Iterator[tuple[str, float, float]]:
+    """Operators that are products of matrices, not convolutions: the float type, the operations of one in a training
+    step, and how often it runs in the forward pass.
+    """
+    yield from _products(model.graph, 1.0)
+
+
+def _products(graph: Graph, times: float) -> Iterator[tuple[str, float, float]]:
+    for step in graph.steps:
+        if isinstance(step, Segment):
+            yield from _products(step.body, times * step.count * step.probability)
+        elif lowering_class(step.instance) is LoweringClass.CONTRACTION and (flops := _flops(step)):
+            yield step.dtype, flops, times
 
 
 def _add(graph: Graph, times: float, found: dict[str, float]) -> None:

@@ -30,6 +30,7 @@ from .accounting.memory_budget import Budget
 from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
 from .bucket_size import EXPOSED, Tried, describe_buckets, shortest_size
+from .expected_exposure import IN_CHUNKS, has_long_products
 from .overlapping import (
     CHUNKS,
     GAIN,
@@ -267,30 +268,23 @@ def search_simulated(
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
-    several processors. Next to each plan one with a shorter step is looked for, which other processes `begin`; of those
-    that fit the memory the shortest is taken. Only `auto` has a choice. At last the size of gradient
-    buckets is chosen, of the shortest plan, of both that were found by exposures, and of those with which the first
-    was `compared` on other meshes.
+    several processors; and of all meshes with what products in chunks hide, where they take long. Next to each plan one
+    with a shorter step is looked for, which other processes `begin`; the shortest that fits the memory is taken.
+    Only `auto` has a choice. At last the size of gradient buckets is chosen, of the shortest plan, of those that were
+    found by exposures, and of those with which the first was `compared` on other meshes.
     """
     turn = _Turn(find, simulations, expected, begin, compared)
     first, measured = turn.first(expected)
     if first.strategy != AUTO:
         return simulations.in_buckets(simulations.shortest(first))
-    if not repeats_in_turns(first.model.graph):
-        return turn.shortest(first, measured)
-    hidden = replace(expected, values=IN_TURNS)
-
-    def hiding(exposure: Exposure) -> Plan | None:
+    others = [replace(expected, values=IN_TURNS)] if repeats_in_turns(first.model.graph) else []
+    if has_long_products(simulations.machine, first.model, first.mesh.size):
+        others.append(replace(expected, products=IN_CHUNKS))
+    several = bool(others) and processors() > 1
+    with sharing_processors(2 if several else 1), begun_map(turn.hiding, others, int(several), check_end) as hidden:
+        found = [turn.shortest(first, measured)]
         with suppress(SearchEnded):
-            return turn.shortest(*turn.first(exposure))
-        return None
-
-    several = processors() > 1
-    with sharing_processors(2 if several else 1), begun_map(hiding, [hidden], int(several), check_end) as other:
-        best = turn.shortest(first, measured)
-        found = [best]
-        with suppress(SearchEnded):
-            found += [plan for plan in other() if plan is not None]
+            found += [plan for plan in hidden() if plan is not None]
     best = _best(map(Shortest.of, found))
     return replace(best, ended=why_ended() or next((plan.ended for plan in found if plan.ended), None))
 
@@ -312,6 +306,13 @@ class _Turn:
         plan, measured = _simulated(found, self.simulations, self.expected, below)
         return plan, replace(measured, values=exposure.values)
 
+    def hiding(self, exposure: Exposure) -> Plan | None:
+        """The shortest plan of a search by another exposure, if that is not ended before."""
+        turn = replace(self, expected=exposure)
+        with suppress(SearchEnded):
+            return turn.shortest(*turn.first(exposure))
+        return None
+
     def second(self, first: Plan, measured: Exposure) -> Plan:
         """The plan of a search by what was measured of a first one, on its mesh."""
         plan, _ = self.first(measured, first)
@@ -327,9 +328,9 @@ class _Turn:
             try:
                 finish = [begun.enter_context(self.begin(first, inf))]
                 check_end()
-                if abs(first.cost.seconds - first.seconds) > NEAR * first.seconds:
+                for exposure in self._measured(first, measured):
                     tell_stage("the same at what the simulated step exposes", first.seconds)
-                    plans.append(self.second(first, measured))
+                    plans.append(self.second(first, exposure))
                     below = inf if first.warnings else first.seconds
                     finish.append(begun.enter_context(self.begin(plans[-1], below)))
                     check_end()
@@ -341,6 +342,16 @@ class _Turn:
         if ended:
             return replace(simulations.shortest(best), ended=ended)
         return self._on_other_meshes(self._in_buckets(best, plans), first)
+
+    def _measured(self, first: Plan, measured: Exposure) -> Sequence[Exposure]:
+        """Those by which plans next to a first one are searched, if its cost is far from its simulated step: what that
+        exposes, and the same were nothing hidden by products in chunks that are not long.
+        """
+        if abs(first.cost.seconds - first.seconds) <= NEAR * first.seconds:
+            return ()
+        if measured.products == 1 or has_long_products(self.simulations.machine, first.model, first.mesh.size):
+            return (measured,)
+        return measured, replace(measured, products=1.0)
 
     def _in_buckets(self, shortest: Plan, others: Sequence[Plan]) -> Plan:
         """The shortest of plans, of each of which the size of buckets is chosen if it may be the shortest so."""
@@ -388,5 +399,5 @@ def _simulated(plan: Plan, simulations: Simulations, expected: Exposure, below: 
     found = exposure_of(timeline, expected)
     counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})
     counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices), summed=summed_part(plan) or 1.0)
-    counted = replace(counted, products=expected.products if shortest.chunks > 1 else 1.0)
+    counted = replace(counted, products=IN_CHUNKS if shortest.chunks > 1 else 1.0)
     return replace(plan, simulated=timeline.seconds), counted
