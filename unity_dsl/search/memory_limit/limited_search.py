@@ -136,7 +136,7 @@ class LimitedSearch:
         if self.segments:
             self.others.append(within_memory(searched.plan, self.budget, self.segments))
         if again:
-            self.others.extend(within_memory(other, self.budget) for other in searched.others)
+            self.others.extend(within_memory(counted(other, self.budget), self.budget) for other in searched.others)
         plan = within_memory(searched.plan, self.budget)
         self.tried.append(plan)
         return Attempt(multiplier, plan, least_held(plan, self.budget), bounds), searched.found
