@@ -105,8 +105,7 @@ def search(
 ) -> Plan:
     """The cheapest plan of a strategy on any of some meshes, with the pins kept.
 
-    Pins are globs of weights and values with a kind for each mesh axis, or one for all: a pin of several kinds leaves
-    the meshes with as many axes.
+    Pins are globs of weights and values with a kind for all mesh axes, or one for each, of meshes with as many.
     The rules, which must be proved, make other models of the same meaning. `auto` chooses among all that they and those
     of `algebras` make, together with the layouts, on the mesh of the given model's plan. Other strategies compare some;
     the `fusions`, proved as well, are then applied wherever that costs less in the layouts of the plan. `single` is
