@@ -25,7 +25,9 @@ def model_flops(model: Model) -> Mapping[str, float]:
     without a loss those of a call.
     """
     found: dict[str, float] = {}
-    _add(model.graph, 1.0, found)
+    for node, times in _operators(model.graph, 1.0):
+        if flops := _flops(node):
+            found[node.dtype] = found.get(node.dtype, 0.0) + times * flops
     return found
 
 
@@ -40,23 +42,18 @@ def products_of_matrices(model: Model) -> Iterator[tuple[str, float, float]]:
     """Operators that are products of matrices, not convolutions: the float type, the operations of one in a training
     step, and how often it runs in the forward pass.
     """
-    yield from _products(model.graph, 1.0)
+    for node, times in _operators(model.graph, 1.0):
+        if lowering_class(node.instance) is LoweringClass.CONTRACTION and (flops := _flops(node)):
+            yield node.dtype, flops, times
 
 
-def _products(graph: Graph, times: float) -> Iterator[tuple[str, float, float]]:
+def _operators(graph: Graph, times: float) -> Iterator[tuple[Node, float]]:
+    """All operators, those of bodies too, and how often each runs where the graph runs so many times."""
     for step in graph.steps:
         if isinstance(step, Segment):
-            yield from _products(step.body, times * step.count * step.probability)
-        elif lowering_class(step.instance) is LoweringClass.CONTRACTION and (flops := _flops(step)):
-            yield step.dtype, flops, times
-
-
-def _add(graph: Graph, times: float, found: dict[str, float]) -> None:
-    for step in graph.steps:
-        if isinstance(step, Segment):
-            _add(step.body, times * step.count * step.probability, found)
-        elif flops := _flops(step):
-            found[step.dtype] = found.get(step.dtype, 0.0) + times * flops
+            yield from _operators(step.body, times * step.count * step.probability)
+        else:
+            yield step, times
 
 
 def _flops(node: Node) -> float:

@@ -123,10 +123,8 @@ class MeasuredPrice:
 
     def _pass(self, function: str, count: Numbers, direction: Direction) -> Numbers | None:
         """An elementwise kernel that reads and writes so many bytes."""
-        curves, kind = self.measured.curves, class_name(LoweringClass.ELEMENTWISE)
-        curve = curves.get(CurveKey(function, self.dtype, direction)) or curves.get(
-            CurveKey(kind, self.dtype, direction)
-        )
+        own = self.measured.curves.get(CurveKey(function, self.dtype, direction))
+        curve = own or self._class_curve(LoweringClass.ELEMENTWISE, direction)
         return None if curve is None else curve.at(Work(0, count, 0))
 
     def _product(self, product: MatrixProduct, direction: Direction) -> Numbers | None:
