@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from operator import attrgetter
 from typing import Protocol, Self
 
 from .iteration_turns import AT_FIRST, Fold, NotAlikeError, Stretch
-from .task import Task
+from .task import Task, copied, work_of
 
 _Region = tuple[int, bool, Fold]
 """All iterations of a fold in the forward or the backward pass of a micro-batch."""
@@ -58,6 +57,14 @@ def unfolded(tasks: Sequence[Task], marks: Sequence[Mark], freed: Mapping[int, M
     bytes that a task frees of those that tasks of a stretch built are `freed`, by its number. Raises NotAlikeError.
     """
     return _Unfolding(tasks, marks, freed).tasks()
+
+
+def check_alike(tasks: Sequence[Task], marks: Sequence[Mark], number: int) -> None:
+    """Raises NotAlikeError where iterations of a pass, of which copies are to be made, are not alike."""
+    unfolding = _Unfolding(tasks, marks, {})
+    for region in unfolding.regions:
+        if region[0] == number:
+            unfolding.compared(region)
 
 
 @dataclass(frozen=True)
@@ -137,11 +144,7 @@ class _Unfolding:
             yield from (*copies, own) if stretch.backward else (own, *copies)
 
     def tasks(self) -> list[Task]:
-        compared = {
-            (region, position): self._compared([by_position[alike] for alike in region[2].alike(position)])
-            for region, by_position in self.regions.items()
-            for position in range(AT_FIRST, AT_FIRST + region[2].period)
-        }
+        compared = {region: self.compared(region) for region in self.regions}
         found: list[Task] = []
         for span, iteration in self._in_order():
             stretch, listed = span.stretch, self.listed[span.first : span.end]
@@ -152,8 +155,8 @@ class _Unfolding:
                 found += listed
                 continue
             fold = stretch.fold
-            own = listed if iteration == fold.iteration(stretch.position) else map(_copy, listed)
-            alike = compared[stretch.region, fold.alike(stretch.position)[0]]
+            own = listed if iteration == fold.iteration(stretch.position) else map(copied, listed)
+            alike = compared[stretch.region][fold.alike(stretch.position)[0] - AT_FIRST]
             for task, (after, reads, place) in zip(own, alike, strict=True):
                 task.after = tuple([one.of(iteration) for one in after])
                 task.reads = tuple([one.of(iteration) for one in reads])
@@ -163,8 +166,14 @@ class _Unfolding:
 
     # ------------------------------------------------------------------------------------------ alike iterations
 
+    def compared(self, region: _Region) -> list[list[_Alike]]:
+        """What the tasks of a period of iterations refer to, and their places, where those of three are alike."""
+        by_position, fold = self.regions[region], region[2]
+        periods = range(AT_FIRST, AT_FIRST + fold.period)
+        return [self._compared([by_position[alike] for alike in fold.alike(position)]) for position in periods]
+
     def _compared(self, spans: Sequence[_Span]) -> list[_Alike]:
-        """What the tasks of an iteration refer to, and their places, where those of three are alike."""
+        """The same of an iteration."""
         if len({span.count for span in spans}) > 1:
             raise NotAlikeError
         last, middle, first = (span.waiting for span in spans)
@@ -172,7 +181,7 @@ class _Unfolding:
             raise NotAlikeError
         found = []
         for same in zip(*(self.listed[span.first : span.end] for span in spans), strict=True):
-            if len(set(map(_alone, same))) > 1:
+            if len(set(map(work_of, same))) > 1:
                 raise NotAlikeError
             after = self._references(spans, [task.after for task in same])
             reads = self._references(spans, [task.reads for task in same])
@@ -249,17 +258,6 @@ class _Unfolding:
             raise NotAlikeError
         if (own.position < fold.before) != (target.position < fold.before):
             raise NotAlikeError
-
-
-_PLACED = "place", "after", "reads"
-"""What tells a task from the one of another iteration that is alike."""
-_all_of = attrgetter(*(one.name for one in fields(Task)))
-_alone = attrgetter(*(one.name for one in fields(Task) if one.name not in _PLACED))
-"""All of a task but its place and what it refers to."""
-
-
-def _copy(task: Task) -> Task:
-    return Task(*_all_of(task))
 
 
 @dataclass(frozen=True)

@@ -50,9 +50,11 @@ class NotAlikeError(Exception):
 class Listed:
     """Which iterations are listed: all; if it is `brief`, a few that stand for others as to memory; with a `period`, of
     each fold of such a few of which copies are made. Folds begin anew at the iterations `cuts`, by segment and number.
+    Passes of micro-batches that are alike are listed `once`.
     """
 
     brief: bool = False
+    once: bool = False
     period: int = 0
     cuts: frozenset[tuple[str, int]] = frozenset()
 

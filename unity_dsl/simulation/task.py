@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import Enum
+from operator import attrgetter
 
 
 class Phase(Enum):
@@ -67,6 +68,16 @@ class Task:
     limit: str = ""
     purpose: Purpose = Purpose.VALUES
     reads: tuple[int, ...] = ()
+
+
+work_of = attrgetter(*(one.name for one in fields(Task) if one.name not in ("place", "after", "reads")))
+"""What a task does: all of it but its place and what it refers to."""
+_fields_of = attrgetter(*(one.name for one in fields(Task)))
+
+
+def copied(task: Task) -> Task:
+    """A task like another, which can be given another place and other references."""
+    return Task(*_fields_of(task))
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ..index.lowering.local_tensor import Storage
-from .folded_tasks import Mark, Waits, unfolded
+from .folded_tasks import Mark, Waits, check_alike, unfolded
 from .iteration_turns import Stretch
+from .repeated_passes import RepeatedPass
 from .task import COMPUTE, Phase, Purpose, Task, TaskGraph, Traffic
 
 
@@ -47,6 +48,8 @@ class TaskList:
         self._marks: list[Mark] = []
         self._built: dict[Storage, Stretch] = {}
         self._freed: defaultdict[int, dict[Stretch, float]] = defaultdict(dict)
+        self._passes: list[tuple[int, Waits]] = []
+        self._repeated: tuple[Sequence[int], int] | None = None
 
     # ------------------------------------------------------------------------------------------ tasks
 
@@ -100,6 +103,28 @@ class TaskList:
     def mark(self, stretch: Stretch | None, waiting: Waits | None = None) -> None:
         """Tells that tasks from here on are of a stretch, or of none, and what waits in buckets."""
         self._marks.append(Mark(len(self._tasks), stretch, waiting))
+
+    def begin_pass(self, waiting: Waits) -> bool:
+        """Tells that a pass of a micro-batch begins, and what waits in buckets then. Whether the one before listed the
+        same tasks as that before it, and left as much waiting. Raises NotAlikeError where its iterations of which
+        copies are to be made are not alike.
+        """
+        if self._marks:
+            check_alike(self._tasks, self._marks, len(self._passes))
+        self._passes.append((len(self._tasks), waiting))
+        if len(self._passes) < 3 or waiting != self._passes[-2][1]:
+            return False
+        return self._pass_before([number for number, _ in self._passes]).is_repeated(self._tasks)
+
+    def repeat_pass(self, times: int) -> None:
+        """The pass that was listed last is followed by so many like it."""
+        self._repeated = [number for number, _ in self._passes], times
+
+    @staticmethod
+    def _pass_before(starts: Sequence[int], copies: int = 0) -> RepeatedPass:
+        """That which ends with the last of the starts of passes."""
+        before, start, end = starts[-3:]
+        return RepeatedPass(min(starts[1], before), before, start, end, copies)
 
     def stands_for(self, result: Storage, parts: Iterable[Storage]) -> None:
         """Who reads a result that no task makes, reads these instead."""
@@ -186,10 +211,15 @@ class TaskList:
             self._tasks[-1].allocated += more
 
     def finished(self, held: float) -> TaskGraph:
-        """All tasks, with copies of iterations that are alike, and the bytes that are there before and after them.
-        Raises NotAlikeError where iterations of which copies are to be made are not.
+        """All tasks, with copies of iterations and passes that are alike, and the bytes that are there before and after
+        them. Raises NotAlikeError where those of which copies are to be made are not.
         """
         every = unfolded(self._tasks, self._marks, self._freed) if self._marks else self._tasks
+        if self._repeated is not None:
+            starts, times = self._repeated
+            firsts = [self._tasks[start] for start in starts]
+            numbers = {id(task): number for number, task in enumerate(every)}
+            every = self._pass_before([numbers[id(task)] for task in firsts], times).with_copies(every)
         return TaskGraph(tuple(every), held)
 
     def most(self, held: float) -> HeldMost:
