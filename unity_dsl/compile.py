@@ -182,15 +182,11 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             )
         return plan_of(request.micro_batches or 1, priced, meshes)
 
-    def alike(priced: Machine, first: Plan) -> Plan:
-        plan = plan_of(first.micro_batches, priced, meshes)
-        return as_limited(replace(plan, notes=(*plan.notes, *division_notes(first))), first)
-
     try:
         with end.of_search():
             expected = expected_exposure(machine, model, meshes[0])
             begin = partial(later.begun, referee=simulations.shortest_seconds)
-            plan = search_simulated(find, simulations, expected, begin, later.compared, alike)
+            plan = search_simulated(find, simulations, expected, begin, later.compared)
     except SearchEnded as ended:
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None

@@ -252,8 +252,6 @@ def _simulated_of(plan: Plan) -> object:
     return id(plan.graph), plan.micro_batches, plan.how_run
 
 
-Find = Callable[[Machine, Plan | None], Plan]
-"""At the prices of a machine the plan of all meshes, or next to another."""
 Finish = Callable[[Plan, float], AbstractContextManager[Callable[[], Shortest]]]
 """Begins to look for a plan next to one that is simulated, of less than so many seconds, and gives what it finds
 when it is asked.
@@ -261,32 +259,29 @@ when it is asked.
 
 
 def search_simulated(
-    find: Find,
+    find: Callable[[Machine, Plan | None], Plan],
     simulations: Simulations,
     expected: Exposure,
     begin: Finish = lambda plan, below: nullcontext(lambda: Shortest.of(plan)),
     compared: Callable[[Plan], Sequence[Plan]] = lambda plan: (),
-    alike: Callable[[Machine, Plan], Plan] | None = None,
 ) -> Plan:
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
-    several processors; and of all meshes with what products in chunks hide, where they take long. These find plans with
-    as many micro-batches as the first one has, by what makes one `alike` if that is given. Next to each plan one
+    several processors; and of all meshes with what products in chunks hide, where they take long. Next to each plan one
     with a shorter step is looked for, which other processes `begin`; the shortest that fits the memory is taken.
     Only `auto` has a choice. At last the size of gradient buckets is chosen, of the shortest plan, of those that were
     found by exposures, and of those with which the first was `compared` on other meshes.
     """
     turn = _Turn(find, simulations, expected, begin, compared)
-    first, measured = turn.first(find, expected)
+    first, measured = turn.first(expected)
     if first.strategy != AUTO:
         return simulations.in_buckets(simulations.shortest(first))
     others = [replace(expected, values=IN_TURNS)] if repeats_in_turns(first.model.graph) else []
     if has_long_products(simulations.machine, first.model, first.mesh.size):
         others.append(replace(expected, products=IN_CHUNKS))
     several = bool(others) and processors() > 1
-    hiding = partial(turn.hiding, find if alike is None else lambda machine, near: alike(machine, first))
-    with sharing_processors(2 if several else 1), begun_map(hiding, others, int(several), check_end) as hidden:
+    with sharing_processors(2 if several else 1), begun_map(turn.hiding, others, int(several), check_end) as hidden:
         found = [turn.shortest(first, measured)]
         with suppress(SearchEnded):
             found += [plan for plan in hidden() if plan is not None]
@@ -298,29 +293,29 @@ def search_simulated(
 class _Turn:
     """Searches by an exposure, and by what is measured of the plan that it leads to."""
 
-    find: Find
+    find: Callable[[Machine, Plan | None], Plan]
     simulations: Simulations
     expected: Exposure
     begin: Finish
     compared: Callable[[Plan], Sequence[Plan]]
 
-    def first(self, find: Find, exposure: Exposure, near: Plan | None = None) -> tuple[Plan, Exposure]:
+    def first(self, exposure: Exposure, near: Plan | None = None) -> tuple[Plan, Exposure]:
         """A plan, and what is exposed in its simulated step; of one next to another, if that could be shorter."""
-        found = find(self.simulations.machine.exposing(exposure), near)
+        found = self.find(self.simulations.machine.exposing(exposure), near)
         below = inf if near is None or near.warnings else near.seconds
         plan, measured = _simulated(found, self.simulations, self.expected, below)
         return plan, replace(measured, values=exposure.values)
 
-    def hiding(self, find: Find, exposure: Exposure) -> Plan | None:
+    def hiding(self, exposure: Exposure) -> Plan | None:
         """The shortest plan of a search by another exposure, if that is not ended before."""
         turn = replace(self, expected=exposure)
         with suppress(SearchEnded):
-            return turn.shortest(*turn.first(find, exposure))
+            return turn.shortest(*turn.first(exposure))
         return None
 
     def second(self, first: Plan, measured: Exposure) -> Plan:
         """The plan of a search by what was measured of a first one, on its mesh."""
-        plan, _ = self.first(self.find, measured, first)
+        plan, _ = self.first(measured, first)
         told = "meshes and rules were compared by what a step exposes mostly, layouts by what the simulated step"
         return replace(plan, notes=(*plan.notes, f"{told} exposes on {describe_mesh(first.mesh)}"))
 

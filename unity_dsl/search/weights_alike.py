@@ -19,13 +19,17 @@ from ..rules.process_map import begun_map
 from .accounting.kept_iterations import told_kept
 from .accounting.weighed_plan import counted, within_memory
 from .choices.restriction import Keeping, Restriction
-from .meshes.fine_meshes import PROMISING
 from .meshes.mesh_search import processes_for
 from .meshes.near_search import Found, Task, held_by, near_plan
 from .plan_notes import of_any_layouts
 from .search_end import SearchEnded, check_end
 from .wanted import Referee, Wanted, made
 
+LIKELY = 1.25
+"""Times the cost of the best plan: how far others may cost more, of which the cost counts in full what is gathered
+outside loops and a step hides. Slices of all weights of resnext50_unity on 8 H100 cost 1.12 times as much, and a step
+takes 1.7 % less.
+"""
 EXPOSED = 3.0
 """Times the cost of the best plan within the memory: how far others may cost more that gather what a step hides."""
 
@@ -81,7 +85,7 @@ def begun_alike(
     without = below if given.warnings else min(below, referee(given, below))
     seconds_here = dict[Keeping, float]()
     priced = [wanted, *([] if free is None or not (wanted.multiplier or wanted.recomputed) else [free])]
-    below = known.best.cost * (PROMISING if wanted.unlimited is None else EXPOSED)
+    below = known.best.cost * (LIKELY if wanted.unlimited is None else EXPOSED)
 
     def plans_of(keeping: Keeping, like: Plan, shortest: float) -> Iterator[tuple[Found, Plan]]:
         """The best plans that keep weights so, with the operators of another one, if they fit and may take less than
