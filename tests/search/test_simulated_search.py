@@ -17,7 +17,7 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import simulated_search
-from unity_dsl.search.expected_exposure import AHEAD
+from unity_dsl.search.expected_exposure import AHEAD, IN_CHUNKS
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.overlapping import in_turns
 from unity_dsl.search.plan_search import search
@@ -102,6 +102,22 @@ def test_a_plan_that_fits_is_taken_before_a_shorter_one(
     plan = search_simulated(find, Simulations(machine, library), AHEAD)
     assert len(searches.asked) == 2
     assert not plan.warnings
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_what_chunks_hide_is_searched_where_a_plan_fits(
+    build: Build, library: Library, monkeypatch: pytest.MonkeyPatch, fits: bool
+) -> None:
+    searches = Searches(build, library)
+    monkeypatch.setattr(simulated_search, "has_long_products", lambda *given: True)
+    monkeypatch.setattr(simulated_search, "processors", lambda: 1)
+
+    def find(machine: Machine, near: Plan | None) -> Plan:
+        plan = searches.find(machine, near)
+        return plan if fits else replace(plan, warnings=("does not fit",))
+
+    search_simulated(find, Simulations(load_machine("dgx-h100"), library), AHEAD)
+    assert any(exposure.products == IN_CHUNKS for exposure, near in searches.asked if near is None) == fits
 
 
 def test_what_a_plan_holds_is_what_the_tasks_of_its_step_do(build: Build, library: Library) -> None:

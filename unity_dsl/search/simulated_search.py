@@ -268,8 +268,9 @@ def search_simulated(
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
-    several processors; and of all meshes with what products in chunks hide, where they take long. Next to each plan one
-    with a shorter step is looked for, which other processes `begin`; the shortest that fits the memory is taken.
+    several processors; and of all meshes with what products in chunks hide, where they take long and a plan fits. Next
+    to each plan one with a shorter step is looked for, which other processes `begin`; the shortest that fits the memory
+    is taken.
     Only `auto` has a choice. At last the size of gradient buckets is chosen, of the shortest plan, of those that were
     found by exposures, and of those with which the first was `compared` on other meshes.
     """
@@ -278,7 +279,7 @@ def search_simulated(
     if first.strategy != AUTO:
         return simulations.in_buckets(simulations.shortest(first))
     others = [replace(expected, values=IN_TURNS)] if repeats_in_turns(first.model.graph) else []
-    if has_long_products(simulations.machine, first.model, first.mesh.size):
+    if not first.warnings and has_long_products(simulations.machine, first.model, first.mesh.size):
         others.append(replace(expected, products=IN_CHUNKS))
     several = bool(others) and processors() > 1
     with sharing_processors(2 if several else 1), begun_map(turn.hiding, others, int(several), check_end) as hidden:
