@@ -17,12 +17,12 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import simulated_search
+from unity_dsl.search.alike_plans import Shortest
 from unity_dsl.search.expected_exposure import AHEAD, IN_CHUNKS
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.overlapping import in_turns
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
-from unity_dsl.search.weights_alike import Shortest
 from unity_dsl.simulation.exposure import exposed_values
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.simulation.timeline import Timeline

@@ -1,5 +1,5 @@
 """Plans beside the cheapest one, of which the simulator says whether a step is shorter: with branches on disjoint
-devices, or with weights that are kept alike.
+devices, or alike in how weights are kept or in what iterations do.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from dataclasses import replace
 from ..graph.axis_names import named_axes
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
+from .alike_plans import IN_SLICES, Shortest, begun_alike, shortest_alike
 from .branches.branch_search import shortest_with_branches
-from .choices.restriction import Keeping
 from .meshes.fine_meshes import LARGE, effort_of
 from .wanted import Referee, Wanted
-from .weights_alike import Shortest, begun_alike, shortest_alike
 
 
 class Later:
@@ -111,4 +110,4 @@ def limited_beside(found: Plan, wanted: Wanted, free: Wanted) -> Plan:
         return found
     if wanted.machine.exposure.gathers == 1:
         return shortest_alike(found, wanted.referee, wanted, free)
-    return shortest_alike(found, wanted.referee, wanted, ways=(Keeping.SLICES,)) if found.recomputed else found
+    return shortest_alike(found, wanted.referee, wanted, ways=(IN_SLICES,)) if found.recomputed else found

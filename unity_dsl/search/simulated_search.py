@@ -29,6 +29,7 @@ from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
 from .accounting.summed_gradients import summed_part
 from .accounting.weighed_plan import counted
+from .alike_plans import Shortest
 from .bucket_size import EXPOSED, Tried, describe_buckets, shortest_size
 from .expected_exposure import IN_CHUNKS, has_long_products
 from .overlapping import (
@@ -46,7 +47,6 @@ from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
 from .strategies import AUTO
 from .wanted import Referee
-from .weights_alike import Shortest
 
 NEAR = 0.03
 """Of the simulated time: where the cost is as near, no other search is done."""

@@ -1,7 +1,10 @@
-"""Plans that keep all trained weights alike, against pins of every weight, and which of them is taken."""
+"""Plans that keep all trained weights alike, against pins of every weight, or run all iterations alike; and which of
+them is taken.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from math import inf, prod
 
@@ -9,11 +12,13 @@ import pytest
 
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Shard, nest
-from unity_dsl.graph.plan import Plan, PlannedGraph, PlannedNode
+from unity_dsl.graph.layout_typing import Configuration
+from unity_dsl.graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, Run
 from unity_dsl.index.library import Library
 from unity_dsl.machine.collective_price import local_fraction
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.alike_plans import iterations_alike
 from unity_dsl.search.choices.restriction import Keeping, Restriction, storable
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
@@ -44,6 +49,15 @@ model m[n = 1]
   weight v: f32[512, 512] ~ normal(0.1)
   weight w: f32[512, 512] ~ normal(0.1)
   loss mse(linear(relu(linear(relu(linear(x, u)), v)), w), target)
+"""
+REPEATED = """
+model m[n = 1]
+  input x: f32[8, 8]
+  input target: f32[8, 8]
+  repeat 3 as layer
+    weight w: f32[8, 8] ~ normal(0.1)
+    x = relu(linear(x, w))
+  loss mse(x, target)
 """
 WEIGHTS = ("u", "v", "w")
 
@@ -173,3 +187,29 @@ def test_the_referee_chooses(build: Build, library: Library) -> None:
     assert prefers_slices(given) > prefers_slices(sliced) == 3 / 4
     assert given.cost.seconds < sliced.cost.seconds <= given.cost.seconds * PROMISING
     assert any(note.startswith("all weights are kept in slices") for note in sliced.notes)
+
+
+def configurations(body: PlannedGraph) -> dict[str, Configuration]:
+    found = (step for step in body.steps if isinstance(step, PlannedNode))
+    return {f"layer.{step.node.name}": step.typed.configuration for step in found}
+
+
+def test_iterations_that_differ_may_all_do_as_one_of_them(build: Build, library: Library) -> None:
+    """Of a plan whose first iteration divides rows, and whose others columns of the weight."""
+    model, machine = build(REPEATED), load_machine("dgx-a100")
+    by_rows = search(model, TWO, machine, library, "data_parallel").graph
+    by_columns = search(model, TWO, machine, library, pins={"layer.w": (Shard(0),)}).graph
+    (repeat,) = (step for step in by_rows.steps if isinstance(step, PlannedSegment))
+    (other,) = (step for step in by_columns.steps if isinstance(step, PlannedSegment))
+    rows, columns = repeat.runs[0].body, other.runs[-1].body
+    assert configurations(rows) != configurations(columns)
+    runs = Run(0, 1, rows), Run(1, 2, columns)
+    mixed = replace(by_rows, steps=[replace(s, runs=runs) if s is repeat else s for s in by_rows.steps])
+    assert iterations_alike(by_rows) == []
+    last, first = iterations_alike(mixed)
+    assert (last.configurations, first.configurations) == (configurations(columns), configurations(rows))
+    prices = prices_on(TWO, machine, library, ShardingTheorems(library), None, model.gradient_bytes)
+    for way in (last, first):
+        _, graph = cheapest(model, prices, Restriction(configurations=way.configurations))
+        (found,) = (step for step in graph.steps if isinstance(step, PlannedSegment))
+        assert all(configurations(run.body) == way.configurations for run in found.runs)
