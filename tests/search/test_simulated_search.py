@@ -358,6 +358,29 @@ def test_a_plan_of_another_mesh_is_taken_that_is_shorter_in_other_buckets(
         assert [note for note in plan.notes if not note.startswith(told)] == ["of all meshes", "its own"]
 
 
+@pytest.mark.parametrize(("ruled", "taken"), [(8.0, "ruled"), (8.395, "other"), (8.6, "other")])
+def test_rules_of_the_first_plan_are_tried_on_the_mesh_of_another_that_is_taken(
+    build: Build, library: Library, ruled: float, taken: str
+) -> None:
+    """That plan has no rules, and takes 8.4 s; with the operators of the first plan it takes so many seconds there. The
+    search for that is the one next to a plan by what is expected.
+    """
+    machine = load_machine("dgx-h100")
+    searches = Searches(build, library)
+    simulations = Sized(machine, library, {"first": (9.0, 9.5), "other": (8.0, 8.4), "ruled": (ruled, ruled)})
+    other, rules = replace(searches.find(machine, None), machine="other"), (AppliedRule("a_rule", "h"),)
+
+    def find(machine: Machine, near: Plan | None) -> Plan:
+        again = near is not None and machine.exposure == AHEAD
+        return replace(searches.find(machine, near), machine="ruled" if again else "first", rules=rules)
+
+    plan = search_simulated(find, simulations, AHEAD, compared=lambda first: [other])
+    assert plan.machine == taken
+    assert plan.rules == (rules if taken == "ruled" else ())
+    told = "with these operators and what overlaps the shortest step is that on"
+    assert any(note.startswith(told) for note in plan.notes) == (taken == "ruled")
+
+
 def test_towers_have_the_same_plan_by_one_process_and_by_several(monkeypatch: pytest.MonkeyPatch) -> None:
     request = Request(
         Path(__file__).parents[2] / "examples" / "mlp_unity.udl", preset="small", machine="dgx-h100", devices=4

@@ -373,6 +373,20 @@ class _Turn:
                 told = f"with what overlaps the shortest step is that on {describe_mesh(other.mesh)}"
                 notes = (*of_any_layouts(first.notes, operators=found.rules == first.rules), *found.notes, told)
                 best = replace(found, notes=notes)
+        return best if best is shortest or best.rules == first.rules else self._with_operators_of(first, best)
+
+    def _with_operators_of(self, first: Plan, best: Plan) -> Plan:
+        """The best plan, on another mesh than the first one, or one there with the operators that rules made of the
+        model in the first, if that fits and its step is shorter.
+        """
+        budget = Budget(self.simulations.machine, self.simulations.library)
+        with suppress(SearchEnded):
+            check_end()
+            plan, _ = self.first(self.expected, replace(first, mesh=best.mesh))
+            found = self._shorter_than((1 - GAIN) * best.seconds, plan)
+            if found is not None and budget.fits(found := counted(found, budget)):
+                told = f"with these operators and what overlaps the shortest step is that on {describe_mesh(best.mesh)}"
+                return replace(found, notes=(*found.notes, told))
         return best
 
     def _shorter_than(self, below: float, plan: Plan) -> Plan | None:
