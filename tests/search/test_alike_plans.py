@@ -18,14 +18,13 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.collective_price import local_fraction
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.alike_plans import iterations_alike
+from unity_dsl.search.alike_plans import LIKELY, iterations_alike
 from unity_dsl.search.choices.restriction import Keeping, Restriction, storable
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.plan_assembly import assemble
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
-from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.plan_search import search
 
 from .conftest import FOUR, TWO, Build
@@ -185,7 +184,7 @@ def test_the_referee_chooses(build: Build, library: Library) -> None:
     assert same.graph == given.graph and same.cost.seconds == given.cost.seconds and same.notes == given.notes
     sliced = search(model, FOUR, machine, library, referee=prefers_slices)
     assert prefers_slices(given) > prefers_slices(sliced) == 3 / 4
-    assert given.cost.seconds < sliced.cost.seconds <= given.cost.seconds * PROMISING
+    assert given.cost.seconds < sliced.cost.seconds <= given.cost.seconds * LIKELY
     assert any(note.startswith("all weights are kept in slices") for note in sliced.notes)
 
 

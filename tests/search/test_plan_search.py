@@ -16,8 +16,8 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
+from unity_dsl.search.alike_plans import LIKELY
 from unity_dsl.search.exact_search import bounded_search as module
-from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.meshes.mesh_search import Outcome
 from unity_dsl.search.plan_search import _plan as plan_of_model
 from unity_dsl.search.plan_search import search
@@ -216,5 +216,5 @@ def test_of_candidates_the_referee_takes_one(library: Library, build: Build) -> 
     assert len({one.mesh.degrees for one in asked[:count]}) == count > 1, "each mesh once, then plans on the last one"
     assert asked[0].cost.seconds == pytest.approx(cheapest.cost.seconds)
     assert plan.mesh.degrees == asked[-1].mesh.degrees
-    assert plan.cost.seconds <= cheapest.cost.seconds * PROMISING
+    assert plan.cost.seconds <= cheapest.cost.seconds * LIKELY
     assert any(note.startswith("simulated were the best plans of the meshes") for note in plan.notes)
