@@ -45,9 +45,9 @@ def planned(model: str, strategy: str) -> tuple[Plan, Machine, Library]:
     return compiled.plan, load_machine("dgx-h100"), compiled.library
 
 
-def listed(plan: Plan, machine: Machine, library: Library, listed: Listed) -> tuple[TaskList, TaskGraph]:
+def listed(plan: Plan, machine: Machine, library: Library, which: Listed) -> tuple[TaskList, TaskGraph]:
     simulated, prices = as_simulated(plan, machine, library)
-    tasks, held = device_tasks(simulated, prices, library, {}, listed)
+    tasks, held = device_tasks(simulated, prices, library, {}, which)
     return tasks, tasks.finished(held)
 
 
@@ -64,8 +64,8 @@ def test_copies_of_passes_are_the_tasks_that_each_would_list(case: tuple[str, st
 
 
 def step(*, longer: float = 0.0, left: float = 0.0, behind: int = 0) -> tuple[list[Task], RepeatedPass]:
-    """Four passes of two tasks: each reads those of its own, and the one before; then a task. The last pass but one is
-    longer, leaves bytes, or the task reads the one so many before.
+    """Three passes of two tasks, each of which reads the first task and one of its own, then a task that reads the last
+    one. The third pass takes longer, all but the first leave bytes, or the task reads one so many before.
     """
     tasks = [Task("first", "", Phase.FORWARD, 1.0), Task("second", "", Phase.BACKWARD, 1.0, reads=(0,))]
     for number in (2, 4):

@@ -270,9 +270,8 @@ def search_simulated(
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
     several processors; and of all meshes with what products in chunks hide, where they take long and a plan fits. Next
     to each plan one with a shorter step is looked for, which other processes `begin`; the shortest that fits the memory
-    is taken.
-    Only `auto` has a choice. At last the size of gradient buckets is chosen, of the shortest plan, of those that were
-    found by exposures, and of those with which the first was `compared` on other meshes.
+    is taken. Only `auto` has a choice. At last the size of gradient buckets is chosen, of the shortest plan, of those
+    that were found by exposures, and of those with which the first was `compared` on other meshes.
     """
     turn = _Turn(find, simulations, expected, begin, compared)
     first, measured = turn.first(expected)
@@ -366,10 +365,9 @@ class _Turn:
         """The shortest plan, or one with which the first was compared on another mesh, that fits and is shorter with
         what overlaps and in buckets of its own size.
         """
-        best, budget = shortest, Budget(self.simulations.machine, self.simulations.library)
+        best = shortest
         for other in self.compared(first):
-            found = self._shorter_than((1 - GAIN) * best.seconds, other)
-            if found is not None and budget.fits(found := counted(found, budget)):
+            if (found := self._shorter_and_fitting(other, best)) is not None:
                 told = f"with what overlaps the shortest step is that on {describe_mesh(other.mesh)}"
                 notes = (*of_any_layouts(first.notes, operators=found.rules == first.rules), *found.notes, told)
                 best = replace(found, notes=notes)
@@ -379,15 +377,19 @@ class _Turn:
         """The best plan, on another mesh than the first one, or one there with the operators that rules made of the
         model in the first, if that fits and its step is shorter.
         """
-        budget = Budget(self.simulations.machine, self.simulations.library)
         with suppress(SearchEnded):
             check_end()
             plan, _ = self.first(self.expected, replace(first, mesh=best.mesh))
-            found = self._shorter_than((1 - GAIN) * best.seconds, plan)
-            if found is not None and budget.fits(found := counted(found, budget)):
+            if (found := self._shorter_and_fitting(plan, best)) is not None:
                 told = f"with these operators and what overlaps the shortest step is that on {describe_mesh(best.mesh)}"
                 return replace(found, notes=(*found.notes, told))
         return best
+
+    def _shorter_and_fitting(self, plan: Plan, best: Plan) -> Plan | None:
+        """As `_shorter_than` the best one, with what it holds, if it fits the memory."""
+        found = self._shorter_than((1 - GAIN) * best.seconds, plan)
+        budget = Budget(self.simulations.machine, self.simulations.library)
+        return None if found is None or not budget.fits(found := counted(found, budget)) else found
 
     def _shorter_than(self, below: float, plan: Plan) -> Plan | None:
         """A plan with what overlaps and in buckets of its own size, with its simulated step, if that takes less."""

@@ -51,23 +51,25 @@ def _device_graph(plan: Plan, prices: ConversionModel, library: Library, place: 
     """The tasks of a device, of passes and of iterations that are alike by copies where that is found: folds begin anew
     where others would not be alike, at a few places.
     """
+
+    def graph(listed: Listed) -> TaskGraph:
+        tasks, held = device_tasks(plan, prices, library, place, listed)
+        return tasks.finished(held)
+
     cuts = frozenset[tuple[str, int]]()
     for period in PERIODS:
         for _ in range(ATTEMPTS):
             try:
-                tasks, held = device_tasks(plan, prices, library, place, Listed(once=True, period=period, cuts=cuts))
-                return tasks.finished(held)
+                return graph(Listed(once=True, period=period, cuts=cuts))
             except NotAlikeError as found:
                 if found.cuts <= cuts:
                     break
                 cuts |= found.cuts
         else:
             break
-    for listed in (Listed(once=True), EVERY):
-        with suppress(NotAlikeError):
-            tasks, held = device_tasks(plan, prices, library, place, listed)
-            return tasks.finished(held)
-    raise AssertionError("all that is listed is there")
+    with suppress(NotAlikeError):
+        return graph(Listed(once=True))
+    return graph(EVERY)
 
 
 def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, ConversionModel]:

@@ -49,7 +49,7 @@ class TaskList:
         self._built: dict[Storage, Stretch] = {}
         self._freed: defaultdict[int, dict[Stretch, float]] = defaultdict(dict)
         self._passes: list[tuple[int, Waits]] = []
-        self._repeated: tuple[Sequence[int], int] | None = None
+        self._copies = 0
 
     # ------------------------------------------------------------------------------------------ tasks
 
@@ -114,17 +114,16 @@ class TaskList:
         self._passes.append((len(self._tasks), waiting))
         if len(self._passes) < 3 or waiting != self._passes[-2][1]:
             return False
-        return self._pass_before([number for number, _ in self._passes]).is_repeated(self._tasks)
+        return self._last_but_one([start for start, _ in self._passes]).is_repeated(self._tasks)
 
     def repeat_pass(self, times: int) -> None:
-        """The pass that was listed last is followed by so many like it."""
-        self._repeated = [number for number, _ in self._passes], times
+        """Before the last pass, which has begun, the one before it is repeated so many times."""
+        self._copies = times
 
-    @staticmethod
-    def _pass_before(starts: Sequence[int], copies: int = 0) -> RepeatedPass:
-        """That which ends with the last of the starts of passes."""
+    def _last_but_one(self, starts: Sequence[int]) -> RepeatedPass:
+        """The pass before the one that was begun last, of passes with these first tasks."""
         before, start, end = starts[-3:]
-        return RepeatedPass(min(starts[1], before), before, start, end, copies)
+        return RepeatedPass(min(starts[1], before), before, start, end, self._copies)
 
     def stands_for(self, result: Storage, parts: Iterable[Storage]) -> None:
         """Who reads a result that no task makes, reads these instead."""
@@ -215,11 +214,10 @@ class TaskList:
         them. Raises NotAlikeError where those of which copies are to be made are not.
         """
         every = unfolded(self._tasks, self._marks, self._freed) if self._marks else self._tasks
-        if self._repeated is not None:
-            starts, times = self._repeated
-            firsts = [self._tasks[start] for start in starts]
+        if self._copies:
             numbers = {id(task): number for number, task in enumerate(every)}
-            every = self._pass_before([numbers[id(task)] for task in firsts], times).with_copies(every)
+            starts = [numbers[id(self._tasks[start])] for start, _ in self._passes]
+            every = self._last_but_one(starts).with_copies(every)
         return TaskGraph(tuple(every), held)
 
     def most(self, held: float) -> HeldMost:
