@@ -18,7 +18,7 @@ STAGES = (
     *("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "emit", "profiling", "frontend"),
     *("report", "compile", "commands", "cli", "__main__"),
 )
-BELOW_ALL = ("resources", "__init__")
+BELOW_ALL = ("collector", "resources", "__init__")
 """Modules that every stage may import and that import no stage."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -9,6 +9,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .collector import collector_paused
 from .emit.plan_file import TORCH, Sources
 from .graph.graph import Model
 from .graph.layout import Mesh
@@ -92,6 +93,7 @@ class Compilation:
     rules: tuple[AcceptedRule, ...] = ()
 
 
+@collector_paused()
 def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation:
     """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing.
 

@@ -15,9 +15,10 @@ from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.simulation.folded_tasks import unfolded
 from unity_dsl.simulation.iteration_turns import Fold, Listed, NotAlikeError
 from unity_dsl.simulation.step_tasks import as_simulated, device_tasks, step_tasks
-from unity_dsl.simulation.task import Task, TaskGraph
+from unity_dsl.simulation.task import Task
 
 from ..sampling import of_the_day
+from .listed_tasks import listed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 STRATEGIES = ("data_parallel", "zero", "galvatron", "nnscaler", "random:1", "random:2")
@@ -50,12 +51,6 @@ def planned(model: str, strategy: str, recompute: str, micro_batches: int) -> tu
     return compiled.plan, load_machine("dgx-h100"), compiled.library
 
 
-def listed_in_full(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
-    simulated, prices = as_simulated(plan, machine, library)
-    tasks, held = device_tasks(simulated, prices, library, {})
-    return tasks.finished(held)
-
-
 def unordered(task: Task) -> Task:
     return replace(task, after=tuple(sorted(task.after)), reads=tuple(sorted(task.reads)))
 
@@ -65,7 +60,7 @@ def test_copies_of_iterations_are_the_tasks_that_each_would_list(case: tuple[str
     plan, machine, library = planned(*case)
     for changes in ({}, {"delayed_gradients": True}, {"chunks": 2}, {"bucket_mib": 1}):
         other = replace(plan, **changes)
-        found, wanted = step_tasks(other, machine, library), listed_in_full(other, machine, library)
+        found, (_, wanted) = step_tasks(other, machine, library), listed(other, machine, library)
         assert found.held == pytest.approx(wanted.held, rel=1e-12)
         assert len(found.tasks) == len(wanted.tasks), changes
         for task, one in zip(found.tasks, wanted.tasks, strict=True):
@@ -75,22 +70,21 @@ def test_copies_of_iterations_are_the_tasks_that_each_would_list(case: tuple[str
 @pytest.mark.parametrize("period", [1, 2])
 def test_few_iterations_are_listed(period: int) -> None:
     plan, machine, library = planned("gpt2", "data_parallel", "none", 1)
-    simulated, prices = as_simulated(replace(plan, bucket_mib=100), machine, library)
-    few, _ = device_tasks(simulated, prices, library, {}, Listed(period=period))
-    every, held = device_tasks(simulated, prices, library, {})
-    graph = every.finished(held)
-    listed = Fold("layer", 0, 44, period).listed
-    assert len(few._tasks) < (listed + 4) / 44 * len(graph.tasks)
+    plan = replace(plan, bucket_mib=100)
+    few, _ = listed(plan, machine, library, Listed(period=period))
+    _, every = listed(plan, machine, library)
+    iterations = Fold("layer", 0, 44, period).listed
+    assert len(few._tasks) < (iterations + 4) / 44 * len(every.tasks)
 
 
 def test_buckets_that_fill_after_many_iterations_begin_others() -> None:
     plan, machine, library = planned("gpt2", "data_parallel", "none", 1)
-    simulated, prices = as_simulated(replace(plan, bucket_mib=3), machine, library)
+    plan = replace(plan, bucket_mib=3)
     with pytest.raises(NotAlikeError) as raised:
-        device_tasks(simulated, prices, library, {}, Listed(period=1))
+        listed(plan, machine, library, Listed(period=1))
     assert raised.value.cuts
-    again, held = device_tasks(simulated, prices, library, {}, Listed(period=1, cuts=raised.value.cuts))
-    assert again.finished(held).tasks
+    _, again = listed(plan, machine, library, Listed(period=1, cuts=raised.value.cuts))
+    assert again.tasks
 
 
 def test_iterations_that_differ_are_not_copied() -> None:

@@ -12,13 +12,12 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
-from unity_dsl.simulation.iteration_turns import EVERY, Listed, NotAlikeError
+from unity_dsl.simulation.iteration_turns import Listed, NotAlikeError
 from unity_dsl.simulation.repeated_passes import RepeatedPass
-from unity_dsl.simulation.step_tasks import as_simulated, device_tasks
-from unity_dsl.simulation.task import Phase, Task, TaskGraph
-from unity_dsl.simulation.task_list import TaskList
+from unity_dsl.simulation.task import Phase, Task
 
 from ..sampling import of_the_day
+from .listed_tasks import listed
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PASSES = 12
@@ -45,12 +44,6 @@ def planned(model: str, strategy: str) -> tuple[Plan, Machine, Library]:
     return compiled.plan, load_machine("dgx-h100"), compiled.library
 
 
-def listed(plan: Plan, machine: Machine, library: Library, which: Listed) -> tuple[TaskList, TaskGraph]:
-    simulated, prices = as_simulated(plan, machine, library)
-    tasks, held = device_tasks(simulated, prices, library, {}, which)
-    return tasks, tasks.finished(held)
-
-
 @pytest.mark.parametrize("case", [("gpt2", "zero"), ("gpt2", "data_parallel"), *of_the_day(CASES, 3)], ids=str)
 def test_copies_of_passes_are_the_tasks_that_each_would_list(case: tuple[str, str]) -> None:
     plan, machine, library = planned(*case)
@@ -58,7 +51,7 @@ def test_copies_of_passes_are_the_tasks_that_each_would_list(case: tuple[str, st
     for changes in CHANGES:
         other = replace(plan, **changes)
         few, found = listed(other, machine, library, Listed(once=True))
-        _, wanted = listed(other, machine, library, EVERY)
+        _, wanted = listed(other, machine, library)
         assert len(few._tasks) < 0.6 * len(wanted.tasks), changes
         assert found == wanted, changes
 

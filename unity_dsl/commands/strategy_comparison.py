@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..collector import collector_paused
 from .console import say_progress
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ())
     for number, (name, asked) in enumerate(wanted):
         begun = perf_counter()
         try:
-            with say_progress(f"{model}: {name}, {number + 1} of {len(wanted)}"), _keeping_garbage():
+            with say_progress(f"{model}: {name}, {number + 1} of {len(wanted)}"), collector_paused():
+                gc.collect()
                 found = compile_model(asked)
                 name = f"{found.plan.strategy}: {name}" if asked.plan is not None else name
                 rows.append(simulated(found, name, perf_counter() - begun))
@@ -89,17 +90,6 @@ def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ())
         else:
             batch, model = global_batch(found), found.plan.model.name
     return Comparison(model, request.machine, request.devices, batch, tuple(rows))
-
-
-@contextmanager
-def _keeping_garbage() -> Iterator[None]:
-    """Within it nothing looks for garbage among the many objects of a search, as where a single plan is compiled."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def simulated(found: Compilation, name: str, seconds: float) -> Row:

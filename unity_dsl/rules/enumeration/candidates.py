@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 
+from ...collector import collector_paused
 from ...index.library import Library
 from ...syntax.ast import Apply, Expr, Name, Number
 from ...syntax.parse_rules import GraphCall, RuleDecl, parse_rules
 from ...syntax.span import Source
 from .application import Values
-from .collector import collector_paused
 from .context import Context, totals_text
 from .equations import Equation, Typing, holds, is_instance, pair_typing
 from .fingerprints import sizes_for

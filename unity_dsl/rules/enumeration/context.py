@@ -11,10 +11,10 @@ from hashlib import sha256
 from itertools import count, permutations, product
 from math import factorial, prod
 
+from ...collector import collector_paused
 from ...index.library import Library
 from ...prove.normal_form.polynomial import Poly
 from ...prove.translation.symbolic_sizes import shown
-from .collector import collector_paused
 from .dimensions import Dim, TensorType, letters_of, named, unified
 from .fingerprints import sizes_for
 from .signature import Signature, read_signature
