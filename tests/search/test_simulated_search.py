@@ -22,7 +22,7 @@ from unity_dsl.search.expected_exposure import AHEAD, IN_CHUNKS
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.overlapping import in_turns
 from unity_dsl.search.plan_search import search
-from unity_dsl.search.simulated_search import NEAR, Simulations, search_simulated
+from unity_dsl.search.simulated_search import GATHERED, NEAR, Simulations, search_simulated
 from unity_dsl.simulation.exposure import exposed_values
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.simulation.timeline import Timeline
@@ -118,6 +118,21 @@ def test_what_chunks_hide_is_searched_where_a_plan_fits(
 
     search_simulated(find, Simulations(load_machine("dgx-h100"), library), AHEAD)
     assert any(exposure.products == IN_CHUNKS for exposure, near in searches.asked if near is None) == fits
+
+
+@pytest.mark.parametrize("exposed, again", [(GATHERED * 1.01, True), (GATHERED * 0.99, False)])
+def test_gathers_that_nothing_hides_are_searched_with_what_they_take(
+    build: Build, library: Library, monkeypatch: pytest.MonkeyPatch, exposed: float, again: bool
+) -> None:
+    """On all meshes, with what the simulator measured of the first plan."""
+    searches = Searches(build, library)
+    monkeypatch.setattr(simulated_search, "exposed_gathers", lambda timeline: exposed)
+    monkeypatch.setattr(simulated_search, "exposure_of", lambda timeline, otherwise: replace(otherwise, gathers=0.75))
+    monkeypatch.setattr(simulated_search, "processors", lambda: 1)
+    plan = search_simulated(searches.find, Simulations(load_machine("dgx-h100"), library), AHEAD)
+    everywhere = [exposure for exposure, near in searches.asked if near is None]
+    assert everywhere == [AHEAD, *[replace(AHEAD, gathers=0.75)] * again]
+    assert plan.seconds == min(simulate_step(made, load_machine("dgx-h100"), library).seconds for made in searches.made)
 
 
 def test_what_a_plan_holds_is_what_the_tasks_of_its_step_do(build: Build, library: Library) -> None:

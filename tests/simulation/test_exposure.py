@@ -8,7 +8,13 @@ import pytest
 
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.simulation.event_loop import simulate
-from unity_dsl.simulation.exposure import exposed_backwards, exposed_sums, exposed_values, exposure_of
+from unity_dsl.simulation.exposure import (
+    exposed_backwards,
+    exposed_gathers,
+    exposed_sums,
+    exposed_values,
+    exposure_of,
+)
 from unity_dsl.simulation.hardware import Hardware
 from unity_dsl.simulation.task import Phase, Purpose, Task, TaskGraph
 
@@ -37,6 +43,7 @@ def test_a_step_counted_by_hand() -> None:
     found = exposure_of(timeline, Exposure())
     assert (found.launches, found.sums, found.gathers) == pytest.approx((1 / 3, 2 / 3, 1.0))
     assert exposed_sums(timeline) == pytest.approx(2 / 11)
+    assert exposed_gathers(timeline) == pytest.approx(1 / 11)
     assert found.devices == pytest.approx(10 / 11)
 
 

@@ -23,7 +23,14 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..rules.process_map import begun_map, processors, sharing_processors
-from ..simulation.exposure import exposed_backwards, exposed_sums, exposed_values, exposure_of, gradient_sums
+from ..simulation.exposure import (
+    exposed_backwards,
+    exposed_gathers,
+    exposed_sums,
+    exposed_values,
+    exposure_of,
+    gradient_sums,
+)
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import Timeline
 from .accounting.memory_budget import Budget
@@ -54,6 +61,10 @@ LEAST = 0.02
 """Of each kind of work that is hidden the cost counts so much, so that less of it is better."""
 LEAST_OF_DEVICES = 0.3
 """Of what devices do behind launches: of plans with fewer launches it is more than of the one that was simulated."""
+GATHERED = 0.2
+"""Of a simulated step: where gathers take more that nothing hides, plans are searched with what is exposed of them, on
+all meshes; the first search counts little of them, which holds where there is much to compute.
+"""
 IN_TURNS = 0.5
 """Of values of repeats that may run in turns, what travels there and back counts so much: what is exposed of it in a
 step depends on what the others compute, and less leads to plans in which none computes as long as another sends.
@@ -280,6 +291,8 @@ def search_simulated(
     others = [replace(expected, values=IN_TURNS)] if repeats_in_turns(first.model.graph) else []
     if not first.warnings and has_long_products(simulations.machine, first.model, first.mesh.size):
         others.append(replace(expected, products=IN_CHUNKS))
+    if exposed_gathers(simulations.timeline(simulations.shortest(first))) > GATHERED:
+        others.append(replace(expected, gathers=measured.gathers))
     several = bool(others) and processors() > 1
     with sharing_processors(2 if several else 1), begun_map(turn.hiding, others, int(several), check_end) as hidden:
         found = [turn.shortest(first, measured)]

@@ -47,6 +47,11 @@ def exposed_sums(timeline: Timeline) -> float:
     return _exposed(timeline, gradient_sums(timeline))
 
 
+def exposed_gathers(timeline: Timeline) -> float:
+    """The part of a step in which weights are gathered, and no kernel runs: of device 0."""
+    return _exposed(timeline, _numbers(timeline, Purpose.WEIGHTS))
+
+
 def gradient_sums(timeline: Timeline) -> list[int]:
     """The numbers of the tasks of device 0 that sum gradients of parameters."""
     return _numbers(timeline, Purpose.GRADIENTS)
