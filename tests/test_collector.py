@@ -1,6 +1,7 @@
 """The collector is off within, and afterwards as it was before, also where something was raised."""
 
 import gc
+from collections.abc import Iterator
 
 import pytest
 
@@ -8,7 +9,7 @@ from unity_dsl.collector import collector_paused
 
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])
-def enabled(request: pytest.FixtureRequest) -> object:
+def enabled(request: pytest.FixtureRequest) -> Iterator[bool]:
     """Whether the collector is on before."""
     was = gc.isenabled()
     (gc.enable if request.param else gc.disable)()

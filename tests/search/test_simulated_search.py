@@ -125,14 +125,14 @@ def test_gathers_that_nothing_hides_are_searched_with_what_they_take(
     build: Build, library: Library, monkeypatch: pytest.MonkeyPatch, exposed: float, again: bool
 ) -> None:
     """On all meshes, with what the simulator measured of the first plan."""
-    searches = Searches(build, library)
+    machine, searches = load_machine("dgx-h100"), Searches(build, library)
     monkeypatch.setattr(simulated_search, "exposed_gathers", lambda timeline: exposed)
     monkeypatch.setattr(simulated_search, "exposure_of", lambda timeline, otherwise: replace(otherwise, gathers=0.75))
     monkeypatch.setattr(simulated_search, "processors", lambda: 1)
-    plan = search_simulated(searches.find, Simulations(load_machine("dgx-h100"), library), AHEAD)
+    plan = search_simulated(searches.find, Simulations(machine, library), AHEAD)
     everywhere = [exposure for exposure, near in searches.asked if near is None]
     assert everywhere == [AHEAD, *[replace(AHEAD, gathers=0.75)] * again]
-    assert plan.seconds == min(simulate_step(made, load_machine("dgx-h100"), library).seconds for made in searches.made)
+    assert plan.seconds == min(simulate_step(made, machine, library).seconds for made in searches.made)
 
 
 def test_what_a_plan_holds_is_what_the_tasks_of_its_step_do(build: Build, library: Library) -> None:

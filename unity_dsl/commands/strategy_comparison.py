@@ -76,7 +76,7 @@ def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ())
         begun = perf_counter()
         try:
             with say_progress(f"{model}: {name}, {number + 1} of {len(wanted)}"), collector_paused():
-                gc.collect()
+                gc.collect()  # what the strategy before left: it would stay while nothing is looked for
                 found = compile_model(asked)
                 name = f"{found.plan.strategy}: {name}" if asked.plan is not None else name
                 rows.append(simulated(found, name, perf_counter() - begun))
