@@ -1,12 +1,14 @@
-"""What the benchmarks on a GPU share, with torch alone: times in turns, ceilings of the device, files of results."""
+"""What the phases of bench/gpu.py share, with torch alone: times on a device, files of results, turns of processes."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,21 +18,35 @@ import torch
 HERE = Path(__file__).resolve().parent
 Action = Callable[[], Any]
 
+GRAPH_BELOW = 60e-6
+"""Seconds: a shorter call is recorded in a CUDA graph, so that its time is that of its kernels, not of its launches."""
 
-def device_or_exit(cpu: bool) -> torch.device:
-    """The GPU. Without one the program ends with exit code 2, unless it is a trial on the CPU."""
+LEAST_ELAPSED = 3e-3
+"""Seconds of kernels that a measurement takes, at least."""
+
+
+def device_of(cpu: bool) -> torch.device:
+    """The GPU; the CPU in a rehearsal. Without a GPU the program ends with exit code 2."""
     if cpu:
+        torch.set_num_threads(1)
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        print("there is no GPU: nothing is measured (--cpu tries everything at tiny sizes)", file=sys.stderr)
+        print("there is no GPU: nothing is measured (--cpu rehearses every phase at tiny sizes)", file=sys.stderr)
         raise SystemExit(2)
+    torch.cuda.init()
     return torch.device("cuda")
 
 
-def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: int = 3) -> dict[str, float]:
-    """Median seconds of each, all of them run in turns; of a GPU by events, its cache emptied before each."""
+def synchronise() -> None:
+    """Wait until the device has done all that it was given."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: int = 2) -> dict[str, float]:
+    """Median seconds of each action. They take turns; the cache of a GPU is overwritten before each."""
     cuda = torch.cuda.is_available()
-    flushed = torch.empty(2**28, dtype=torch.uint8, device="cuda") if cuda else None
+    flushed = torch.empty(2**27, dtype=torch.uint8, device="cuda") if cuda else None
     times: dict[str, list[float]] = {name: [] for name in actions}
     for number in range(warmup + repetitions):
         for name, action in actions.items():
@@ -43,30 +59,80 @@ def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: in
                 end.synchronize()
                 seconds = begin.elapsed_time(end) / 1e3
             else:
-                start = time.process_time()
+                start = time.perf_counter()
                 action()
-                seconds = time.process_time() - start
+                seconds = time.perf_counter() - start
             if number >= warmup:
                 times[name].append(seconds)
     return {name: median(own) for name, own in times.items()}
 
 
-def ceilings(device: torch.device, repetitions: int, tiny: bool) -> dict[str, float]:
+def kernel_seconds(call: Action, graph: bool = True) -> float:
+    """Seconds of a call's kernels, launches left out: in a CUDA graph where they are short. On a CPU of the call."""
+    if not torch.cuda.is_available():
+        call()
+        start = time.perf_counter()
+        call()
+        return time.perf_counter() - start
+    for _ in range(2):
+        call()
+    once = _elapsed(call, 3)
+    if once >= GRAPH_BELOW or not graph:
+        return _elapsed(call, max(2, min(50, round(LEAST_ELAPSED / once))))
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        for _ in range(20):
+            call()
+    recorded.replay()
+    return median(_elapsed(recorded.replay, 1) / 20 for _ in range(5))
+
+
+def _elapsed(call: Action, times: int) -> float:
+    """Seconds of one call, of several in a row, between two events of the device."""
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin.record()
+    for _ in range(times):
+        call()
+    end.record()
+    end.synchronize()
+    return begin.elapsed_time(end) / 1e3 / times
+
+
+def host_seconds(call: Action, times: int = 300) -> float:
+    """Seconds that the host takes to issue a call, the device's work excluded: the median of three rounds."""
+    for _ in range(10):
+        call()
+    found = []
+    for _ in range(3):
+        synchronise()
+        start = time.perf_counter()
+        for _ in range(times):
+            call()
+        found.append((time.perf_counter() - start) / times)
+    synchronise()
+    return median(found)
+
+
+def ceilings(device: torch.device, tiny: bool) -> dict[str, float]:
     """Bytes a second of a copy, both directions counted, and operations a second of a product of matrices in bf16."""
-    count, size = (2**12, 64) if tiny else (2**30, 8192)
+    count, size = (2**12, 64) if tiny else (2**31, 8192)
     x = torch.empty(count, dtype=torch.uint8, device=device)
     y = torch.empty_like(x)
     a = torch.randn(size, size, dtype=torch.bfloat16, device=device)
-    actions: dict[str, Action] = {"copy": lambda: y.copy_(x), "matmul": lambda: a @ a}
-    found = seconds_in_turns(actions, repetitions)
-    return {"bytes_per_second": 2 * count / found["copy"], "flops_per_second": 2 * size**3 / found["matmul"]}
+    b = torch.randn(size, size, dtype=torch.bfloat16, device=device)
+    copy, product = kernel_seconds(lambda: y.copy_(x)), kernel_seconds(lambda: a @ b)
+    return {"bytes_per_second": 2 * count / copy, "flops_per_second": 2 * size**3 / product}
 
 
-def hardware() -> dict[str, str]:
-    """The device and the versions that were measured."""
-    found = {"torch": torch.__version__}
+def hardware() -> dict[str, Any]:
+    """The device and the versions that were measured; nothing that identifies the machine itself."""
+    info = Path("/proc/cpuinfo")
+    models = [line.partition(":")[2].strip() for line in info.read_text().splitlines() if line.startswith("model name")]
+    found: dict[str, Any] = {"cpu": (models or [""])[0], "cores": len(os.sched_getaffinity(0))}
+    found |= {"python": sys.version.split()[0], "torch": torch.__version__}
     if torch.cuda.is_available():
-        found |= {"gpu": torch.cuda.get_device_name(), "cuda": str(torch.version.cuda or torch.version.hip)}
+        properties = torch.cuda.get_device_properties(0)
+        found |= {"gpu": properties.name, "memory": properties.total_memory, "cuda": str(torch.version.cuda)}
     try:
         import triton
 
@@ -76,12 +142,32 @@ def hardware() -> dict[str, str]:
     return found
 
 
-def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
-    """`results/NAME.json` beside this file, whole or not at all."""
-    folder = HERE / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / f"{name}.json"
+def write(path: Path, results: Mapping[str, Any]) -> None:
+    """A file of results, whole or not at all."""
     part = path.with_suffix(".part")
-    part.write_text(json.dumps({"command": command, "hardware": hardware(), **results}, indent=1) + "\n")
+    part.write_text(json.dumps(results, indent=1) + "\n")
     os.replace(part, path)
-    return path
+
+
+def reason_of(error: BaseException) -> str:
+    """The first line that an error says."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:400]
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """One process at a time: what needs most of the device's memory."""
+    with (folder / "alone.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            yield
+        finally:
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+
+def wait_for_turn() -> None:
+    """Tell the parent process that all is compiled, and wait until it says that nothing else runs."""
+    print("ready", flush=True)
+    sys.stdin.readline()

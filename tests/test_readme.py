@@ -383,3 +383,16 @@ def test_the_files_that_documents_name_are_there() -> None:
             r"`((?:syntax|index|graph|prove|rules|machine|search|emit)/[\w/]+\.py)`", (ROOT / document).read_text()
         ):
             assert (ROOT / "unity_dsl" / path).exists(), f"{document}: {path}"
+
+
+def test_the_table_of_steps_on_a_gpu_is_what_was_measured() -> None:
+    """Milliseconds of a training step of each model and way, and what was predicted."""
+    measured = json.loads((ROOT / "bench" / "results" / "gpu.json").read_text())["models"]
+    ways = ("torch", "triton", "torch_compiled", "torch_cuda_graphs", "by_hand", "by_hand_compiled")
+    header = "| model | torch, ms | kernels, ms | compiled, ms | CUDA graphs, ms | by hand, ms | by hand, compiled, ms |"
+    told = rows("docs/kernels.md", f"{header} predicted, ms |")
+    assert [model for model, *_ in told] == list(measured)
+    for model, *times, predicted in told:
+        seconds = [measured[model]["ways"].get(way, {}).get("seconds") for way in ways]
+        assert times == [f"{1e3 * value:.1f}" if value is not None else "" for value in seconds], model
+        assert predicted == f"{1e3 * measured[model]['predicted']:.1f}", model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.emit.templates import template
 
 Compile = Callable[..., Path]
 
@@ -91,3 +93,23 @@ def test_a_compiled_step_is_the_step(
     for eager, compiled in zip(expected, found, strict=True):
         assert compiled.pop("compilations") == 1 and eager.pop("compilations") == 0
         torch.testing.assert_close(compiled, eager, rtol=0, atol=0)
+
+
+def test_inductor_multiplies_no_index_beyond_32_bits() -> None:
+    """Indices on a GPU have 32 bits: products of strides and of the constants of random numbers must fit them."""
+    from torch._inductor.utils import run_and_get_code
+
+    names: dict[str, Any] = {"torch": torch, "Tensor": Tensor}
+    exec(compile(template("uniform.py.j2").render(division=None), "uniform", "exec"), names)
+    seed, step = torch.tensor(3), torch.tensor(5)
+
+    def drawn(x: Tensor) -> Tensor:
+        found: Tensor = names["at_least"](0.1, names["places"](x), seed, step, 1)
+        return found * torch.softmax(x, -1)  # in one loop over rows and columns, which have an index each
+
+    torch._dynamo.reset()
+    x = torch.ones(6, 40, 768)
+    found, (code,) = run_and_get_code(torch.compile(drawn, fullgraph=True), x)
+    assert torch.equal(found, drawn(x))
+    factors = [int(factor) for factor in re.findall(r"\((-?\d+)L?\)\*", code)]
+    assert all(abs(factor) < 2**31 for factor in factors), factors

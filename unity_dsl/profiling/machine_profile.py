@@ -27,13 +27,17 @@ KIB, MIB = 2**10, 2**20
 
 @dataclass(frozen=True)
 class Coverage:
-    """What is measured: `operators` over `amounts` of bytes (None: all of the library), grids of products, …"""
+    """What is measured: `operators` over `amounts` of bytes (None: all of the library), grids of products, …
+
+    An operator runs on at most `most_elements`.
+    """
 
     amounts: tuple[int, ...]
     grids: tuple[ProductPlan, ...]
     collectives: tuple[int, ...]
     parameters: tuple[int, ...]
     operators: tuple[str, ...] | None = None
+    most_elements: int = 2**25
 
 
 _WIDE = (8, 32, 128, 512, 2048)
@@ -48,6 +52,20 @@ FULL = Coverage(
     collectives=(KIB, 16 * KIB, 128 * KIB, MIB, 8 * MIB, 32 * MIB),
     parameters=(KIB, 64 * KIB, MIB, 16 * MIB),
 )
+_SIDES = (128, 512, 2048, 8192)
+FULL_GPU = Coverage(
+    amounts=(256 * KIB, 4 * MIB, 64 * MIB, 512 * MIB),
+    grids=(
+        ProductPlan(LoweringClass.CONTRACTION, False, (1, 32, *_SIDES), _SIDES, _SIDES),
+        ProductPlan(LoweringClass.CONTRACTION, True, (32, 128, 512, 2048), (32, 128, 512, 2048), (32, 128, 512, 2048)),
+        ProductPlan(LoweringClass.WINDOW, False, (64, 256), (16384, 131072), (144, 576, 2304)),
+        ProductPlan(LoweringClass.WINDOW, True, (1, 4, 16), (4096, 65536), (9, 36, 144)),
+    ),
+    collectives=(16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB, 256 * MIB),
+    parameters=(KIB, MIB, 64 * MIB),
+    most_elements=2**29,
+)
+"""Of a GPU, which is not busy with less."""
 COARSE = Coverage(
     amounts=(4 * KIB, MIB),
     grids=(
@@ -64,7 +82,6 @@ FULL_SECONDS = 45
 LONGEST = 0.25
 """Seconds: an operator that is expected to take longer is not run on more bytes."""
 
-MOST_ELEMENTS = 2**25
 CHUNK = 12
 """Samples whose repetitions take turns, at most."""
 
@@ -103,7 +120,8 @@ class Profiler:
     dtypes: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.coverage = FULL if self.seconds >= FULL_SECONDS else COARSE
+        full = FULL_GPU if self.device == "cuda" else FULL
+        self.coverage = full if self.seconds >= FULL_SECONDS else COARSE
         self.dtypes = ("f32", "bf16") if self.device == "cuda" else ("f32",)
 
     @property
@@ -161,7 +179,7 @@ class Profiler:
                 sample
                 for name in self.names
                 for sample in streamed_samples(self.library.operators[name], [amount], dtype)
-                if sample.elements <= MOST_ELEMENTS and _expected(sample, found) <= LONGEST
+                if sample.elements <= self.coverage.most_elements and _expected(sample, found) <= LONGEST
             ]
             for sample, seconds in self._measured(samples):
                 found.setdefault((sample.instance.name, sample.direction), []).append((sample, seconds))

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 LEAST_SECONDS = 1e-7
 """What is left of a measurement less its overhead is at least this."""
 
-MATRIX = 512
+MATRIX, GPU_MATRIX = 512, 8192
 """Rows and columns of the product by which the peak is measured."""
 
-STREAM_BYTES = 2**27
+STREAM_BYTES, GPU_STREAM_BYTES = 2**27, 2**30
+"""Of the copy by which the bandwidth is measured."""
 
 CALLS, ROUND_SECONDS = 16, 0.05
 """Of a collective in one round of its measurement: at most so many, and about so long."""
@@ -74,16 +75,18 @@ def measure_rates(rank: int, ranks: int, where: str, allowance: float) -> dict[s
 
     target, clock = _place(rank, where)
     calls: dict[str, Call] = {}
+    side, stream = (GPU_MATRIX, GPU_STREAM_BYTES) if where == "cuda" else (MATRIX, STREAM_BYTES)
+    drawn = torch.randn(side, side, device=target)  # a GPU multiplies equal numbers faster, as they take less power
     for dtype, name in DTYPES.items():
-        matrix = torch.full((MATRIX, MATRIX), 1e-2, dtype=getattr(torch, name), device=target)
+        matrix = drawn.to(getattr(torch, name))
         calls[dtype] = lambda matrix=matrix: matrix @ matrix  # type: ignore[misc]
-    source = torch.ones(STREAM_BYTES // 4, device=target)
+    source = torch.ones(stream // 4, device=target)
     result, one = torch.empty_like(source), torch.ones(1, device=target)
     calls["bandwidth"] = lambda: result.copy_(source)
     calls["launch"] = lambda: torch.neg(one)
     found = dict(zip(calls, median_seconds([*calls.values()], clock, allowance), strict=True))
-    rates = {dtype: 2 * MATRIX**3 / found[dtype] for dtype in DTYPES}
-    return {**rates, "bandwidth": 2 * STREAM_BYTES / found["bandwidth"], "launch": found["launch"]}
+    rates = {dtype: 2 * side**3 / found[dtype] for dtype in DTYPES}
+    return {**rates, "bandwidth": 2 * stream / found["bandwidth"], "launch": found["launch"]}
 
 
 def measure_collectives(

@@ -1,8 +1,12 @@
-"""The benchmarks for GPUs run: at tiny sizes in Triton's interpreter; without a GPU they say so."""
+"""bench/gpu.py without a GPU: every phase is rehearsed at tiny sizes in Triton's interpreter; kernels are written at
+full sizes; and what is missing is told.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +17,9 @@ import torch
 from unity_dsl.resources import folder
 
 BENCH = folder("examples").parent / "bench"
+EVERYTHING = bool(os.environ.get("UNITY_EVERYTHING"))
+WITHOUT_KERNELS = {"relu_max_pool"}
+"""The gradient of a maximum over windows goes over all results of an image: no kernel at full size."""
 
 
 def run(program: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -22,23 +29,38 @@ def run(program: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("name", ["gpu_kernels", "gpu_models"])
-def test_without_a_gpu_nothing_is_measured(name: str) -> None:
-    found = run(BENCH / f"{name}.py")
-    told = "there is no GPU: nothing is measured (--cpu tries everything at tiny sizes)\n"
+def test_without_a_gpu_nothing_is_measured(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"tiny": false, "machine": "h200", "models": {}}')
+    for file in ("gpu.py", "gpu_timing.py"):
+        shutil.copy(BENCH / file, tmp_path / file)
+    found = run(tmp_path / "gpu.py")
+    told = "there is no GPU: nothing is measured (--cpu rehearses every phase at tiny sizes)\n"
     assert (found.returncode, found.stdout, found.stderr) == (2, "", told)
 
 
-def test_kernels_that_were_prepared_are_measured_elsewhere(tmp_path: Path) -> None:
-    """The folder has all that is needed but torch and Triton: no package of ours, or of those that ours needs."""
-    folder = tmp_path / "carried"
-    assert run(BENCH / "gpu_kernels.py", "--prepare", folder, "--tiny").returncode == 0
-    for package in ("unity_dsl", "lark", "jinja2", "z3"):
-        (folder / f"{package}.py").write_text("raise ImportError('not on this machine')\n")
-    families = ("dropout_residual_layer_norm", "rope", "causal_attention", "embedding_dropout")
-    found = run(folder / "gpu_kernels.py", "--cpu", "--repetitions", 1, "--families", *families)
-    assert found.returncode == 0, found.stderr
-    lines = found.stdout.splitlines()
-    rows = [[name, way] for name in families for way in ("forward", "backward")]
-    assert [line.split()[:2] for line in lines[:-1]] == rows
-    assert '"correct": true' in lines[-1]
+def test_every_phase_is_rehearsed(tmp_path: Path) -> None:
+    """The folder has all that is needed but torch, Triton, and the packages of a machine that has them."""
+    models = () if EVERYTHING else ("--models", "dlrm", "llama3_8b")
+    families = () if EVERYTHING else ("--families", "rope", "causal_attention", "embedding_dropout")
+    made, out = tmp_path / "carried", tmp_path / "out"
+    prepared = run(BENCH / "gpu.py", "--prepare", made, "--tiny", *models, *families)
+    assert prepared.returncode == 0, prepared.stderr
+    for package in ("z3", "pytoulbar2"):
+        (made / "site" / f"{package}.py").write_text("raise ImportError('not on this machine')\n")
+    found = run(made / "gpu.py", "--cpu", "--seconds", 3000, "--out", out)
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    assert found.stdout.splitlines()[-1] == "nothing failed"
+    results = json.loads((out / "gpu.json").read_text())
+    assert set(results) >= {"dlrm", "dlrm_compiled", "families", "curves", "profile", "ranks", "programs", "hardware"}
+    assert results["llama3_8b"]["check"]["triton"]["correct"]
+    assert results["llama3_8b"]["ways"].keys() == {"torch", "triton", "by_hand"}
+    assert results["ranks"]["llama3_8b_expert_2"]["error"] < 1e-10
+    assert (out / "measured.toml").exists()
+
+
+def test_families_have_kernels_at_full_sizes(tmp_path: Path) -> None:
+    prepared = run(BENCH / "gpu.py", "--prepare", tmp_path, "--models", "dlrm")
+    assert prepared.returncode == 0, prepared.stderr
+    families = json.loads((tmp_path / "manifest.json").read_text())["families"]
+    assert {name for name, record in families.items() if "reason" in record} == WITHOUT_KERNELS
+    assert all((tmp_path / f"{name}.py").exists() for name in families.keys() - WITHOUT_KERNELS)

@@ -1,0 +1,73 @@
+"""What bench/gpu.py brought back from a GPU, beside what the simulator predicts: `python bench/gpu_report.py gpu.json`.
+
+It writes `results/gpu.json`. With `--profile measured.toml`, which the same run wrote, steps are predicted by that
+machine file as well as by the shipped one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from gpu import MODELS
+from measure import RESULTS, ROOT
+
+from unity_dsl.compile import Request, compile_model
+from unity_dsl.resources import folder
+
+
+def report(brought: Path, profile: Path | None) -> None:
+    """Write `results/gpu.json`: what a machine brought back, beside the steps that the simulator predicts of it."""
+    results = json.loads(brought.read_text())
+    machines = {"predicted": results["machine"], **({"predicted_by_profile": str(profile)} if profile else {})}
+    kept: dict[str, Any] = {"command": "python bench/gpu.py", "machine": results["machine"], "models": {}}
+    kept["hardware"] = results["hardware"]
+    for name in MODELS:
+        if "ways" not in results.get(name, {}):
+            continue
+        found = results[name]
+        compiled = results.get(f"{name}_compiled", {}).get("ways", {})
+        row: dict[str, Any] = {key: predicted_step(name, machine) for key, machine in machines.items()}
+        row |= {part: found[part] for part in ("check", "check_by_hand") if part in found}
+        row["ways"] = {way: without_traces(ran) for way, ran in {**found["ways"], **compiled}.items()}
+        kept["models"][name] = row
+    for part in ("families", "curves", "ranks", "programs"):
+        if part in results:
+            kept[part] = without_traces(results[part])
+    path = RESULTS / "gpu.json"
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+    for name, row in kept["models"].items():
+        seconds = row["ways"].get("torch", {}).get("seconds", float("nan"))
+        told = ", ".join(f"{key} {1e3 * row[key]:.1f} ms, off by {row[key] / seconds - 1:+.0%}" for key in machines)
+        print(f"{name:<14} measured {1e3 * seconds:.1f} ms; {told}")
+    print(f"wrote {path.relative_to(ROOT)}")
+
+
+def predicted_step(name: str, machine: str) -> float:
+    """Seconds of the simulated step of a model with torch's operators, on a machine or by the file of its profile."""
+    request = Request(folder("examples") / f"{name}.udl", settings=MODELS[name], machine=machine)
+    return float(compile_model(request).plan.seconds)
+
+
+def without_traces(found: Any) -> Any:
+    """Results without tracebacks, and with the kernels that take the longest alone."""
+    if not isinstance(found, dict):
+        return found
+    kept = {key: without_traces(value) for key, value in found.items() if key not in ("trace", "log", "took")}
+    if "kernels" in kept and "kernel_seconds" in kept:
+        kept["kernels"] = dict(list(kept["kernels"].items())[:12])
+    return kept
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("brought", type=Path, metavar="gpu.json")
+    parser.add_argument("--profile", type=Path, metavar="measured.toml", help="predict by this profile too")
+    options = parser.parse_args()
+    report(options.brought, options.profile)
+
+
+if __name__ == "__main__":
+    main()
