@@ -257,7 +257,7 @@ class Session:
         found = json.loads(path.read_text()) if path.exists() else {}
         if ended is not None:
             found["ended"] = ended
-            found["log"] = (self.work / f"{name}.log").read_text()[-3000:]
+        found["log"] = (self.work / f"{name}.log").read_text()[-3000:]
         self.results[name] = found
         self.save()
         print(f"{time.strftime('%H:%M:%S')} {name}: {ended or 'done'}, {self.left:.0f} s left", flush=True)

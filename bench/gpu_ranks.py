@@ -80,9 +80,11 @@ def compared(made: Path, name: str, alone: str, device: torch.device) -> dict[st
             process.start()
         for process in processes:
             process.join(60)
-            process.kill()
+            process.kill()  # where it still runs: then its code is -9
+            process.join()
         found = dict(results)
-    failed = [found.get(rank, ("no end within 60 s", "")) for rank in range(RANKS)]
+        codes = [process.exitcode for process in processes]
+    failed = [found.get(rank, (f"it ended with code {code} and no result", "")) for rank, code in enumerate(codes)]
     for reason in failed:
         if isinstance(reason[0], str):
             return {"correct": False, "reason": reason[0], "trace": reason[1]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import TypeVar
 
 import numpy as np
@@ -182,6 +183,8 @@ class Profiler:
                 if sample.elements <= self.coverage.most_elements and _expected(sample, found) <= LONGEST
             ]
             for sample, seconds in self._measured(samples):
+                if seconds == inf:  # there was no memory for it
+                    continue
                 found.setdefault((sample.instance.name, sample.direction), []).append((sample, seconds))
         return found
 

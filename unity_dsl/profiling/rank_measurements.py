@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from math import inf
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +42,32 @@ PARAMETERS = 8
 
 
 def measure_samples(rank: int, ranks: int, where: str, samples: Sequence[Sample], allowance: float) -> list[float]:
-    """Seconds of each sample. Backward these are without what starting a backward pass takes, once a step."""
+    """Seconds of each sample, infinite where a GPU has not the memory for it. Backward these are without what starting
+    a backward pass takes, once a step.
+    """
     target, clock = _place(rank, where)
     library = _library()
-    found = median_seconds([sample_run(sample, library, target) for sample in samples], clock, allowance)
+    calls = {number: call for number, sample in enumerate(samples) if (call := _fitting(sample, library, target))}
+    found = dict(zip(calls, median_seconds([*calls.values()], clock, allowance), strict=True))
     start = _backward_start(where)
+    times = [found.get(number, inf) for number in range(len(samples))]
     return [
         max(seconds - start, LEAST_SECONDS) if sample.direction is not Direction.FORWARD else seconds
-        for sample, seconds in zip(samples, found, strict=True)
+        for sample, seconds in zip(samples, times, strict=True)
     ]
+
+
+def _fitting(sample: Sample, library: Library, target: device) -> Call | None:
+    """The call of a sample that has run once; None where the memory of a GPU is too small for what it makes."""
+    import torch
+
+    try:
+        call = sample_run(sample, library, target)
+        call()
+    except torch.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return None
+    return call
 
 
 def measure_update(rank: int, ranks: int, where: str, amounts: Sequence[int], allowance: float) -> list[float]:
