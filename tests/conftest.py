@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -21,6 +22,10 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["XDG_CACHE_HOME"] = CACHE.name
     # Processes that test must agree on the cases of the day, also around midnight.
     os.environ.setdefault("UNITY_SAMPLE", str(date.today().toordinal()))
+    # Where no bytecode is kept, every process that a test starts would compile this package again: a second of work.
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(Path(CACHE.name) / "bytecode")
+        sys.dont_write_bytecode = False
 
 # Kernels run in Triton's interpreter. Triton reads this when it is imported, and torch imports it when it likes.
 os.environ["TRITON_INTERPRET"] = "1"

@@ -13,10 +13,10 @@ from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules.wellformed import read_rules
 from unity_dsl.syntax.span import Source
 
-from .cases import library, rule_of, rules_of
+from .cases import answer_to, library, rule_of, rules_of
 
 
-def answer_to(text: str) -> Answer:
+def proof_of(text: str) -> Answer:
     return prove_rule(rule_of(text), library())
 
 
@@ -66,7 +66,7 @@ POOL = "size=3, stride=1, pad_h=1, pad_w=1"
     ids=lambda part: part.split("(")[0].removeprefix("rule ") if isinstance(part, str) else part.__name__,
 )
 def test_what_grew_without_end(text: str, wanted: type[Answer]) -> None:
-    assert isinstance(answer_to(text), wanted)
+    assert isinstance(proof_of(text), wanted)
 
 
 # ---------------------------------------------------------------------------------------------- steps
@@ -88,9 +88,9 @@ def test_an_inner_limit_is_no_wider_than_what_is_left_outside() -> None:
 
 def test_a_proof_that_is_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "rule f(x: [n, d])\n  softmax(2 * x) => softmax(x + x)\n"
-    assert isinstance(answer_to(text), Proved)
+    assert isinstance(proof_of(text), Proved)
     monkeypatch.setattr("unity_dsl.prove.rule_proof.PROOF_STEPS", 20)
-    given_up = answer_to(text)
+    given_up = proof_of(text)
     assert isinstance(given_up, NotProved)
     assert given_up.reason == "given up after the 20 steps that it may take"
 
@@ -130,8 +130,9 @@ rule powers(x: [m])
 
 def reasons() -> Iterator[str]:
     rules, _ = read_rules(Source("odd.rules", ODD), library())
-    for rule in (*rules, *rules_of("refuted")):
-        answer = prove_rule(rule, library(), numbers=False)
+    answers = [prove_rule(rule, library(), numbers=False) for rule in rules]
+    answers += [answer_to(rule, numbers=False) for rule in rules_of("refuted")]
+    for answer in answers:
         if isinstance(answer, NotProved):
             yield answer.reason
 
