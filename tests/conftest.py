@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.declared import as_they_stand
+from tests.processor_seconds import pytest_runtest_call, pytest_terminal_summary  # noqa: F401, hooks
 from unity_dsl.emit.rank_pool import RankPool
 
 # What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
@@ -42,8 +43,23 @@ settings.load_profile("untimed")
 gc.set_threshold(100_000, 50, 100)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After a file, what lives on is set aside: else every `gc.collect()` of `compare` walks over all of it, which made
+    a comparison take ten times as long as alone.
+    """
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected texts instead of comparing them")
+    parser.addoption("--update-seconds", action="store_true", help="record how long tests take that take longer")
 
 
 LONGEST = (
