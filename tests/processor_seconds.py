@@ -22,7 +22,7 @@ PROPERTY = "processor seconds"
 
 
 def processor_seconds() -> float:
-    """Of this process, of processes that it has waited for and, on Linux, of those that it started and that live."""
+    """Of this process, of processes that it has waited for and, on Linux, of those that main threads have started."""
     own = os.times()
     return (
         own.user + own.system + own.children_user + own.children_system + sum(map(_of_process, _started(os.getpid())))
@@ -30,10 +30,9 @@ def processor_seconds() -> float:
 
 
 def _started(process: int) -> Iterator[int]:
-    for path in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # of a process that has ended
-            for child in map(int, path.read_text().split()):
-                yield from (child, *_started(child))
+    with suppress(OSError):  # of a process that has ended
+        for child in map(int, Path(f"/proc/{process}/task/{process}/children").read_text().split()):
+            yield from (child, *_started(child))
 
 
 def _of_process(process: int) -> float:

@@ -32,6 +32,7 @@ def rules_of(folder: str) -> tuple[RuleDecl, ...]:
     return _rules_in(CASES / folder)
 
 
+@cache
 def shipped_rules() -> tuple[RuleDecl, ...]:
     """Every shipped rule that is written by hand; bench/check_rules.py tries the generated ones as well."""
     paths = sorted((CASES.parent.parent / "rules").glob("*.rules"))
