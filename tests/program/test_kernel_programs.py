@@ -27,7 +27,7 @@ from unity_dsl.syntax.span import Source
 from .conftest import Compile
 from .example_cases import EXAMPLES, Case, Checker
 
-TODAY = of_the_day([(example, ranks) for example in EXAMPLES for ranks in (1, 2)], 3)
+TODAY = of_the_day([(example, ranks) for example in EXAMPLES for ranks in (1, 2)], 2)
 FUZZED = [SAMPLE * 10 + number for number in range(10)]
 """Numbers of cases, others every day."""
 
