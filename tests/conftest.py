@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.declared import as_they_stand
 from tests.processor_seconds import pytest_runtest_call, pytest_terminal_summary  # noqa: F401, hooks
+from tests.sampling import of_the_day
 from unity_dsl.emit.rank_pool import RankPool
 
 # What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
@@ -75,7 +76,18 @@ LONGEST = (
 """Tests that take tens of seconds. They come first: at the end one process would wait for another's."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "a_day(count): so many of the cases of a test are run, others every day")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        if mark := item.get_closest_marker("a_day"):
+            cases.setdefault((item.nodeid.partition("[")[0], *mark.args), []).append(item)
+    left = {item for (_, count), every in cases.items() for item in {*every} - {*of_the_day(every, count)}}
+    config.hook.pytest_deselected(items=list(left))
+    items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 

@@ -92,6 +92,7 @@ def compare(
         assert error(found, exact) <= TOLERANCE[dtype]
 
 
+@pytest.mark.a_day(18)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize(
