@@ -67,6 +67,7 @@ LONGEST = (
     "tests/test_readme.py::test_the_commands_of_a_document_run",
     "tests/examples/test_compiled.py",
     "tests/program/test_examples.py::test_example",
+    "tests/emit/kernels/test_compiled_kernels.py",
     "tests/program/test_kernel_programs.py::test_an_example_equals_its_model",
     "tests/search/memory_limit/test_memory_limit.py::test_the_plan_is_the_cheapest_that_fits_or_as_near_as_it_says",
     "tests/prove/adversary/test_adversary.py",
