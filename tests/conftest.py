@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.declared import as_they_stand
+from tests.once import RUN
 from tests.processor_seconds import pytest_runtest_call, pytest_terminal_summary  # noqa: F401, hooks
 from tests.sampling import of_the_day
 from unity_dsl.emit.rank_pool import RankPool
@@ -21,7 +22,7 @@ from unity_dsl.emit.rank_pool import RankPool
 # What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = TemporaryDirectory(prefix="unity-test-cache-")
-    os.environ["XDG_CACHE_HOME"] = CACHE.name
+    os.environ["XDG_CACHE_HOME"] = os.environ[RUN] = CACHE.name
     # Processes that test must agree on the cases of the day, also around midnight.
     os.environ.setdefault("UNITY_SAMPLE", str(date.today().toordinal()))
     # Where no bytecode is kept, every process that a test starts would compile this package again: a second of work.

@@ -1,11 +1,10 @@
-"""What several tests ask for is made once in a run, in whatever process: a proof, a compiled model."""
+"""What several tests ask for is made once in a run, in whatever process: a proof, for one."""
 
 from __future__ import annotations
 
 import os
 import pickle
 from collections.abc import Callable
-from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -13,8 +12,10 @@ from typing import Any, TypeVar, cast
 
 Made = TypeVar("Made")
 
-FOLDER = Path(os.environ["XDG_CACHE_HOME"]) / "once"
-"""In the folder that tests/conftest.py makes for a run, and that goes away with it."""
+RUN = "UNITY_TEST_RUN"
+"""The variable that names the folder of a run, which tests/conftest.py makes and which goes away with the run. Without
+it, as in bench/, what was made is kept in the process alone.
+"""
 _HELD: dict[str, Any] = {}
 
 
@@ -23,18 +24,16 @@ def once(key: str, make: Callable[[], Made]) -> Made:
     change it, and it may depend on nothing but the key and the files of the checkout.
     """
     if key not in _HELD:
-        path = _folder() / sha256(key.encode()).hexdigest()
-        if path.exists():
-            _HELD[key] = pickle.loads(path.read_bytes())
-        else:
-            _HELD[key] = make()
-            with NamedTemporaryFile(dir=path.parent, delete=False) as file:
-                file.write(pickle.dumps(_HELD[key]))
-            os.replace(file.name, path)
+        _HELD[key] = _shared(key, make, Path(os.environ[RUN])) if RUN in os.environ else make()
     return cast(Made, _HELD[key])
 
 
-@cache
-def _folder() -> Path:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    return FOLDER
+def _shared(key: str, make: Callable[[], Made], folder: Path) -> Made:
+    path = folder / f"once-{sha256(key.encode()).hexdigest()}"
+    if path.exists():
+        return cast(Made, pickle.loads(path.read_bytes()))
+    made = make()
+    with NamedTemporaryFile(dir=folder, delete=False) as file:
+        file.write(pickle.dumps(made))
+    os.replace(file.name, path)  # at once, as another process may look
+    return made
