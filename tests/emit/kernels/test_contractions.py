@@ -92,7 +92,7 @@ def compare(
         assert error(found, exact) <= TOLERANCE[dtype]
 
 
-@pytest.mark.a_day(18)
+@pytest.mark.a_day(14)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize(
@@ -112,6 +112,7 @@ def test_a_product_with_what_is_around_it(
     compare(instance, fused(instance, library), dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(4)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", [(5, 7, 9), (33, 40, 70)], ids=str)
 @pytest.mark.parametrize("make", [batched, experts])
@@ -122,6 +123,7 @@ def test_products_with_a_batch(
     compare(instance, fused(instance, library), dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("before", ["silu", "add"])
 @pytest.mark.parametrize("make", [dense, batched])
