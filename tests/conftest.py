@@ -59,6 +59,11 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
 
 
+def pytest_unconfigure() -> None:
+    """At the end modules are taken down, of which Triton's would tell what is left."""
+    gc.unfreeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected texts instead of comparing them")
     parser.addoption("--update-seconds", action="store_true", help="record how long tests take that take longer")
