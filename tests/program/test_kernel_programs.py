@@ -49,6 +49,7 @@ def test_an_example_equals_its_model(example: str, ranks: int, checker: Checker)
     assert finding.ok, str(finding)
 
 
+@pytest.mark.a_day(5)
 @pytest.mark.parametrize("case", FUZZED)
 def test_a_random_plan_equals_its_model(
     case: int, pool: RankPool, known: tuple[Library, Library], tmp_path: Path

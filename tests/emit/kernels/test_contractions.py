@@ -140,6 +140,7 @@ def test_a_gradient_by_the_products_of_the_vendor(
     compare(instance, operator, dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(5)
 @pytest.mark.parametrize("number", range(12))
 def test_random_operators_around_a_product(
     number: int, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
