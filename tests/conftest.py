@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -13,14 +14,21 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.declared import as_they_stand
+from tests.once import RUN
+from tests.processor_seconds import pytest_runtest_call, pytest_terminal_summary  # noqa: F401, hooks
+from tests.sampling import of_the_day
 from unity_dsl.emit.rank_pool import RankPool
 
 # What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     CACHE = TemporaryDirectory(prefix="unity-test-cache-")
-    os.environ["XDG_CACHE_HOME"] = CACHE.name
+    os.environ["XDG_CACHE_HOME"] = os.environ[RUN] = CACHE.name
     # Processes that test must agree on the cases of the day, also around midnight.
     os.environ.setdefault("UNITY_SAMPLE", str(date.today().toordinal()))
+    # Where no bytecode is kept, every process that a test starts would compile this package again: a second of work.
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(Path(CACHE.name) / "bytecode")
+        sys.dont_write_bytecode = False
 
 # Kernels run in Triton's interpreter. Triton reads this when it is imported, and torch imports it when it likes.
 os.environ["TRITON_INTERPRET"] = "1"
@@ -37,14 +45,35 @@ settings.load_profile("untimed")
 gc.set_threshold(100_000, 50, 100)
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """After a file, what lives on is set aside: else every `gc.collect()` of `compare` walks over all of it, which made
+    a comparison take ten times as long as alone.
+    """
+    if nextitem is None or nextitem.path != item.path:
+        gc.collect()
+        gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """At the end modules are taken down, of which Triton's would tell what is left."""
+    gc.unfreeze()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="write the expected texts instead of comparing them")
+    parser.addoption("--update-seconds", action="store_true", help="record how long tests take that take longer")
 
 
 LONGEST = (
     "tests/test_readme.py::test_the_commands_of_a_document_run",
     "tests/examples/test_compiled.py",
     "tests/program/test_examples.py::test_example",
+    "tests/emit/kernels/test_compiled_kernels.py",
     "tests/program/test_kernel_programs.py::test_an_example_equals_its_model",
     "tests/search/memory_limit/test_memory_limit.py::test_the_plan_is_the_cheapest_that_fits_or_as_near_as_it_says",
     "tests/prove/adversary/test_adversary.py",
@@ -54,7 +83,18 @@ LONGEST = (
 """Tests that take tens of seconds. They come first: at the end one process would wait for another's."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "a_day(count): so many of the cases of a test are run, others every day")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
+    cases: dict[tuple[str, int], list[pytest.Item]] = {}
+    for item in items:
+        if mark := item.get_closest_marker("a_day"):
+            cases.setdefault((item.nodeid.partition("[")[0], *mark.args), []).append(item)
+    left = {item for (_, count), every in cases.items() for item in {*every} - {*of_the_day(every, count)}}
+    config.hook.pytest_deselected(items=list(left))
+    items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
 
 

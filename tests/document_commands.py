@@ -11,7 +11,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
@@ -23,6 +23,27 @@ from .emit.started import Started, start_ranks, start_script
 SECONDS = 300.0
 """Limit of a command."""
 VARIABLE = re.compile(r"(\w+)=(.*)")
+
+
+WRITTEN = re.compile(r"(?:-o|--output|--checkpoint|rules prove) ([\w.]+)")
+"""What a command may write for those after it."""
+
+
+def with_what_they_use(commands: Sequence[str], chosen: Collection[int], texts: Mapping[str, str]) -> list[int]:
+    """Places of the chosen commands, and of the last ones before them that write what they name or what the `texts` of
+    files that they name speak of.
+    """
+    found: set[int] = set()
+    left = set(chosen)
+    while left:
+        place = left.pop()
+        found.add(place)
+        named = [commands[place], *(text for name, text in texts.items() if name in commands[place])]
+        words = set(re.findall(r"[\w.]+", "\n".join(named)))
+        for name in {name for command in commands[:place] for name in WRITTEN.findall(command)} & words:
+            left.add(max(before for before in range(place) if name in WRITTEN.findall(commands[before])))
+        left -= found
+    return sorted(found)
 
 
 def run_by_shell(command: str, folder: Path) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.document_commands import run, run_by_shell
+from tests.document_commands import run, run_by_shell, with_what_they_use
+from tests.sampling import SAMPLE, of_the_day
 from unity_dsl.graph.collective_steps import StepKind
 from unity_dsl.graph.layout import At, Invariant, Kind, Layout, Mesh, MeshAxis, Partial, Replicate, Shard
 from unity_dsl.index.declarations.loading import library_of, load_library
@@ -58,6 +59,7 @@ NOT_RUN = {
 """Commands that are only looked at, by how they begin. The make targets among them are run dry."""
 PROVED_ONCE = "unityc rules verify"
 """It takes a minute, and tests/commands/test_rules.py runs it."""
+COMMANDS_OF_A_PAGE = 3
 AS_WRITTEN = ("README.md",)
 """The documents whose commands a shell runs as they are written."""
 EXTRAS = {"--picture": "matplotlib"}
@@ -122,29 +124,44 @@ def commands(block: Block) -> list[str]:
     return [line for line in block.text.replace("\\\n", " ").splitlines() if line and not line.startswith("#")]
 
 
+def is_run(command: str) -> bool:
+    extras = all(find_spec(needed) for option, needed in EXTRAS.items() if option in command)
+    return extras and command != PROVED_ONCE and not any(command.startswith(start) for start in NOT_RUN)
+
+
 @pytest.mark.parametrize("document", sorted({block.document for block in of_kind("sh")}))
 def test_the_commands_of_a_document_run(document: str, workplace: Path) -> None:
-    """All of them in their order: one uses what another has written."""
-    for block in of_kind("sh"):
-        if block.document == document:
-            run_block(block, workplace)
+    """Three of the page or half, others every day, and those before them that write what they use."""
+    lines = [command for block in of_kind("sh") if block.document == document for command in commands(block)]
+    for command in lines:
+        if command.startswith("make ") and not is_run(command):
+            run_by_shell(f"{command} --dry-run PYTHON={sys.executable}", ROOT)
+    texts = {block.name: block.text for block in of_kind("python") if block.name}
+    places = [place for place, command in enumerate(lines) if is_run(command)]
+    chosen = of_the_day(places, min(COMMANDS_OF_A_PAGE, (len(places) + 1) // 2))
+    print(f"UNITY_SAMPLE={SAMPLE}")
+    for place in with_what_they_use(lines, chosen, texts):
+        run_line(lines[place], document, workplace)
 
 
-def run_block(block: Block, workplace: Path) -> None:
-    for command in commands(block):
-        if any(command.startswith(start) for start in NOT_RUN):
-            if command.startswith("make "):
-                run_by_shell(f"{command} --dry-run PYTHON={sys.executable}", ROOT)
-            continue
-        if command == PROVED_ONCE:
-            continue
-        if command.startswith("make "):
-            # In the checkout, but with this environment and with results that go away.
-            command += f" --assume-old .venv/.ready BIN={Path(sys.executable).parent} DEMO={workplace}/demo"
-            run_by_shell(command, ROOT)
-            continue
-        if all(find_spec(needed) for option, needed in EXTRAS.items() if option in command):
-            (run_by_shell if block.document in AS_WRITTEN else run)(command, workplace)
+def run_line(command: str, document: str, workplace: Path) -> None:
+    if command.startswith("make "):
+        # In the checkout, but with this environment and with results that go away.
+        command += f" --assume-old .venv/.ready BIN={Path(sys.executable).parent} DEMO={workplace}/demo"
+        run_by_shell(command, ROOT)
+    else:
+        (run_by_shell if document in AS_WRITTEN else run)(command, workplace)
+
+
+def test_commands_are_run_after_those_that_write_what_they_use() -> None:
+    lines = [
+        *("unityc a.udl -o out/", "unityc b.udl -o out/", "torchrun out/train.py --checkpoint saved", "unityc check x"),
+        *("torchrun out/train.py --checkpoint saved --resume", "python read.py", "unityc c.udl -o out/"),
+    ]
+    texts = {"read.py": "import out", "write.py": "import x"}
+    assert with_what_they_use(lines, [4], texts) == [0, 1, 2, 4]
+    assert with_what_they_use(lines, [3], texts) == [3]
+    assert with_what_they_use(lines, [5, 3], texts) == [0, 1, 3, 5]
 
 
 def test_what_is_not_run_is_still_there() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from math import ceil
+from unittest.mock import Mock
 
 import pytest
 
-from . import sampling
+from . import conftest, sampling
 from .sampling import of_the_day
 
 
@@ -25,3 +26,19 @@ def test_all_are_wanted_or_there_are_no_more(monkeypatch: pytest.MonkeyPatch) ->
     assert of_the_day("abc", 3) == of_the_day("abc", 5) == ["a", "b", "c"]
     monkeypatch.setattr(sampling, "EVERYTHING", True)
     assert of_the_day("abc", 1) == ["a", "b", "c"]
+
+
+def test_cases_that_are_marked_are_sampled_test_by_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "EVERYTHING", False)
+    marks = {"a.py::few": pytest.mark.a_day(2).mark, "a.py::all": pytest.mark.a_day(5).mark, "a.py::plain": None}
+    items = [
+        Mock(nodeid=f"{name}[{number}]", **{"get_closest_marker.return_value": mark})
+        for name, mark in marks.items()
+        for number in range(4)
+    ]
+    config, given = Mock(), list(items)
+    conftest.pytest_collection_modifyitems(items, config)
+    names = [item.nodeid.partition("[")[0] for item in items]
+    assert {name: names.count(name) for name in marks} == {"a.py::few": 2, "a.py::all": 4, "a.py::plain": 4}
+    (told,) = config.hook.pytest_deselected.call_args_list
+    assert {*told.kwargs["items"]} == {*given} - {*items} and len(told.kwargs["items"]) == 2

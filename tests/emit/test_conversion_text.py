@@ -334,6 +334,7 @@ def write(plan: Plan, library: Library, folder: Path) -> str:
     return str(folder)
 
 
+@pytest.mark.a_day(8)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("bucket_bytes", [0, 300, 1 << 20])
 @pytest.mark.parametrize("text", [TIED, NESTED], ids=["tied", "nested"])

@@ -94,6 +94,7 @@ def operator(node: Node) -> object:
     return node.instance.name, node.instance.sizes, node.instance.attributes, names, node.site, node.rule, node.mixed
 
 
+@pytest.mark.a_day(4)
 @pytest.mark.parametrize(("example", "strategy", "devices"), CASES)
 def test_what_is_read_is_what_was_written(tmp_path: Path, example: str, strategy: str, devices: int) -> None:
     given = compiled(tmp_path, example, strategy, devices)
@@ -144,7 +145,7 @@ def changed(document: Any, path: tuple[str | int, ...], value: Any) -> Any:
     return found
 
 
-@pytest.mark.parametrize("seed", of_the_day(range(40), 4))
+@pytest.mark.parametrize("seed", of_the_day(range(40), 2))
 def test_a_garbled_plan_is_told(tmp_path: Path, seed: int) -> None:
     """Whatever stands in a place of the graph: a plan is read that can be simulated, or it is refused."""
     random, refused = Random(seed), 0

@@ -72,6 +72,7 @@ def test_the_text_that_is_run_computes_the_operator() -> None:
     assert found.numpy() == pytest.approx(expected)
 
 
+@pytest.mark.a_day(50)
 @pytest.mark.parametrize("direction", [Direction.FORWARD, Direction.BACKWARD])
 @pytest.mark.parametrize("name", sorted(streamed_operators(LIBRARY)))
 def test_every_sample_runs(name: str, direction: Direction) -> None:

@@ -73,6 +73,7 @@ def batch(step: int) -> dict[str, Tensor]:
     return {name: torch.randint(10, (4, 3), generator=source) for name in ("tokens", "target")}
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize(
     ("ranks", "choices"),
     [

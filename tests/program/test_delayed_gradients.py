@@ -83,6 +83,7 @@ def written(
     return plan, compiled, out
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize(
     ("text", "ranks", "choices"),
     [

@@ -19,7 +19,7 @@ from unity_dsl.emit.rank_pool import RankPool
 from ..sampling import SAMPLE
 from .example_cases import EXAMPLES, Case, Checker, Finding, cases, divided_part, sample
 
-COUNT = 10
+COUNT = 6
 ROOT = Path(__file__).parent.parent.parent
 
 

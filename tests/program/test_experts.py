@@ -72,6 +72,7 @@ def divided(out: Path) -> set[tuple[str, str]]:
     return {(operator, found[1]) for operator, word in words if (found := re.match(r"along (\w+)$", word))}
 
 
+@pytest.mark.a_day(4)
 @pytest.mark.parametrize("pins, axes, ranks", [(*case, 2) for case in TWO] + [(*case, 4) for case in FOUR])
 def test_the_program_equals_its_model(
     pins: tuple[str, ...], axes: dict[str, str], ranks: int, compile_program: Compile, pool: RankPool

@@ -162,6 +162,7 @@ def test_what_is_pinned_is_not_fused_away(compile_program: Compile) -> None:
     assert [place for _, place in applied(out)] == ["y"]
 
 
+@pytest.mark.a_day(5)
 @pytest.mark.parametrize(
     ("masked", "rule", "call"),
     [

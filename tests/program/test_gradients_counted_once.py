@@ -143,6 +143,7 @@ def model_text(body: str) -> str:
     return TEMPLATE.format(body="\n".join(f"  {line}" for line in lines))
 
 
+@pytest.mark.a_day(10)
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("name", CASES)
 def test_gradient_is_counted_once(name: str, ranks: int, compile_program: Compile, pool: RankPool) -> None:

@@ -80,6 +80,7 @@ def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[
     return plan, compiled, out
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize(
     ("ranks", "choices"),
     [
@@ -112,6 +113,7 @@ def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
     assert report.ok, report
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize(("seed", "stagger"), [(0, 1), (2, 2), (5, 2), (8, 1), (8, 2), (10, 2)])
 def test_operations_run_in_the_order_that_is_simulated(seed: int, stagger: int, tmp_path: Path, pool: RankPool) -> None:
     """Matrix products and the beginnings of collectives, forwards and backwards."""

@@ -27,7 +27,7 @@ from unity_dsl.syntax.span import Source
 from .conftest import Compile
 from .example_cases import EXAMPLES, Case, Checker
 
-TODAY = of_the_day([(example, ranks) for example in EXAMPLES for ranks in (1, 2)], 4)
+TODAY = of_the_day([(example, ranks) for example in EXAMPLES for ranks in (1, 2)], 2)
 FUZZED = [SAMPLE * 10 + number for number in range(10)]
 """Numbers of cases, others every day."""
 
@@ -49,6 +49,7 @@ def test_an_example_equals_its_model(example: str, ranks: int, checker: Checker)
     assert finding.ok, str(finding)
 
 
+@pytest.mark.a_day(5)
 @pytest.mark.parametrize("case", FUZZED)
 def test_a_random_plan_equals_its_model(
     case: int, pool: RankPool, known: tuple[Library, Library], tmp_path: Path

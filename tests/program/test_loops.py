@@ -139,6 +139,7 @@ PLANS = [
 ]
 
 
+@pytest.mark.a_day(4)
 @pytest.mark.parametrize("text, ranks, strategy, pins", PLANS)
 def test_any_plan_computes_the_same(
     text: str, ranks: int, strategy: str, pins: list[str], compile_program: Compile, pool: RankPool

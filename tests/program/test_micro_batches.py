@@ -58,6 +58,7 @@ def test_a_run_goes_on_with_other_micro_batches(compile_program: Compile, tmp_pa
     assert told.splitlines()[-2:] == again.splitlines()[-2:] and "test accuracy" in again
 
 
+@pytest.mark.a_day(5)
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize(("example", "pins"), [("mlp", SLICED), ("mlp", ()), ("gpt2", ()), ("candle_uno", ())])
 def test_examples_equal_their_model(

@@ -30,6 +30,7 @@ def checker(pool: RankPool, tmp_path_factory: pytest.TempPathFactory) -> Checker
     return Checker(pool, tmp_path_factory.mktemp("strategies"))
 
 
+@pytest.mark.a_day(4)
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_program_equals_its_model(strategy: str, checker: Checker) -> None:
     case = case_of(strategy, SAMPLE)

@@ -6,8 +6,11 @@ from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
+from tests.once import once
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.library import Library
+from unity_dsl.prove.answer import Answer
+from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.prove.translation.rule_results import by_results
 from unity_dsl.rules.generation.library_files import is_generated
 from unity_dsl.syntax.parse_rules import RuleDecl, parse_rules
@@ -29,6 +32,7 @@ def rules_of(folder: str) -> tuple[RuleDecl, ...]:
     return _rules_in(CASES / folder)
 
 
+@cache
 def shipped_rules() -> tuple[RuleDecl, ...]:
     """Every shipped rule that is written by hand; bench/check_rules.py tries the generated ones as well."""
     paths = sorted((CASES.parent.parent / "rules").glob("*.rules"))
@@ -41,6 +45,11 @@ def _rules_in(folder: Path) -> tuple[RuleDecl, ...]:
 
 def _rules_of(paths: Iterable[Path]) -> tuple[RuleDecl, ...]:
     return tuple(by_results(rule, library()) for path in paths for rule in parse_rules(read_source(path)).rules)
+
+
+def answer_to(rule: RuleDecl, *, numbers: bool = True) -> Answer:
+    """The prover's answer to a rule of tests/cases, by its name; asked for once in a run."""
+    return once(f"answer to {rule.name}, {numbers=}", lambda: prove_rule(rule, library(), numbers=numbers))
 
 
 def rule_of(text: str) -> RuleDecl:

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sampling import of_the_day
 from unity_dsl.prove.answer import Answer, NotProved, Proved, Refuted
 from unity_dsl.prove.normal_form.step_limit import OutOfSteps, limited, spend, steps_left
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules.wellformed import read_rules
 from unity_dsl.syntax.span import Source
 
-from .cases import library, rule_of, rules_of
+from .cases import answer_to, library, rule_of, rules_of
 
 
-def answer_to(text: str) -> Answer:
+def proof_of(text: str) -> Answer:
     return prove_rule(rule_of(text), library())
 
 
@@ -24,49 +25,52 @@ SIX = "a: [n, p], b: [n, q], c: [n, r], d: [n, s], e: [n, t], f: [n, u]"
 POOL = "size=3, stride=1, pad_h=1, pad_w=1"
 
 
+GROWN: list[tuple[str, type[Answer]]] = [
+    (
+        f"rule softmax_of_six({SIX})\n"
+        "  softmax(concat(concat(concat(concat(concat(a, b; dim=1), c; dim=1), d; dim=1), e; dim=1), f; dim=1))\n"
+        "  => softmax(concat(a, concat(b, concat(c, concat(d, concat(e, f; dim=1); dim=1); dim=1);"
+        " dim=1); dim=1))\n",
+        Proved,
+    ),
+    (
+        f"rule softmax_of_six_shifted({SIX})\n"
+        "  softmax(concat(concat(concat(concat(concat(a, b; dim=1), c; dim=1), d; dim=1), e; dim=1), f; dim=1))\n"
+        "  => softmax(concat(concat(concat(concat(concat(a + 1, b + 1; dim=1), c + 1; dim=1), d + 1; dim=1),"
+        " e + 1; dim=1), f + 1; dim=1))\n",
+        Proved,
+    ),
+    (
+        "rule norm_of_norm(x: [n, d], g: [d], b: [d])\n"
+        "  layer_norm(layer_norm(x, g, b), g, b) => layer_norm(layer_norm(x, g, b), g, b)\n",
+        Proved,
+    ),
+    (
+        "rule norm_of_norm_scaled(x: [n, d], g: [d], b: [d])\n"
+        "  layer_norm(layer_norm(x, g, b), g, b) => layer_norm(layer_norm(2 * x, g, b), g, b)\n",
+        Refuted,
+    ),
+    (
+        "rule pool_exchanged(x: [n, c, h, w], y: [n, c, h, w])\n"
+        f"  max_pool2d(relu(x) * y; {POOL}) => max_pool2d(relu(y) * x; {POOL})\n",
+        Refuted,
+    ),
+    (
+        "rule three_norms(x: [n, d], g: [d], b: [d])\n"
+        "  layer_norm(layer_norm(layer_norm(x, g, b), g, b), g, b)\n"
+        "  => layer_norm(layer_norm(layer_norm(x + 1, g, b), g, b), g, b)\n",
+        NotProved,
+    ),
+]
+
+
 @pytest.mark.parametrize(
     ("text", "wanted"),
-    [
-        (
-            f"rule softmax_of_six({SIX})\n"
-            "  softmax(concat(concat(concat(concat(concat(a, b; dim=1), c; dim=1), d; dim=1), e; dim=1), f; dim=1))\n"
-            "  => softmax(concat(a, concat(b, concat(c, concat(d, concat(e, f; dim=1); dim=1); dim=1);"
-            " dim=1); dim=1))\n",
-            Proved,
-        ),
-        (
-            f"rule softmax_of_six_shifted({SIX})\n"
-            "  softmax(concat(concat(concat(concat(concat(a, b; dim=1), c; dim=1), d; dim=1), e; dim=1), f; dim=1))\n"
-            "  => softmax(concat(concat(concat(concat(concat(a + 1, b + 1; dim=1), c + 1; dim=1), d + 1; dim=1),"
-            " e + 1; dim=1), f + 1; dim=1))\n",
-            Proved,
-        ),
-        (
-            "rule norm_of_norm(x: [n, d], g: [d], b: [d])\n"
-            "  layer_norm(layer_norm(x, g, b), g, b) => layer_norm(layer_norm(x, g, b), g, b)\n",
-            Proved,
-        ),
-        (
-            "rule norm_of_norm_scaled(x: [n, d], g: [d], b: [d])\n"
-            "  layer_norm(layer_norm(x, g, b), g, b) => layer_norm(layer_norm(2 * x, g, b), g, b)\n",
-            Refuted,
-        ),
-        (
-            "rule pool_exchanged(x: [n, c, h, w], y: [n, c, h, w])\n"
-            f"  max_pool2d(relu(x) * y; {POOL}) => max_pool2d(relu(y) * x; {POOL})\n",
-            Refuted,
-        ),
-        (
-            "rule three_norms(x: [n, d], g: [d], b: [d])\n"
-            "  layer_norm(layer_norm(layer_norm(x, g, b), g, b), g, b)\n"
-            "  => layer_norm(layer_norm(layer_norm(x + 1, g, b), g, b), g, b)\n",
-            NotProved,
-        ),
-    ],
+    of_the_day(GROWN, 3),
     ids=lambda part: part.split("(")[0].removeprefix("rule ") if isinstance(part, str) else part.__name__,
 )
 def test_what_grew_without_end(text: str, wanted: type[Answer]) -> None:
-    assert isinstance(answer_to(text), wanted)
+    assert isinstance(proof_of(text), wanted)
 
 
 # ---------------------------------------------------------------------------------------------- steps
@@ -88,9 +92,9 @@ def test_an_inner_limit_is_no_wider_than_what_is_left_outside() -> None:
 
 def test_a_proof_that_is_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     text = "rule f(x: [n, d])\n  softmax(2 * x) => softmax(x + x)\n"
-    assert isinstance(answer_to(text), Proved)
+    assert isinstance(proof_of(text), Proved)
     monkeypatch.setattr("unity_dsl.prove.rule_proof.PROOF_STEPS", 20)
-    given_up = answer_to(text)
+    given_up = proof_of(text)
     assert isinstance(given_up, NotProved)
     assert given_up.reason == "given up after the 20 steps that it may take"
 
@@ -130,8 +134,9 @@ rule powers(x: [m])
 
 def reasons() -> Iterator[str]:
     rules, _ = read_rules(Source("odd.rules", ODD), library())
-    for rule in (*rules, *rules_of("refuted")):
-        answer = prove_rule(rule, library(), numbers=False)
+    answers = [prove_rule(rule, library(), numbers=False) for rule in rules]
+    answers += [answer_to(rule, numbers=False) for rule in rules_of("refuted")]
+    for answer in answers:
         if isinstance(answer, NotProved):
             yield answer.reason
 

@@ -86,7 +86,7 @@ def collectives(graph: TaskGraph, phase: Phase) -> Counter[str]:
 
 @pytest.mark.parametrize(
     ("example", "strategy", "precision"),
-    of_the_day([(*case, precision) for case in PLANS for precision in ("f32", "bf16")], 12),
+    of_the_day([(*case, precision) for case in PLANS for precision in ("f32", "bf16")], 6),
 )
 def test_tasks_are_what_the_program_does(
     example: str, strategy: str, precision: str, tmp_path: Path, pool: RankPool
@@ -95,6 +95,7 @@ def test_tasks_are_what_the_program_does(
     compare(request(example, strategy, precision=precision), tmp_path / "out", pool)
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize(
     ("example", "strategy", "precision"), [(*case, "f32") for case in RECOMPUTED] + [("gpt2", "random:4", "bf16")]
 )
@@ -115,6 +116,7 @@ def test_tasks_of_iterations_that_are_kept_are_what_the_program_does(
     compare(request(example, strategy, recompute=recompute), tmp_path / "out", pool)
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize("precision", ["f32", "bf16"])
 @pytest.mark.parametrize(("example", "strategy", "micro_batches"), SEVERAL)
 def test_tasks_of_micro_batches_are_what_the_program_does(
@@ -156,7 +158,7 @@ def compare_plan(compiled: Compilation, wanted: Request, out: Path, pool: RankPo
     assert graph.peak().bytes == pytest.approx(held, rel=0.1), graph.peak().task
 
 
-@pytest.mark.parametrize("example", of_the_day(sorted(path.stem for path in EXAMPLES.glob("*.udl")), 12))
+@pytest.mark.parametrize("example", of_the_day(sorted(path.stem for path in EXAMPLES.glob("*.udl")), 5))
 def test_what_a_step_takes_it_gives_back(example: str) -> None:
     """The memory at the end is that at the start, and at no time less; tasks wait for earlier ones, and run behind
     what they read.

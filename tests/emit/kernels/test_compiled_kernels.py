@@ -9,12 +9,13 @@ import sys
 
 import pytest
 
+from tests.sampling import of_the_day
 from unity_dsl.resources import folder
 
 BENCH = folder("examples").parent / "bench" / "compile_kernels.py"
 
 
-@pytest.mark.parametrize("example", ["gpt2", "dlrm"])
+@pytest.mark.parametrize("example", of_the_day(["gpt2", "dlrm"], 1))
 def test_kernels_compile_for_three_targets_and_spill_nothing(example: str) -> None:
     """In a process of its own: Triton's interpreter, in which other tests run kernels, compiles nothing."""
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

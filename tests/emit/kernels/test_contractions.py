@@ -92,6 +92,7 @@ def compare(
         assert error(found, exact) <= TOLERANCE[dtype]
 
 
+@pytest.mark.a_day(14)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize(
@@ -111,6 +112,7 @@ def test_a_product_with_what_is_around_it(
     compare(instance, fused(instance, library), dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(4)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", [(5, 7, 9), (33, 40, 70)], ids=str)
 @pytest.mark.parametrize("make", [batched, experts])
@@ -121,6 +123,7 @@ def test_products_with_a_batch(
     compare(instance, fused(instance, library), dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("before", ["silu", "add"])
 @pytest.mark.parametrize("make", [dense, batched])
@@ -137,6 +140,7 @@ def test_a_gradient_by_the_products_of_the_vendor(
     compare(instance, operator, dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(5)
 @pytest.mark.parametrize("number", range(12))
 def test_random_operators_around_a_product(
     number: int, library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -72,6 +72,7 @@ def compare(instance: Instance, dtype: torch.dtype, library: Library, tmp_path: 
         assert error(found, exact) <= TOLERANCE[dtype]
 
 
+@pytest.mark.a_day(6)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_a_convolution_with_what_follows_it(name: str, dtype: torch.dtype, library: Library, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ def kept(random: np.random.Generator, shape: tuple[int, ...], _: int) -> torch.T
     return mask
 
 
+@pytest.mark.a_day(15)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 @pytest.mark.parametrize("name", ["full_attention", "causal_attention", "masked_attention", "padded_attention"])
@@ -55,6 +56,7 @@ def test_declared_attention(
     compare(declared(library, name, sizes), dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(7)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", [(6, 7, 8), (70, 70, 16), (40, 100, 5)], ids=str)
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def in_type(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return (tensor / max(1.0, float(tensor.abs().max()) / 4)).to(dtype)
 
 
+@pytest.mark.a_day(46)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("name", [name for name in ROWS if name in CASES])
 def test_kernels_compute_what_the_equations_say(
@@ -41,6 +42,7 @@ def test_kernels_compute_what_the_equations_say(
         compare(name, seed, dtype, library, tmp_path)
 
 
+@pytest.mark.a_day(31)
 @pytest.mark.parametrize("split", [False, True], ids=["tiles", "split"])
 @pytest.mark.parametrize("name", [name for name in ROWS if name in CASES])
 def test_rows_and_columns_in_several_blocks(

@@ -69,6 +69,7 @@ def keys(random: np.random.Generator, shape: tuple[int, ...], rows: int) -> torc
     return torch.from_numpy(np.where(random.integers(0, 2, shape) == 1, rows // 2, found))
 
 
+@pytest.mark.a_day(6)
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_the_gradient_of_a_table(

@@ -10,6 +10,7 @@ import os
 
 import pytest
 
+from tests.sampling import EVERYTHING
 from unity_dsl.prove.answer import Proved, Refuted
 from unity_dsl.prove.refutation.numeric_run import Difference, InputValues
 
@@ -21,7 +22,7 @@ from .draws import judged, shares
 from .generate import KINDS, Case, drawn_case
 from .verdict import Fault, Verdict, Word, counts, table, verdict
 
-HOW_MANY = int(os.environ.get("UNITY_ADVERSARY", "120"))
+HOW_MANY = int(os.environ.get("UNITY_ADVERSARY", "120" if EVERYTHING else "40"))
 SEED = int(os.environ.get("UNITY_ADVERSARY_SEED", "1"))
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.index.declare import declare
 from tests.index.gradients.test_adjoint import ALL
+from tests.sampling import of_the_day
 from unity_dsl.index.axes.axis_classes import AxisKind, classify
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.equations.instance import Instance
@@ -54,7 +55,7 @@ def moving(instance: Instance) -> Iterator[str]:
             yield axis
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", of_the_day(list(ALL), 45))
 def test_every_axis_that_may_be_divided_is_proved(name: str) -> None:
     instance = case(name)
     answers = {axis: prove_configuration(instance, axis, library()) for axis in instance.axes}
@@ -66,7 +67,7 @@ def test_every_axis_that_may_be_divided_is_proved(name: str) -> None:
     assert all(isinstance(answers[axis], NotProved) for axis in blocked), answers
 
 
-@pytest.mark.parametrize("name", sorted(set(ALL) - SLOW_ADJOINTS))
+@pytest.mark.parametrize("name", of_the_day(sorted(set(ALL) - SLOW_ADJOINTS), 30))
 def test_every_axis_of_an_adjoint_that_may_be_divided_is_proved(name: str) -> None:
     forward = case(name)
     for position, operand in enumerate(forward.inputs):

@@ -65,6 +65,7 @@ def test_layers_that_run_again(planned: Planned) -> None:
         assert told == (checkpoint == "1,1,0,1")
 
 
+@pytest.mark.a_day(1)
 @pytest.mark.parametrize("changed", [{}, {"tp_sizes_enc": "2,2,2,2", "checkpoint": "1,1,1,1"}, {"vtp": 2}])
 def test_the_program_equals_the_model(
     changed: dict[str, Any], planned: Planned, tmp_path: Path, pool: RankPool

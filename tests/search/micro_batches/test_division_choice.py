@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import EVERYTHING
 from unity_dsl.cli import run
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.plan import BatchDivision, Cost, Memory, Plan
@@ -31,9 +32,13 @@ def planned(example: str, memory: int, count: int | None = None, devices: int = 
     return compile_model(request(example, memory, count, devices)).plan
 
 
-@pytest.mark.parametrize(
-    ("example", "devices", "parts"), [("mlp", 1, (0.6, 0.25)), ("mlp", 2, (0.6, 0.2)), ("gpt2", 2, (0.12,))]
-)
+LIMITED = [("mlp", 1, (0.6, 0.25)), ("mlp", 2, (0.6, 0.2))]
+"""Examples, devices, and the parts of what is held that fit."""
+if EVERYTHING:
+    LIMITED.append(("gpt2", 2, (0.12,)))
+
+
+@pytest.mark.parametrize(("example", "devices", "parts"), LIMITED)
 def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int, parts: tuple[float, ...]) -> None:
     """By simulated steps against every power of two, each compiled for itself, under limits from what the whole batch
     holds downwards.
