@@ -1,7 +1,7 @@
 """What bench/gpu.py brought back from a GPU, beside what the simulator predicts: `python bench/gpu_report.py gpu.json`.
 
-It writes `results/gpu.json`. With `--profile measured.toml`, which the same run wrote, steps are predicted by that
-machine file as well as by the shipped one.
+It writes `results/gpu.json` and `results/gpu_curves.json`. With `--profile measured.toml`, which the same run wrote,
+steps are predicted by that machine file as well as by the shipped one.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ def report(brought: Path, profile: Path | None) -> None:
         row |= {part: found[part] for part in ("check", "check_by_hand") if part in found}
         row["ways"] = {way: without_traces(ran) for way, ran in {**found["ways"], **compiled}.items()}
         kept["models"][name] = row
-    for part in ("families", "curves", "ranks", "programs"):
+    for part in ("families", "ranks", "programs"):
         if part in results:
             kept[part] = without_traces(results[part])
+    if "curves" in results:
+        write_curves(results["curves"], kept["hardware"])
     path = RESULTS / "gpu.json"
     path.write_text(json.dumps(kept, indent=1) + "\n")
     for name, row in kept["models"].items():
@@ -43,6 +45,17 @@ def report(brought: Path, profile: Path | None) -> None:
         told = ", ".join(f"{key} {1e3 * row[key]:.1f} ms, off by {row[key] / seconds - 1:+.0%}" for key in machines)
         print(f"{name:<14} measured {1e3 * seconds:.1f} ms; {told}")
     print(f"wrote {path.relative_to(ROOT)}")
+
+
+def write_curves(curves: dict[str, Any], hardware: dict[str, Any]) -> None:
+    """Write `results/gpu_curves.json`, a measurement a line."""
+    head = {"command": "python bench/gpu.py", "hardware": hardware, "ceilings": curves["ceilings"]}
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    for name, found in curves.items():
+        if isinstance(found, dict) and "rows" in found:
+            lines = ",\n  ".join(json.dumps(row) for row in found["rows"])
+            parts.append(f"{json.dumps(name)}: [\n  {lines}\n ]")
+    (RESULTS / "gpu_curves.json").write_text("{\n " + ",\n ".join(parts) + "\n}\n")
 
 
 def predicted_step(name: str, machine: str) -> float:
