@@ -10,14 +10,21 @@ import numpy as np
 from ..graph.graph import DTYPE_BYTES, Node, Value
 from ..graph.local_operator import LocalOperator
 from ..graph.precision import operand_types, result_types
+from ..index.cost.work import Work
 from ..index.equations.instance import Operand
 from .machine import Machine
+from .measured_operators import CAST, CurveKey, Direction
 from .operator_price import Seconds
 
 
 def price_cast(elements: float, source: str, target: str, machine: Machine) -> float:
-    """Seconds of a kernel that reads elements of one type and writes them in another."""
+    """Seconds of a kernel that reads elements of one type and writes them in another; measured ones by the type that
+    they read.
+    """
     count = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[target])
+    measured = machine.measured.curves.get(CurveKey(CAST, source, Direction.FORWARD))
+    if measured is not None:
+        return machine.exposed_launch + float(measured.at(Work(0, count, 0)))
     return machine.exposed_launch + machine.traffic_seconds(count)
 
 

@@ -18,7 +18,14 @@ from ..syntax.read import read_source
 from ..syntax.span import Source
 from ..syntax.toml_text import toml_entries
 from .measured_collectives import COLLECTIVES, MeasuredCollectives, read_measured_collectives
-from .measured_operators import OPERATORS, OPTIMIZER, PRODUCTS, MeasuredOperators, read_measured_operators
+from .measured_operators import (
+    OPERATORS,
+    OPTIMIZER,
+    PRODUCTS,
+    UNALIGNED,
+    MeasuredOperators,
+    read_measured_operators,
+)
 from .toml_table import TomlTable
 
 Bytes = TypeVar("Bytes", float, npt.NDArray[np.float64])
@@ -94,9 +101,10 @@ class Machine:
 
     def exposing(self, exposure: Exposure) -> Machine:
         """The machine with prices that count so much of what may be hidden. What devices do, kernels and collectives,
-        takes less time as far as it is behind launches, but where it was measured: that has launches in it.
+        takes less time as far as it is behind launches, but where it was measured with launches in it.
         """
-        if self.measured != MeasuredOperators() or self.collectives != MeasuredCollectives():
+        with_launches = self.measured != MeasuredOperators() and not self.launches_apart
+        if with_launches or self.collectives != MeasuredCollectives():
             exposure = replace(exposure, devices=1.0)
         faster = self.exposure.devices / exposure.devices
         if faster == 1:
@@ -106,8 +114,14 @@ class Machine:
             exposure=exposure,
             peak={dtype: peak * faster for dtype, peak in self.peak.items()},
             memory_bandwidth=self.memory_bandwidth * faster,
+            measured=self.measured.faster(faster),
             levels=tuple(link.faster(faster) for link in self.levels),
         )
+
+    @property
+    def launches_apart(self) -> bool:
+        """Whether what was measured is of kernels alone: of a GPU, whose host launches them ahead."""
+        return self.device == "cuda"
 
     @property
     def devices(self) -> int:
@@ -167,14 +181,21 @@ def read_machine(source: Source) -> Machine:
         memory_efficiency=min(kind.memory_efficiency for kind in kinds),
         levels=levels,
         kinds=kinds if len(kinds) > 1 else (),
-        measured=read_measured_operators(reader, FLOAT_TYPES),
+        measured=read_measured_operators(reader, FLOAT_TYPES).sustained(_sustained(reader)),
         collectives=read_measured_collectives(reader),
     )
 
 
+def _sustained(reader: TomlTable) -> float:
+    """The part of the speed of measured products that lasts: 1 unless the file says so."""
+    efficiency = reader.table("efficiency") if "efficiency" in reader else None
+    return efficiency.fraction(SUSTAINED) if efficiency is not None and SUSTAINED in efficiency else 1.0
+
+
+SUSTAINED = "sustained"
 _MACHINE_KEYS = ("name", "device", "source", "level", "device_kind")
 _DEVICE_KEYS = ("memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
-_MEASURED_KEYS = (OPERATORS, PRODUCTS, OPTIMIZER, COLLECTIVES)
+_MEASURED_KEYS = (OPERATORS, PRODUCTS, OPTIMIZER, UNALIGNED, COLLECTIVES)
 _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s", "latency_us", "network", "source")
 
 
@@ -183,7 +204,7 @@ def _device_kind(reader: TomlTable, name: str, count: int) -> DeviceKind:
     peak = reader.table("peak_tflops")
     peak.only(FLOAT_TYPES)
     efficiency = reader.table("efficiency")
-    efficiency.only(("compute", "memory"))
+    efficiency.only(("compute", "memory", SUSTAINED))
     return DeviceKind(
         name=name,
         count=count,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from ..index.cost.lowering_class import LoweringClass
@@ -53,18 +53,37 @@ class GridKey:
 
 @dataclass(frozen=True)
 class MeasuredOperators:
-    """Curves of operators and of classes, grids of products. `update`: the optimizer, over bytes of a parameter."""
+    """Curves of operators and of classes, grids of products. `update`: the optimizer, over bytes of a parameter.
+
+    A product of floats of 16 bits takes `unaligned` times as long, by the largest power of two, in bytes, that divides
+    what its rows and columns have in memory; once where that is not there.
+    """
 
     curves: Mapping[CurveKey, WorkCurve] = field(default_factory=dict, hash=False)
     grids: Mapping[GridKey, ProductGrid] = field(default_factory=dict, hash=False)
     update: Curve | None = None
+    unaligned: Mapping[int, float] = field(default_factory=dict, hash=False)
 
+    def faster(self, times: float) -> MeasuredOperators:
+        """With a part of the seconds; the optimizer's step stays as it is."""
+        curves = {key: replace(found, curve=found.curve.faster(times)) for key, found in self.curves.items()}
+        return replace(self, curves=curves, grids={key: grid.faster(times) for key, grid in self.grids.items()})
+
+    def sustained(self, part: float) -> MeasuredOperators:
+        """With products and curves over flops at a part of the speed."""
+        arithmetic = {key: found for key, found in self.curves.items() if found.over == "flops"}
+        slower = replace(self, curves=arithmetic).faster(part)
+        return replace(slower, curves={**self.curves, **slower.curves})
+
+
+CAST = "cast"
+"""The name of the curve of kernels that read one float type and write another. No operator has it."""
 
 CLASS = "class "
 """Before the name of a class, where a curve is keyed by it."""
 
 AMOUNTS = ("bytes", "flops")
-OPERATORS, PRODUCTS, OPTIMIZER = "operator", "product", "optimizer"
+OPERATORS, PRODUCTS, OPTIMIZER, UNALIGNED = "operator", "product", "optimizer", "unaligned"
 """The sections of a machine file."""
 
 
@@ -92,7 +111,13 @@ def read_measured_operators(machine: TomlTable, dtypes: tuple[str, ...]) -> Meas
         table = machine.table(OPTIMIZER)
         table.only(("bytes", "time_us"))
         update = read_curve(table, "bytes")
-    return MeasuredOperators(curves, grids, update)
+    unaligned: dict[int, float] = {}
+    if UNALIGNED in machine:
+        table = machine.table(UNALIGNED)
+        table.only(("bytes", "times", "source"))
+        places = table.numbers("bytes")
+        unaligned = dict(zip(map(int, places), table.array("times", [len(places)]), strict=True))
+    return MeasuredOperators(curves, grids, update, unaligned)
 
 
 def _read_operator(table: TomlTable, dtypes: tuple[str, ...]) -> tuple[CurveKey, WorkCurve]:

@@ -138,7 +138,19 @@ class MeasuredPrice:
         if one is None:
             return None
         single = one.at(rows, columns, inner, batch)
-        return single if many is None else np.where(batch > 1, many.at(rows, columns, inner, batch), single)
+        found = single if many is None else np.where(batch > 1, many.at(rows, columns, inner, batch), single)
+        return found * self._unaligned(columns, inner)
+
+    def _unaligned(self, *sides: Numbers) -> Numbers:
+        """How many times as long a product takes whose matrices have rows of these lengths in memory."""
+        width = DTYPE_BYTES[self.dtype]
+        if width != 2 or not self.measured.unaligned:
+            return np.ones(())
+        shared = np.gcd.reduce([np.asarray(side).astype(np.int64) * width for side in sides])
+        times = np.ones(np.shape(shared))
+        for place, slower in sorted(self.measured.unaligned.items(), reverse=True):
+            times = np.where(shared % (2 * place) != 0, slower, times)
+        return times
 
     def _cotangents(self, product: MatrixProduct, wanted: set[str]) -> Numbers | None:
         """Of the product's operands; of any other input, as a bias, it is a sum over the rows of the result's."""

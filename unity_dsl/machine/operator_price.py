@@ -140,10 +140,16 @@ class _Prices:
             return None
         launch, passes = self.machine.exposed_launch, kernels.passes_at(sizes)
         runs = kernels.forward > 0, kernels.backward > 0
-        price = MeasuredPrice(self.instance, native, runs, passes, sizes, self.dtype, known, launch, kernels.absorbed)
+        least = 0.0 if self.machine.launches_apart else launch
+        price = MeasuredPrice(self.instance, native, runs, passes, sizes, self.dtype, known, least, kernels.absorbed)
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
-        return None if forward is None or backward is None else forward + backward
+        if forward is None or backward is None:
+            return None
+        if not self.machine.launches_apart:
+            return forward + backward
+        launches = kernels.forward + (kernels.backward if any(self.needs) else 0)
+        return np.asarray(forward + backward + launches * launch)
 
     def by_datasheet(self, kernels: EmittedKernels, sizes: Mapping[str, Seconds]) -> Seconds:
         width, between = DTYPE_BYTES[self.dtype], kernels.traffic(sizes)

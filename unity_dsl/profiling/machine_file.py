@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..machine.measured_collectives import COLLECTIVES, nearest_line
-from ..machine.measured_curves import Curve
+from ..machine.measured_curves import Curve, ProductGrid
 from ..machine.measured_operators import CLASS, OPERATORS, OPTIMIZER, PRODUCTS, WorkCurve
 from .machine_profile import MachineProfile
 
@@ -42,16 +42,16 @@ def _lines(profile: MachineProfile, name: str, memory: float) -> Iterator[str]:
         rest = {"dtype": key.dtype, "direction": key.direction, **_work_curve(measured)}
         yield from _section(f"[[{OPERATORS}]]", {**head, **rest})
     for found, grid in profile.operators.grids.items():
-        of: Entries = {
-            "class": found.kind,
-            "dtype": found.dtype,
-            "direction": found.direction,
-            "batched": found.batched,
-        }
-        launch = {"launch_us": _microseconds(grid.launch)} if grid.launch else {}
-        sides = {"rows": _whole(grid.rows), "columns": _whole(grid.columns), "inner": _whole(grid.inner)}
-        yield from _section(f"[[{PRODUCTS}]]", {**of, **launch, **sides})
-        yield from _planes("time_us", (grid.seconds * 1e6).tolist())
+        yield from product_lines(found.kind, found.dtype, found.direction, found.batched, grid)
+
+
+def product_lines(kind: str, dtype: str, direction: str, batched: bool, grid: ProductGrid) -> Iterator[str]:
+    """The section of a grid of products."""
+    of: Entries = {"class": kind, "dtype": dtype, "direction": direction, "batched": batched}
+    launch = {"launch_us": _microseconds(grid.launch)} if grid.launch else {}
+    sides = {"rows": _whole(grid.rows), "columns": _whole(grid.columns), "inner": _whole(grid.inner)}
+    yield from _section(f"[[{PRODUCTS}]]", {**of, **launch, **sides})
+    yield from _planes("time_us", (grid.seconds * 1e6).tolist())
 
 
 def _level(profile: MachineProfile) -> Entries:

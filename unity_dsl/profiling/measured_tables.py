@@ -87,8 +87,8 @@ def rising_curve(points: Sequence[tuple[float, float]]) -> Curve:
     by_amount: dict[float, list[float]] = {}
     for amount, seconds in sorted(points):
         by_amount.setdefault(_rounded(amount), []).append(seconds)
-    rising = _rising(np.array([median(found) for found in by_amount.values()]))
-    return Curve(tuple(by_amount), tuple(map(_rounded_time, rising.tolist())))
+    times = rising(np.array([median(found) for found in by_amount.values()]))
+    return Curve(tuple(by_amount), tuple(map(_rounded_time, times.tolist())))
 
 
 def product_grid(plan: ProductPlan, seconds: Numbers, launch: float) -> ProductGrid:
@@ -97,14 +97,16 @@ def product_grid(plan: ProductPlan, seconds: Numbers, launch: float) -> ProductG
         batches = [[[plan.batch(m, n, k) for k in plan.inner] for n in plan.columns] for m in plan.rows]
         seconds = np.maximum(seconds - launch, LEAST) / np.array(batches)
     for dim in range(seconds.ndim):
-        seconds = _rising(seconds, dim)
+        seconds = rising(seconds, dim)
     rounded = np.vectorize(_rounded_time)(seconds)
     rows, columns, inner = (tuple(map(float, side)) for side in (plan.rows, plan.columns, plan.inner))
     return ProductGrid(rows, columns, inner, rounded, _rounded_time(launch) if plan.batched else 0.0)
 
 
-def _rising(seconds: Numbers, dim: int = 0) -> Numbers:
-    """The middle between the largest before and the smallest after each point: the same where none falls."""
+def rising(seconds: Numbers, dim: int = 0) -> Numbers:
+    """Seconds that do not fall along a dimension: the middle between the largest before each point and the smallest
+    after it. They are the same where none falls.
+    """
     before = np.maximum.accumulate(seconds, axis=dim)
     after = np.flip(np.minimum.accumulate(np.flip(seconds, dim), axis=dim), dim)
     return np.asarray(np.sqrt(before * after))

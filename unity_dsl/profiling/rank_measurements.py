@@ -14,7 +14,16 @@ from ..index.library import Library
 from ..machine.measured_operators import Direction
 from .operator_run import DTYPES, sample_run
 from .samples import Sample
-from .timing import MOST_ROUNDS, Call, Clock, device_time, elapsed_time, median_seconds, processor_time
+from .timing import (
+    MOST_ROUNDS,
+    Call,
+    Clock,
+    device_time,
+    elapsed_time,
+    median_seconds,
+    processor_time,
+    recorded,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, device
@@ -49,7 +58,7 @@ def measure_samples(rank: int, ranks: int, where: str, samples: Sequence[Sample]
     library = _library()
     calls = {number: call for number, sample in enumerate(samples) if (call := _fitting(sample, library, target))}
     found = dict(zip(calls, median_seconds([*calls.values()], clock, allowance), strict=True))
-    start = _backward_start(where)
+    start = _backward_start(where) if where != "cuda" else 0.0  # a CUDA graph has none
     times = [found.get(number, inf) for number in range(len(samples))]
     return [
         max(seconds - start, LEAST_SECONDS) if sample.direction is not Direction.FORWARD else seconds
@@ -64,6 +73,8 @@ def _fitting(sample: Sample, library: Library, target: device) -> Call | None:
     try:
         call = sample_run(sample, library, target)
         call()
+        if target.type == "cuda":
+            return recorded(call)
     except torch.OutOfMemoryError:
         torch.cuda.empty_cache()
         return None

@@ -44,6 +44,26 @@ def device_time(call: Call, times: int) -> float:
     return time.perf_counter() - start
 
 
+def recorded(call: Call) -> Call:
+    """A call of a GPU as a CUDA graph, whose time is that of its kernels alone; as it is where it cannot be recorded,
+    as it waits for the GPU.
+    """
+    import torch
+
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    with torch.cuda.stream(side):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            call()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return call
+    return graph.replay
+
+
 def median_seconds(calls: Sequence[Call], clock: Clock, allowance: float) -> list[float]:
     """Seconds of each call: the median of rounds in which they take turns, after one that warms up.
 

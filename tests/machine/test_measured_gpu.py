@@ -1,0 +1,127 @@
+"""What was measured of a GPU is of kernels alone: launches are added; products may be unaligned, and slow down."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.graph.layout import Mesh
+from unity_dsl.graph.layout_typing import TypedOperator, type_operator
+from unity_dsl.graph.plan import Exposure
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.machine.cast_price import price_cast
+from unity_dsl.machine.machine import Machine, load_machine
+from unity_dsl.machine.operator_price import price_operator
+from unity_dsl.resources import folder
+
+LIBRARY = load_library()
+FILE = """
+name = "measured"
+device = "{device}"
+memory_gb = 80
+memory_bandwidth_gb_per_s = 1000
+launch_latency_us = 7
+{rest}
+[[level]]
+name = "link"
+size = 8
+bandwidth_gb_per_s = 100
+latency_us = 1
+
+[peak_tflops]
+f64 = 1
+f32 = 1
+bf16 = 1
+f16 = 1
+
+[efficiency]
+compute = 0.5
+memory = 0.5
+{efficiency}
+[[operator]]
+name = "cast"
+dtype = "bf16"
+direction = "forward"
+bytes = [6000]
+time_us = [3]
+
+[[product]]
+class = "contraction"
+dtype = "bf16"
+direction = "forward"
+batched = false
+rows = [64]
+columns = [64]
+inner = [64]
+time_us = [[[100]]]
+
+[unaligned]
+bytes = [2, 4]
+times = [6, 3]
+"""
+
+
+def machine(path: Path, device: str = "cuda", efficiency: str = "") -> Machine:
+    file = path / f"{device}.toml"
+    file.write_text(FILE.format(device=device, rest="", efficiency=efficiency))
+    return load_machine(str(file))
+
+
+def forward(found: Machine, rows: int, columns: int, inner: int) -> float:
+    """Seconds of a `linear` without gradients."""
+    instance = instantiate(LIBRARY.operators["linear"], [Shape((rows, inner)), Shape((columns, inner))], {})
+    typed = type_operator(instance, (), Mesh(()), LIBRARY)
+    assert isinstance(typed, TypedOperator)
+    return price_operator(instance, typed, "bf16", Mesh(()), found, (False, False), LIBRARY)
+
+
+def test_launches_are_added_on_a_gpu_and_measured_on_a_cpu(tmp_path: Path) -> None:
+    assert forward(machine(tmp_path), 64, 64, 64) == pytest.approx(107e-6)
+    assert forward(machine(tmp_path, "cpu"), 64, 64, 64) == pytest.approx(100e-6)
+
+
+@pytest.mark.parametrize(
+    ("columns", "inner", "times"),
+    [(64, 64, 1), (72, 8, 1), (63, 64, 6), (64, 63, 6), (66, 64, 3), (66, 63, 6), (68, 64, 1)],
+)
+def test_rows_that_are_no_multiple_of_so_many_bytes_slow_a_product(
+    tmp_path: Path, columns: int, inner: int, times: float
+) -> None:
+    """A row of n floats has 2 n bytes; 8 of them were not measured, and are as fast as 16."""
+    found = machine(tmp_path)
+    alone = 100e-6 * columns / 64 * inner / 64
+    assert forward(found, 64, columns, inner) == pytest.approx(times * alone + 7e-6)
+
+
+def test_products_of_a_step_keep_a_part_of_their_speed(tmp_path: Path) -> None:
+    found = machine(tmp_path, efficiency="sustained = 0.8\n")
+    assert forward(found, 64, 64, 64) == pytest.approx(100e-6 / 0.8 + 7e-6)
+    assert price_cast(1000, "bf16", "f32", found) == pytest.approx(10e-6), "it is bound by memory"
+
+
+def test_casts_are_priced_by_the_type_that_they_read(tmp_path: Path) -> None:
+    found = machine(tmp_path)
+    assert price_cast(2000, "bf16", "f32", found) == pytest.approx(7e-6 + 6e-6)
+    assert price_cast(2000, "f32", "bf16", found) == pytest.approx(7e-6 + 12000 / 0.5e12)
+
+
+def test_kernels_behind_launches_take_less(tmp_path: Path) -> None:
+    """Of a GPU what was measured is exposed as what is computed from the datasheet; of a CPU it has launches in it."""
+    exposure = Exposure(launches=0.5, devices=2.0)
+    assert forward(machine(tmp_path).exposing(exposure), 64, 64, 64) == pytest.approx(200e-6 + 3.5e-6)
+    assert forward(machine(tmp_path, "cpu").exposing(exposure), 64, 64, 64) == pytest.approx(100e-6)
+
+
+def test_the_shipped_file_has_what_was_measured() -> None:
+    """machines/h200.toml ends with what bench/gpu_machine.py makes of the results."""
+    bench = folder("examples").parent / "bench"
+    sys.path.insert(0, str(bench))
+    try:
+        from gpu_machine import MARK, lines
+    finally:
+        sys.path.remove(str(bench))
+    text = (folder("machines") / "h200.toml").read_text()
+    assert text.endswith("\n".join([MARK.rstrip(), *lines()]) + "\n")
