@@ -19,6 +19,7 @@ from ..syntax.span import Source
 from ..syntax.toml_text import toml_entries
 from .measured_collectives import COLLECTIVES, MeasuredCollectives, read_measured_collectives
 from .measured_operators import OPERATORS, OPTIMIZER, PRODUCTS, MeasuredOperators, read_measured_operators
+from .nccl_settings import LIBRARY, TABLE, NcclSettings, read_nccl_settings
 from .toml_table import TomlTable
 
 Bytes = TypeVar("Bytes", float, npt.NDArray[np.float64])
@@ -63,11 +64,20 @@ class DeviceKind:
 
 
 @dataclass(frozen=True)
+class Collectives:
+    """What is known of collectives besides the levels: what is `measured`, and settings of NCCL, if that runs them."""
+
+    measured: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
+    nccl: NcclSettings | None = None
+
+
+@dataclass(frozen=True)
 class Machine:
     """`peak` is flops per second by dtype, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
-    What is `measured` of operators, and of `collectives`, wins over these and over the levels.
+    What is `measured` of operators, and of `collectives`, wins over these and over the levels. Other collectives are
+    priced as NCCL runs them, if `collectives` has its settings, else by the levels alone.
     `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said of one device
     then holds for all of them. All devices do the same, so the least of every figure counts. Prices count what is
     exposed of the work that may be hidden.
@@ -83,7 +93,7 @@ class Machine:
     memory_efficiency: float
     levels: tuple[Link, ...]
     measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
-    collectives: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
+    collectives: Collectives = field(default_factory=Collectives)
     kinds: tuple[DeviceKind, ...] = ()
     exposure: Exposure = field(default_factory=Exposure)
 
@@ -96,7 +106,7 @@ class Machine:
         """The machine with prices that count so much of what may be hidden. What devices do, kernels and collectives,
         takes less time as far as it is behind launches, but where it was measured: that has launches in it.
         """
-        if self.measured != MeasuredOperators() or self.collectives != MeasuredCollectives():
+        if self.measured != MeasuredOperators() or self.collectives.measured != MeasuredCollectives():
             exposure = replace(exposure, devices=1.0)
         faster = self.exposure.devices / exposure.devices
         if faster == 1:
@@ -168,11 +178,11 @@ def read_machine(source: Source) -> Machine:
         levels=levels,
         kinds=kinds if len(kinds) > 1 else (),
         measured=read_measured_operators(reader, FLOAT_TYPES),
-        collectives=read_measured_collectives(reader),
+        collectives=Collectives(read_measured_collectives(reader), read_nccl_settings(reader)),
     )
 
 
-_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind")
+_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind", LIBRARY, TABLE)
 _DEVICE_KEYS = ("memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
 _MEASURED_KEYS = (OPERATORS, PRODUCTS, OPTIMIZER, COLLECTIVES)
 _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s", "latency_us", "network", "source")
