@@ -21,6 +21,7 @@ from unity_dsl.graph.layout import At, Invariant, Kind, Layout, Mesh, MeshAxis, 
 from unity_dsl.index.declarations.loading import library_of, load_library
 from unity_dsl.machine.conversion_model import ConversionModel
 from unity_dsl.machine.machine import load_machine, read_machine
+from unity_dsl.machine.nccl_settings import NcclSettings
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules.wellformed import load_rules
@@ -207,7 +208,18 @@ def test_measured_sections_in_documents_are_read() -> None:
     """Behind the figures of a shipped machine."""
     (block,) = [block for block in of_kind("toml") if "[[operator]]" in block.text]
     machine = read_machine(Source(str(block), (ROOT / "machines" / "local.toml").read_text() + block.text))
-    assert machine.measured.curves and machine.measured.grids and machine.measured.update and machine.collectives.curves
+    assert machine.measured.curves and machine.measured.grids and machine.measured.update
+    assert machine.collectives.measured.curves
+
+
+def test_settings_of_nccl_in_documents_are_read() -> None:
+    """In place of those of a shipped machine."""
+    (block,) = [block for block in of_kind("toml") if "[nccl]" in block.text]
+    text = (ROOT / "machines" / "dgx-h100.toml").read_text()
+    shipped = re.search(r"\[nccl\]\n(.|\n)*?\n\n", text)
+    assert shipped is not None
+    machine = read_machine(Source(str(block), text.replace(shipped[0], block.text + "\n")))
+    assert machine.collectives.nccl == NcclSettings(ring=340e9)
 
 
 def test_operators_that_documents_repeat_are_the_shipped_ones() -> None:

@@ -35,7 +35,7 @@ def test_a_profile_is_a_machine_that_models_are_compiled_for(tmp_path: Path) -> 
     assert machine.devices == 2
     assert CurveKey("class elementwise", "f32", Direction.FORWARD) in machine.measured.curves
     assert {key.direction for key in machine.measured.grids} == {Direction.FORWARD, Direction.LEFT, Direction.RIGHT}
-    assert set(machine.collectives.curves) == {
+    assert set(machine.collectives.measured.curves) == {
         (kind, 2) for kind in (StepKind.ALL_REDUCE, StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL)
     }
     first = path.read_text().splitlines()[:2]

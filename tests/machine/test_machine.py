@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from unity_dsl.machine.machine import Machine, load_machine, read_machine
+from unity_dsl.machine.nccl_settings import NcclSettings
 from unity_dsl.resources import folder
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
 
 SHIPPED = sorted(path.stem for path in folder("machines").glob("*.toml"))
-TEXT = (folder("machines") / "dgx-a100.toml").read_text()
+WITH_NCCL = (folder("machines") / "dgx-a100.toml").read_text()
+TEXT = re.sub(r"\[nccl\](.|\n)*?(?=\[\[level)", "", WITH_NCCL.replace('collectives = "nccl"\n', ""))
+"""As files were before they could name NCCL."""
 
 
 def test_the_shipped_machines() -> None:
@@ -37,7 +41,7 @@ def test_units() -> None:
     assert machine.peak["f32"] == 19.5e12
     assert machine.memory_bandwidth == 2039e9
     assert machine.launch_seconds == pytest.approx(6e-6)
-    assert [(level.size, level.bandwidth) for level in machine.levels] == [(8, 300e9), (128, 200e9)]
+    assert [(level.size, level.bandwidth) for level in machine.levels] == [(8, 240e9), (128, 192e9)]
     assert machine.levels[0].latency == pytest.approx(2e-6)
     assert machine.devices == 1024
     assert [machine.devices_below(level) for level in (0, 1)] == [1, 8]
@@ -83,8 +87,8 @@ def read(text: str) -> Machine:
         ("size = 128\n", "", "size", 26),
         ("size = 128", "size = 1" + 400 * "0", "size", 28),
         ("latency_us = 10", "latency_us = 0", "latency_us", 31),
-        ("device_bandwidth_gb_per_s = 25", "device_bandwidth_gb_per_s = -25", "device_bandwidth_gb_per_s", 30),
-        ("device_bandwidth_gb_per_s = 25", "device_bandwidth_gb_per_s = 250", "200 GB/s of its whole unit", 30),
+        ("device_bandwidth_gb_per_s = 24", "device_bandwidth_gb_per_s = -24", "device_bandwidth_gb_per_s", 30),
+        ("device_bandwidth_gb_per_s = 24", "device_bandwidth_gb_per_s = 240", "192 GB/s of its whole unit", 30),
         ("latency_us = 2", "latency_us = 2\ndevice_bandwidth_gb_per_s = 30", "device_bandwidth_gb_per_s", 24),
         ("latency_us = 2", "latency_us = 2\nnetwork = 1", "network", 24),
         ("latency_us = 2", "latency_us = 2\nnetwork = true", "network", 27),
@@ -103,9 +107,52 @@ def test_wrong_files_are_told_where(before: str, after: str, word: str, line: in
 
 def test_what_a_single_device_sends() -> None:
     """By default as much as its unit; each of the eight cards of a node of dgx-a100 is one GPU's."""
-    assert [level.device_bandwidth for level in read(TEXT).levels] == [300e9, 25e9]
-    without = read(TEXT.replace("device_bandwidth_gb_per_s = 25\n", ""))
-    assert [level.device_bandwidth for level in without.levels] == [300e9, 200e9]
+    assert [level.device_bandwidth for level in read(TEXT).levels] == [240e9, 24e9]
+    without = read(TEXT.replace("device_bandwidth_gb_per_s = 24\n", ""))
+    assert [level.device_bandwidth for level in without.levels] == [240e9, 192e9]
+
+
+def test_files_that_name_nccl() -> None:
+    """All shipped machines with GPUs do; a table is not needed. Files without the key have no settings."""
+    for name in SHIPPED:
+        machine = load_machine(name)
+        assert (machine.collectives.nccl is not None) == (machine.device == "cuda")
+    assert load_machine("dgx-a100").collectives.nccl == NcclSettings("ampere", "amd", channels=16, network_channels=16)
+    assert read(TEXT).collectives.nccl is None
+    assert read('collectives = "nccl"\n' + TEXT).collectives.nccl == NcclSettings()
+
+
+def test_what_a_table_of_nccl_changes() -> None:
+    lines = 'link = "pci"\nring_gb_per_s = 230\nnvls = false\nsource = "NCCL_DEBUG=INFO"'
+    text = re.sub('source = "16 channels.*', lines, WITH_NCCL.replace("\nchannels = 16", "\nchannels = 24"))
+    assert read(text).collectives.nccl == NcclSettings("ampere", "amd", "pci", 24, 16, 230e9, False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word", "line"),
+    [
+        ('collectives = "nccl"', 'collectives = "mpi"', "`collectives` is one of `nccl`, not `mpi`", 4),
+        ('collectives = "nccl"\n', "", "[nccl] is for machines with `collectives", 19),
+        ('device = "cuda"', 'device = "cpu"', "NCCL joins GPUs", 4),
+        ('generation = "ampere"', 'generation = "turing"', "one of `volta`, `ampere`, `hopper`, not `turing`", 21),
+        ('host = "amd"', 'host = "arm"', "one of `intel`, `amd`, not `arm`", 22),
+        ('host = "amd"', 'host = "amd"\nlink = "sxm"', "one of `nvlink`, `pci`, not `sxm`", 23),
+        ("\nchannels = 16", "\nchannels = 1.5", "whole number", 23),
+        ("\nnetwork_channels = 16", "\nnetwork_channels = 0", "above 0", 24),
+        ("\nnetwork_channels = 16", "\nring_gb_per_s = -1", "above 0", 24),
+        ("\nnetwork_channels = 16", "\nnvls = 1", "true or false", 24),
+        ("\nnetwork_channels = 16", "\nchanels = 16", "unknown key `chanels` of [nccl]", 24),
+    ],
+)
+def test_wrong_settings_of_nccl(before: str, after: str, word: str, line: int) -> None:
+    assert before in WITH_NCCL
+    with pytest.raises(InputError) as raised:
+        read(WITH_NCCL.replace(before, after, 1))
+    found = raised.value.diagnostic
+    assert found.code == "E304"
+    assert word in found.message
+    assert found.span is not None
+    assert found.span.line == line
 
 
 def test_nodes_are_what_network_cards_join() -> None:

@@ -100,9 +100,9 @@ def test_of_any_times_the_best_that_was_tried_is_taken(seed: int) -> None:
 
 
 PLANS = [
-    ("candle_uno_unity", "dgx-h100", 64, 8, "data_parallel", 400),
-    ("mlp_unity", "dgx-h100", 512, 8, "data_parallel", 400),
-    ("mlp", "summit", 96, 8, "data_parallel", 12),
+    ("candle_uno_unity", "dgx-h100", 64, 8, "data_parallel", 800),
+    ("mlp_unity", "dgx-h100", 512, 8, "data_parallel", 800),
+    ("mlp", "summit", 6, 8, "data_parallel", 12),
     ("dlrm", "dgx-h100", 64, 256, "expert", BUCKET_MIB),
     ("mlp_unity", "dgx-h100", 512, 8, "auto", None),
 ]

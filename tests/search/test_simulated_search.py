@@ -253,7 +253,7 @@ def test_repeats_in_turns_are_staggered_where_a_step_is_shorter(tmp_path: Path) 
         lines += [f"  v{i} = x{i}", f"  repeat 4 as tower{i}", "    weight w: f32[d, d] ~ normal(0.5)"]
         lines += [f"    v{i} = relu(linear(v{i}, w))"]
     towers.write_text("\n".join([*lines, "  loss mse((v0 + v1) + (v2 + v3), target)"]) + "\n")
-    for seed, expected in ((5, 2), (6, 3), (7, 1)):
+    for seed, expected in ((9, 2), (1, 3), (11, 1)):
         compiled = compile_model(Request(towers, machine="dgx-h100", devices=4, strategy=f"random:{seed}"))
         simulations = Simulations(machine, compiled.library)
         plan = replace(in_turns(compiled.plan), stagger=1)

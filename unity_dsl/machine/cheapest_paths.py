@@ -9,7 +9,8 @@ import numpy as np
 
 from ..graph.layout_codes import INVARIANT
 from .min_plus import OuterSums, finite, restore_infinity
-from .step_prices import StepPrices, Table
+from .price import Table
+from .step_prices import StepPrices
 
 
 class Paths:

@@ -1,31 +1,23 @@
-"""Algorithms of collectives: their hops, and the time that bytes take of the links, level by level of the machine.
+"""Prices of collectives over a group of mesh axes: as NCCL runs them, or by rings, trees and direct sends.
 
-The price of a collective is that of the algorithm which is the fastest for its bytes. A hop takes the latency of its
-level, and every collective the launch of its kernel. Of a group of p devices, a level joins u units of m devices, each
-of which sends r bytes a second (`Crossing`). Algorithms that go from level to level add their times up; in a ring and a
-tree all levels are busy at once, so that the slowest counts.
+A machine that names NCCL is priced by its own estimates (`nccl_price`). Of others only the levels are known. There a
+hop takes the latency of its level, and every collective the launch of its kernel; the fastest algorithm for the bytes
+counts. Of a group of p devices, a level joins u units of m devices, each of which sends r bytes a second (`Crossing`).
 
-| collective                 | algorithm            | hops on a level        | seconds per byte of a level       |
-|----------------------------|----------------------|------------------------|-----------------------------------|
-| reduce-scatter, all-gather | ring                 | units less those above | (p-1)/p / (m r), levels at once   |
-|                            | doubling             | log2 u                 | (u-1)/u / (m r)                   |
-| all-reduce                 | ring                 | twice those            | 2 (p-1)/p / (m r), levels at once |
-|                            | halving and doubling | 2 log2 u               | 2 (u-1)/u / (m r)                 |
-|                            | tree                 | 2 log2 u               | 2 / (m r), levels at once         |
-|                            | doubling             | log2 u                 | log2 u / r                        |
-| all-to-all                 | direct               | peers                  | peers/p / r                       |
-|                            | by levels            | u - 1                  | (u-1)/u / r                       |
-|                            | Bruck                | log2 u                 | (log2 u)/2 / r                    |
+| collective                 | algorithm | hops on a level        | seconds per byte of a level       |
+|----------------------------|-----------|------------------------|-----------------------------------|
+| reduce-scatter, all-gather | ring      | units less those above | (p-1)/p / (m r), levels at once   |
+| all-reduce                 | ring      | twice those            | 2 (p-1)/p / (m r), levels at once |
+|                            | tree      | 2 log2 u               | 2 / (m r), levels at once         |
+| all-to-all                 | direct    | peers                  | peers/p / r                       |
 
-Bytes are those of the whole tensor for reduce-scatter and all-gather, of what one device holds for the others. Where u
-is no power of two, log2 u is rounded up (Bruck's all-gather and its reverse), two hops more for the last doubling.
+In a ring and a tree all levels are busy at once, so that the slowest counts; times of direct sends add up. Bytes are
+those of the whole tensor for reduce-scatter and all-gather, of what one device holds for the others. log2 u is rounded
+up.
 
 Sources: Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH (2005), sections 3
-and 4: ring, doubling, halving, Bruck, pairwise all-to-all. Sanders, Speck, Träff, Two-tree algorithms for full
-bandwidth broadcast, reduction and scan (2009): tree. Träff, Optimal, non-pipelined reduce-scatter and allreduce
-algorithms (2024): any u. From level to level: a reduce-scatter within units comes before the one across them, an
-all-gather after it, so that slow links carry an m-th of the bytes; in an all-to-all, blocks for another unit are
-collected within one first, as NCCL does (PXN).
+and 4: ring, pairwise all-to-all. Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction and
+scan (2009): tree.
 """
 
 from __future__ import annotations
@@ -33,9 +25,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
+from ..graph.collective_steps import StepKind
 from ..graph.layout import Mesh
 from .device_group import Crossing, crossings
 from .machine import Machine
+from .nccl_price import collective_price, sends_price
 from .price import AlgorithmPrice, LinkTime, Price, cheapest
 
 Group = tuple[int, ...]
@@ -46,76 +40,71 @@ Group = tuple[int, ...]
 def gathering_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
     """Of an all-gather or a reduce-scatter, in bytes of the whole tensor."""
     levels, size = crossings(axes, mesh, machine), mesh.degree(axes)
-    return cheapest((_ring(levels, size, 1, machine), _by_levels("doubling", levels, 1, machine)))
+    if machine.collectives.nccl is not None:
+        return collective_price(StepKind.ALL_GATHER, levels, size, machine)
+    return Price((_ring(levels, size, 1, machine),))
 
 
 @lru_cache(maxsize=4096)
 def all_reduce_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
     """In bytes of the tensor that is summed."""
     levels, size = crossings(axes, mesh, machine), mesh.degree(axes)
-    rounds = [_exchanges(level.units) for level in levels]
-    times = [count / level.rate for count, level in zip(rounds, levels, strict=True)]
-    doubling = _algorithm("doubling", levels, rounds, times, sum(rounds), machine)
-    halving = _by_levels("halving and doubling", levels, 2, machine)
-    return cheapest((_ring(levels, size, 2, machine), halving, _tree(levels, machine), doubling))
+    if machine.collectives.nccl is not None:
+        return collective_price(StepKind.ALL_REDUCE, levels, size, machine)
+    return cheapest((_ring(levels, size, 2, machine), _tree(levels, machine)))
 
 
 @lru_cache(maxsize=4096)
 def all_to_all_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
     """In bytes of what one device holds."""
     levels, size = crossings(axes, mesh, machine), mesh.degree(axes)
-
-    def sending(name: str, hops: Callable[[Crossing], int], part: Callable[[Crossing], float]) -> AlgorithmPrice:
-        parts = [part(level) for level in levels]
-        times = [sent / level.rate for sent, level in zip(parts, levels, strict=True)]
-        return _algorithm(name, levels, map(hops, levels), times, sum(parts), machine)
-
-    direct = sending("direct", lambda level: level.peers, lambda level: level.peers / size)
-    staged = sending("by levels", lambda level: level.units - 1, lambda level: (level.units - 1) / level.units)
-    bruck = sending("Bruck", lambda level: _rounds(level.units), lambda level: _forwarded(level.units))
-    return cheapest((direct, staged, bruck))
+    peers = [level.peers for level in levels]
+    return _direct(levels, peers, [count / size for count in peers], size, machine)
 
 
 @lru_cache(maxsize=4096)
 def exchange_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
     """Of transfers between any devices of a group, in bytes that a device receives. A device has between 1 and p - 1
-    partners, and which levels are between them is not looked at: it takes the hops of a doubling, all bytes cross the
-    slowest level.
+    partners, and which levels are between them is not looked at: log2 u partners on each level are assumed, and all
+    bytes cross the slowest level.
     """
     levels = crossings(axes, mesh, machine)
-    return Price((_sent(levels, sum(_rounds(level.units) * level.latency for level in levels), machine),))
+    return _to_slowest(levels, [_rounds(level.units) for level in levels], mesh.degree(axes), machine)
 
 
 @lru_cache(maxsize=4096)
 def permutation_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """Every device sends to one other, in bytes that it receives: a single hop on the slowest level."""
+    """Every device sends to one other, in bytes that it receives: a single hop, and bytes on the slowest level."""
     levels = crossings(axes, mesh, machine)
-    return Price((_sent(levels, max(level.latency for level in levels), machine),))
+    farthest = max(levels, key=lambda level: level.latency)
+    return _to_slowest(levels, [int(level is farthest) for level in levels], mesh.degree(axes), machine)
 
 
-def _sent(levels: Sequence[Crossing], hops: float, machine: Machine) -> AlgorithmPrice:
+def _to_slowest(levels: tuple[Crossing, ...], peers: Sequence[int], size: int, machine: Machine) -> Price:
     slowest = min(levels, key=lambda level: level.rate)
-    link = LinkTime(slowest.level, 1 / slowest.rate)
-    return AlgorithmPrice("direct", machine.exposed_launch + hops, link.seconds, (link,), 1.0)
+    return _direct(levels, peers, [float(level is slowest) for level in levels], size, machine)
+
+
+def _direct(
+    levels: tuple[Crossing, ...], peers: Sequence[int], parts: Sequence[float], size: int, machine: Machine
+) -> Price:
+    """Messages to so many peers on each level, of so large parts of the bytes, one after the other."""
+    if machine.collectives.nccl is not None:
+        return sends_price(levels, peers, parts, size, machine)
+    times = [part / level.rate for part, level in zip(parts, levels, strict=True)]
+    return Price((_algorithm("direct", levels, peers, times, sum(parts), machine, sum),))
 
 
 def _ring(levels: Sequence[Crossing], size: int, passes: int, machine: Machine) -> AlgorithmPrice:
     above = [*(level.all_units for level in levels[1:]), 1]
     hops = [passes * (level.all_units - units) for level, units in zip(levels, above, strict=True)]
     sent = passes * (size - 1) / size
-    return _algorithm("ring", levels, hops, [sent / level.unit_rate for level in levels], sent, machine, max)
-
-
-def _by_levels(name: str, levels: Sequence[Crossing], passes: int, machine: Machine) -> AlgorithmPrice:
-    parts = [passes * (level.units - 1) / level.units / level.members for level in levels]
-    times = [part / level.rate for part, level in zip(parts, levels, strict=True)]
-    hops = [passes * _rounds(level.units) for level in levels]
-    return _algorithm(name, levels, hops, times, sum(parts), machine)
+    return _algorithm("ring", levels, hops, [sent / level.unit_rate for level in levels], sent, machine)
 
 
 def _tree(levels: Sequence[Crossing], machine: Machine) -> AlgorithmPrice:
     hops = [2 * _rounds(level.units) for level in levels]
-    return _algorithm("tree", levels, hops, [2 / level.unit_rate for level in levels], 2.0, machine, max)
+    return _algorithm("tree", levels, hops, [2 / level.unit_rate for level in levels], 2.0, machine)
 
 
 def _algorithm(
@@ -125,27 +114,14 @@ def _algorithm(
     times: Sequence[float],
     sent: float,
     machine: Machine,
-    together: Callable[[Iterable[float]], float] = sum,
+    together: Callable[[Iterable[float]], float] = max,
 ) -> AlgorithmPrice:
     """`hops` and `times`, of links, are per level; `together` is the time of all levels."""
     latency = machine.exposed_launch + sum(n * level.latency for n, level in zip(hops, levels, strict=True))
-    links = tuple(LinkTime(level.level, time) for level, time in zip(levels, times, strict=True))
+    links = tuple(LinkTime(level.level, time) for level, time in zip(levels, times, strict=True) if time)
     return AlgorithmPrice(name, latency, together(times), links, sent)
 
 
 def _rounds(units: int) -> int:
     """log2, rounded up."""
     return (units - 1).bit_length()
-
-
-def _exchanges(units: int) -> int:
-    """Rounds in which all units learn of all others, whole vectors at a time: two more where some have no partner."""
-    return units.bit_length() - 1 + (2 if units & (units - 1) else 0)
-
-
-@lru_cache
-def _forwarded(units: int) -> float:
-    """Of what a unit holds for all others: what it sends in Bruck's all-to-all, in which the block for the unit that is
-    i places further takes as many hops as i has binary digits that are 1.
-    """
-    return sum(i.bit_count() for i in range(units)) / units

@@ -49,7 +49,7 @@ def price_block(step: Step, mesh: Mesh, machine: Machine) -> Price:
 
 
 def _as_measured(price: Price, kind: StepKind, degree: int, machine: Machine, held: float) -> Price:
-    measured = machine.collectives.line(kind, degree)
+    measured = machine.collectives.measured.line(kind, degree)
     if measured is None:
         return price
     latency, per_byte = measured[0], measured[1] * held
@@ -120,17 +120,11 @@ def price_exchange(
     return exchange_price(axes, mesh, machine).scaled(received) + copied if received else copied
 
 
-def price_exchanges(
-    axes: tuple[int, ...], mesh: Mesh, machine: Machine, received: Fractions, before: Fractions, after: Fractions
-) -> Fractions:
-    """Latency and price per byte of exchanges over one group of mesh axes. Shape [2, exchanges]."""
-    (sending,), (copying,) = (
-        price.algorithms for price in (exchange_price(axes, mesh, machine), local_price(machine, 2))
-    )
-    sent = received != 0
-    latency = np.where(sent, sending.latency, 0.0) + copying.latency
-    copied = np.where(sent, before + after, after)
-    return np.stack([latency, sending.per_byte * received + copying.per_byte * copied])
+def exchange_copies(machine: Machine, received: Fractions, before: Fractions, after: Fractions) -> Fractions:
+    """Latency and price per byte of the copies of exchanges, as in `price_exchange`. Shape [2, exchanges]."""
+    (copying,) = local_price(machine, 2).algorithms
+    copied = np.where(received != 0, before + after, after)
+    return np.stack([np.full(copied.shape, copying.latency), copying.per_byte * copied])
 
 
 @lru_cache(maxsize=65536)

@@ -22,8 +22,8 @@ from .collective_price import local_fraction, price_bucket, price_copies, price_
 from .declared_exchanges import Direct, Ends, Exchanges, Pair
 from .machine import Machine
 from .placed_layouts import PlacedLayouts, placed_layouts, way_between
-from .price import Price
-from .step_prices import TIE, Places, StepPrices, Table, Tariff, bucket_of
+from .price import Places, Price, Table
+from .step_prices import TIE, StepPrices, Tariff, bucket_of
 
 __all__ = ["TIE", "ConversionModel", "Located"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain
 
 import numpy as np
@@ -12,24 +13,31 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.layout import Layout, Mesh
 from ..graph.layout_exchange import Received
 from ..index.library import Library
-from .collective_price import local_fraction, price_exchange, price_exchanges
+from .collective_algorithms import exchange_price
+from .collective_price import exchange_copies, local_fraction, price_exchange
 from .machine import Machine
-from .price import Price
-from .step_prices import TIE, Places, Table, axes_of
+from .price import Places, Price, PriceTable, Table
+from .step_prices import TIE, axes_of
 
 Pair = tuple[Layout, Layout]
 
 
 @dataclass(frozen=True)
 class _Priced:
-    """Latency and price per byte of exchanges, of one shape."""
+    """Exchanges, of one shape: `copies` are latency and price per byte of theirs, infinite where there is no exchange;
+    what is sent has a price by `group` of mesh axes, 0 where nothing is, for the part that a device has `received`.
+    """
 
-    latency: Table
-    per_byte: Table
+    sending: PriceTable
+    group: Places
+    received: Table
+    copies: Table
 
     def seconds(self, count: float) -> Table:
         """Of a tensor of so many bytes. `TIE`s are included."""
-        return (self.latency + self.per_byte * count) + TIE
+        sent = self.sending.seconds(self.group, self.received * count)
+        found: Table = self.copies[0] + self.copies[1] * count + sent + TIE
+        return found
 
 
 @dataclass(frozen=True)
@@ -61,41 +69,50 @@ class Exchanges:
         """Of layouts of a tensor of that shape, given by the network's layouts beside them and the exchanges."""
         every = [(row, place, *end) for row, ends in enumerate(beside) for place, end in enumerate(ends)]
         size = len(beside), max(map(len, beside), default=0)
-        number, latency, per_byte = np.zeros(size, dtype=np.intp), np.full(size, np.inf), np.zeros(size)
+        number, group = np.zeros(size, dtype=np.intp), np.zeros(size, dtype=np.intp)
+        received, copies = np.zeros(size), np.zeros((2, *size))
+        copies[0] = np.inf
         if every:
             rows, places, numbers, pairs = zip(*every, strict=True)
             number[rows, places] = numbers
-            latency[rows, places], per_byte[rows, places] = self._prices_of(pairs, shape)
-        return Ends(latency, per_byte, number)
+            found = self._of_pairs(pairs, shape)
+            group[rows, places], received[rows, places] = found.group, found.received
+            copies[:, rows, places] = found.copies
+        return Ends(self._sending, group, received, copies, number)
 
     def direct(self, layouts: Sequence[Layout], places: Sequence[int], shape: tuple[int, ...]) -> Direct:
         """Between any two of different layouts of a tensor of that shape, which are in these places of a table."""
         given = [(place, layout) for place, layout in zip(places, layouts, strict=True) if _is_direct(layout)]
-        size = len(given)
-        sources, targets = np.nonzero(~np.eye(size, dtype=bool))
-        latency, per_byte = self._prices([layout for _, layout in given], sources, targets, shape)
+        sources, targets = np.nonzero(~np.eye(len(given), dtype=bool))
+        found = self._priced([layout for _, layout in given], sources, targets, shape)
         at = np.array([place for place, _ in given], dtype=np.intp)
-        return Direct(latency, per_byte, at[sources], at[targets])
+        return Direct(found.sending, found.group, found.received, found.copies, at[sources], at[targets])
 
-    def _prices_of(self, pairs: Sequence[Pair], shape: tuple[int, ...]) -> Table:
+    def _of_pairs(self, pairs: Sequence[Pair], shape: tuple[int, ...]) -> _Priced:
         layouts = {layout: place for place, layout in enumerate(dict.fromkeys(chain.from_iterable(pairs)))}
         sources, targets = (np.array([layouts[pair[end]] for pair in pairs]) for end in (0, 1))
-        return self._prices(list(layouts), sources, targets, shape)
+        return self._priced(list(layouts), sources, targets, shape)
 
-    def _prices(self, layouts: Sequence[Layout], sources: Places, targets: Places, shape: tuple[int, ...]) -> Table:
-        """Latency and price per byte of exchanges of a tensor of that shape, from and to these layouts: infinite
-        where both are one. Shape [2, exchanges].
-        """
-        found = np.zeros((2, len(sources)))
-        found[0] = np.inf
-        if len(sources):
-            groups, received = self._received.fractions(layouts, sources, targets, shape, evenly=True)
+    def _priced(self, layouts: Sequence[Layout], sources: Places, targets: Places, shape: tuple[int, ...]) -> _Priced:
+        """Exchanges of a tensor of that shape, from and to these layouts; there is none where both are one."""
+        count = len(sources)
+        group, received = np.zeros(count, dtype=np.intp), np.zeros(count)
+        copies = np.zeros((2, count))
+        copies[0] = np.inf
+        if count:
+            changed, fractions = self._received.fractions(layouts, sources, targets, shape, evenly=True)
             held = np.array([local_fraction(layout, self.mesh) for layout in layouts])
-            for group in np.unique(groups[groups > 0]).tolist():
-                some = groups == group
-                moved = received[some], held[sources[some]], held[targets[some]]
-                found[:, some] = price_exchanges(axes_of(group), self.mesh, self.machine, *moved)
-        return found
+            some = np.flatnonzero(changed > 0)
+            received[some] = fractions[some]
+            group[some] = np.where(received[some] != 0, changed[some], 0)
+            copies[:, some] = exchange_copies(self.machine, received[some], held[sources[some]], held[targets[some]])
+        return _Priced(self._sending, group, received, copies)
+
+    @cached_property
+    def _sending(self) -> PriceTable:
+        """By group of mesh axes as a bit set; nothing is sent in the first."""
+        groups = range(1, 1 << len(self.mesh.axes))
+        return PriceTable([Price(), *(exchange_price(axes_of(group), self.mesh, self.machine) for group in groups)])
 
     def price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> Price:
         """The price of one of them, by the links that it keeps busy."""

@@ -26,6 +26,7 @@ from .measured_operators import (
     MeasuredOperators,
     read_measured_operators,
 )
+from .nccl_settings import LIBRARY, TABLE, NcclSettings, read_nccl_settings
 from .toml_table import TomlTable
 
 Bytes = TypeVar("Bytes", float, npt.NDArray[np.float64])
@@ -70,11 +71,20 @@ class DeviceKind:
 
 
 @dataclass(frozen=True)
+class Collectives:
+    """What is known of collectives besides the levels: what is `measured`, and settings of NCCL, if that runs them."""
+
+    measured: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
+    nccl: NcclSettings | None = None
+
+
+@dataclass(frozen=True)
 class Machine:
     """`peak` is flops per second by dtype, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
-    What is `measured` of operators, and of `collectives`, wins over these and over the levels.
+    What is `measured` of operators, and of `collectives`, wins over these and over the levels. Other collectives are
+    priced as NCCL runs them, if `collectives` has its settings, else by the levels alone.
     `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said of one device
     then holds for all of them. All devices do the same, so the least of every figure counts. Prices count what is
     exposed of the work that may be hidden.
@@ -90,7 +100,7 @@ class Machine:
     memory_efficiency: float
     levels: tuple[Link, ...]
     measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
-    collectives: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
+    collectives: Collectives = field(default_factory=Collectives)
     kinds: tuple[DeviceKind, ...] = ()
     exposure: Exposure = field(default_factory=Exposure)
 
@@ -104,7 +114,7 @@ class Machine:
         takes less time as far as it is behind launches, but where it was measured with launches in it.
         """
         with_launches = self.measured != MeasuredOperators() and not self.launches_apart
-        if with_launches or self.collectives != MeasuredCollectives():
+        if with_launches or self.collectives.measured != MeasuredCollectives():
             exposure = replace(exposure, devices=1.0)
         faster = self.exposure.devices / exposure.devices
         if faster == 1:
@@ -182,7 +192,7 @@ def read_machine(source: Source) -> Machine:
         levels=levels,
         kinds=kinds if len(kinds) > 1 else (),
         measured=read_measured_operators(reader, FLOAT_TYPES).sustained(_sustained(reader)),
-        collectives=read_measured_collectives(reader),
+        collectives=Collectives(read_measured_collectives(reader), read_nccl_settings(reader)),
     )
 
 
@@ -193,7 +203,7 @@ def _sustained(reader: TomlTable) -> float:
 
 
 SUSTAINED = "sustained"
-_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind")
+_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind", LIBRARY, TABLE)
 _DEVICE_KEYS = ("memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
 _MEASURED_KEYS = (OPERATORS, PRODUCTS, OPTIMIZER, UNALIGNED, COLLECTIVES)
 _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s", "latency_us", "network", "source")

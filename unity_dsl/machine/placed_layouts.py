@@ -16,7 +16,8 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.layout import Invariant, Layout, Mesh, Partial, Placement
 from .collective_price import local_fraction, local_price
 from .machine import Machine
-from .step_prices import TIE, Places, Table
+from .price import Places, Table
+from .step_prices import TIE
 
 
 @dataclass(frozen=True)

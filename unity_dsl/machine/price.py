@@ -1,10 +1,17 @@
-"""Prices as functions of bytes: the least of what several algorithms take, each a latency and a rate."""
+"""Prices as functions of bytes: the least of what several algorithms take, each a latency and a rate in a range."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+
+Table = npt.NDArray[np.float64]
+Places = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +70,33 @@ class AlgorithmPrice:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Seconds of something done to n bytes, by the algorithm that is the fastest for them: a concave function of n."""
+    """Seconds of something done to n bytes, by the algorithm that is the fastest for them: linear in pieces.
+
+    `algorithms[i]` is the one from `starts[i]` bytes on, up to the next start; the first start is 0. Where every
+    algorithm is a line for all bytes the function is concave (`cheapest`). NCCL's estimates of rings and trees have
+    steps, at which the price may rise or fall.
+    """
 
     algorithms: tuple[AlgorithmPrice, ...] = (AlgorithmPrice(),)
+    starts: tuple[float, ...] = (0.0,)
 
     def __add__(self, other: Price) -> Price:
-        return cheapest(first + second for first, second in product(self.algorithms, other.algorithms))
+        starts = sorted({*self.starts, *other.starts})
+        return _joined((start, self.algorithm(start) + other.algorithm(start)) for start in starts)
 
     def scaled(self, factor: float) -> Price:
         """The price in terms of a tensor of which each counted byte is `factor` bytes."""
-        return Price(tuple(algorithm.scaled(factor) for algorithm in self.algorithms))
+        if not factor:
+            return Price((self.algorithms[0].scaled(factor),))
+        algorithms = tuple(algorithm.scaled(factor) for algorithm in self.algorithms)
+        return Price(algorithms, tuple(start / factor for start in self.starts))
 
     def algorithm(self, count: float) -> AlgorithmPrice:
         """The fastest for so many bytes."""
-        return min(self.algorithms, key=lambda algorithm: algorithm.seconds(count))
+        return self.algorithms[bisect_right(self.starts, count) - 1]
 
     def seconds(self, count: float) -> float:
-        return min(algorithm.seconds(count) for algorithm in self.algorithms)
+        return self.algorithm(count).seconds(count)
 
     def transfer(self, count: float) -> Transfer:
         """What is done to `count` bytes, by level of the interconnect."""
@@ -88,17 +105,68 @@ class Price:
 
 
 def cheapest(algorithms: Iterable[AlgorithmPrice]) -> Price:
-    """The lower envelope: those algorithms that are the fastest for some number of bytes, by latency."""
+    """The lower envelope of lines: those algorithms that are the fastest for some number of bytes, by latency."""
     found: list[AlgorithmPrice] = []
+    starts: list[float] = []
     for algorithm in sorted(algorithms, key=lambda algorithm: (algorithm.latency, algorithm.per_byte)):
         if found and algorithm.per_byte >= found[-1].per_byte:
             continue
-        while len(found) > 1 and _equal_at(found[-2], algorithm) <= _equal_at(found[-2], found[-1]):
+        start = _equal_at(found[-1], algorithm) if found else 0.0
+        while len(found) > 1 and start <= starts[-1]:
             found.pop()
+            starts.pop()
+            start = _equal_at(found[-1], algorithm)
         found.append(algorithm)
-    return Price(tuple(found))
+        starts.append(start)
+    return Price(tuple(found), tuple(starts))
+
+
+def least(prices: Sequence[Price]) -> Price:
+    """The least of several prices for every number of bytes: of each range in which all are lines their envelope."""
+    starts = sorted({start for price in prices for start in price.starts})
+    return _joined(_least(prices, starts))
+
+
+def _least(prices: Sequence[Price], starts: Sequence[float]) -> Iterator[tuple[float, AlgorithmPrice]]:
+    for start, end in zip(starts, (*starts[1:], inf), strict=True):
+        found = cheapest(price.algorithm(start) for price in prices)
+        first = bisect_right(found.starts, start) - 1
+        yield start, found.algorithms[first]
+        for further, algorithm in zip(found.starts[first + 1 :], found.algorithms[first + 1 :], strict=True):
+            if further < end:
+                yield further, algorithm
+
+
+def _joined(pieces: Iterable[tuple[float, AlgorithmPrice]]) -> Price:
+    """The price of pieces in order, neighbours that are equal made one."""
+    starts: list[float] = []
+    algorithms: list[AlgorithmPrice] = []
+    for start, algorithm in pieces:
+        if not algorithms or algorithm != algorithms[-1]:
+            starts.append(start)
+            algorithms.append(algorithm)
+    return Price(tuple(algorithms), tuple(starts))
 
 
 def _equal_at(first: AlgorithmPrice, second: AlgorithmPrice) -> float:
     """The number of bytes from which on the second, of higher latency, is the faster one."""
     return (second.latency - first.latency) / (first.per_byte - second.per_byte)
+
+
+class PriceTable:
+    """Several prices as arrays, so that many numbers of bytes are priced at once."""
+
+    def __init__(self, prices: Sequence[Price]) -> None:
+        shape = len(prices), max((len(price.starts) for price in prices), default=0)
+        self._starts, self._latency, self._per_byte = np.full(shape, np.inf), np.zeros(shape), np.zeros(shape)
+        for row, price in enumerate(prices):
+            pieces = len(price.starts)
+            self._starts[row, :pieces] = price.starts
+            self._latency[row, :pieces] = [algorithm.latency for algorithm in price.algorithms]
+            self._per_byte[row, :pieces] = [algorithm.per_byte for algorithm in price.algorithms]
+
+    def seconds(self, number: Places, count: Table) -> Table:
+        """Of the prices of these numbers, each for its own count of bytes."""
+        piece = (self._starts[number] <= count[..., None]).sum(axis=-1) - 1
+        found: Table = self._latency[number, piece] + self._per_byte[number, piece] * count
+        return found

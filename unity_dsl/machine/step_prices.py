@@ -13,13 +13,10 @@ from ..graph.layout import Mesh
 from ..graph.layout_codes import SHARD, Numbers
 from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps
-from .collective_algorithms import permutation_price
-from .collective_price import local_price, price_exchanges, price_steps
+from .collective_algorithms import exchange_price, permutation_price
+from .collective_price import exchange_copies, local_price, price_steps
 from .machine import Machine
-from .price import Price
-
-Table = npt.NDArray[np.float64]
-Places = npt.NDArray[np.intp]
+from .price import Places, Price, PriceTable, Table
 
 TIE = 1e-12
 """Seconds by which a step more makes a conversion worse: decides between equal prices, and is below what they mean."""
@@ -36,28 +33,32 @@ _JOINED = np.array([kind in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL) for kind 
 
 @dataclass(frozen=True)
 class StepPrices:
-    """Prices of single steps: each is the least of `latency + per_byte * bytes of the whole tensor` over algorithms,
-    infinite where no single step converts.
+    """Prices of single steps: of what is sent, as a function of bytes, and of the copies around it.
 
-    `latency` and `per_byte` are those of the first algorithm, shape [layouts, layouts]; `further` both of the others,
-    shape [2, algorithms, pairs], of the pairs that have `several`, as places in a flat table. Of the steps that are
-    `sums`, places there too, `copies` are latency and price per byte of the copies around them, and of that into a
-    bucket, shape [2, 2, sums]. The first `ordered` layouts cut every dimension by mesh axes in their
-    order.
+    Steps are at `places` of a flat table of pairs of layouts. Many send the same: step i sends as `distinct[i]` says,
+    of which number j has the price `number[j]` of the `sending` ones for the part `scale[j]` of the tensor. `around`
+    are latency and price per byte of copies, `TIE`s included, shape [2, steps]. `sums` are the steps that are sums, and
+    `copies` latency and price per byte of the copies around them, and of that into a bucket, shape [2, 2, sums]. The
+    first `ordered` layouts cut every dimension by mesh axes in their order.
     """
 
     steps: SingleSteps
-    latency: Table
-    per_byte: Table
-    several: Places
-    further: Table
+    sending: PriceTable
+    number: Places
+    scale: Table
+    distinct: Places
+    places: Places
+    around: Table
     sums: Places
     copies: Table
     ordered: int
 
     def seconds(self, count: float) -> Table:
         """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
-        return self._seconds(np.full(len(self.latency), count))
+        found = self._without_steps.copy()
+        sent = self.sending.seconds(self.number, self.scale * count)
+        found.ravel()[self.places] = sent.take(self.distinct) + self.around[0] + self.around[1] * count
+        return found
 
     def sums_in_buckets(self, count: float, total: float, exposed: float) -> Table:
         """Of sums of a tensor that is a part of `total` bytes, its part of a bucket, of which so much is `exposed`, and
@@ -65,24 +66,23 @@ class StepPrices:
         """
         buckets = np.array([bucket_of(count, held, total) for held in self.steps.local.tolist()])
         (around, around_rate), (bucket, bucket_rate) = self.copies
-        of_bucket = buckets[self.sums // len(buckets)]
-        summed = self._seconds(buckets).take(self.sums) - around - around_rate * of_bucket
+        places, sent = self.places[self.sums], self.distinct[self.sums]
+        of_bucket = buckets[places // len(buckets)]
+        summed = self.sending.seconds(self.number[sent], self.scale[sent] * of_bucket) + TIE
         copied = around + bucket + (around_rate + bucket_rate) * count
-        found = np.full(self.latency.shape, np.inf)
-        found.ravel()[self.sums] = exposed * count / of_bucket * summed + copied
+        found = np.full(self.steps.kind.shape, np.inf)
+        found.ravel()[places] = exposed * count / of_bucket * summed + copied
         return found
+
+    @cached_property
+    def _without_steps(self) -> Table:
+        """Zero from a layout to itself, infinite elsewhere. Shape [layouts, layouts]."""
+        return np.where(self.steps.kind == UNKNOWN, np.inf, 0.0)
 
     @cached_property
     def gathers(self) -> npt.NDArray[np.bool_]:
         """The single steps that are all-gathers. Shape [layouts, layouts]."""
         return np.asarray(self.steps.kind == _ALL_GATHER)
-
-    def _seconds(self, counts: Table) -> Table:
-        """Of tensors of so many bytes by the layout that they begin in."""
-        found = (self.latency + self.per_byte * counts[:, None]).ravel()
-        others = self.further[0] + self.further[1] * counts[self.several // len(counts)]
-        found[self.several] = np.minimum(found[self.several], others.min(axis=0, initial=np.inf))
-        return found.reshape(self.latency.shape)
 
 
 def bucket_of(count: float, held: float, total: float) -> float:
@@ -108,40 +108,32 @@ class Tariff:
         return self._found[key]
 
     def _prices(self, steps: SingleSteps, first: bool) -> StepPrices:
-        """`TIE`s are included in latencies."""
-        size, groups = len(steps.local), self._by_group.shape[3]
+        size, groups = len(steps.local), 1 << len(self.mesh.axes)
         places = np.flatnonzero(steps.kind >= 0)
         rows, columns = np.divmod(places, size)
         kind, group = steps.kind.take(places), steps.group.take(places)
         before, after = steps.local.take(rows), steps.local.take(columns)
         received = steps.received.take(places)
-        code = kind * groups + group
-        by_code = self._by_group.reshape(2, -1, len(STEP_KINDS) * groups)
-        scale = np.where(kind == _PERMUTE, received, before)
-        found = np.stack([by_code[0, 0].take(code), by_code[1, 0].take(code) * scale])
         exchanges = np.flatnonzero(kind == _EXCHANGE)
-        for number in np.flatnonzero(np.bincount(group[exchanges])).tolist():
-            some = exchanges[group[exchanges] == number]
-            moved = received[some], before[some], after[some]
-            found[:, some] = price_exchanges(axes_of(number), self.mesh, self.machine, *moved)
-        several = np.flatnonzero((by_code[0, 1:] < np.inf).any(axis=0).take(code))
-        further = by_code[:, 1:, code[several]]
-        further[1] *= scale[several]
-        around = self._copies(steps, first, kind, group, (rows, columns))
-        tied = np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS]).take(kind)
-        found += around
-        further += around[:, None, several]
-        found[0] += tied
-        further[0] += tied[several]
-        latency, per_byte = np.zeros((2, size, size))
-        latency[steps.kind == UNKNOWN] = np.inf
-        latency.ravel()[places], per_byte.ravel()[places] = found
+        scale = np.where((kind == _PERMUTE) | (kind == _EXCHANGE), received, before)
+        code = kind * groups + group
+        code[exchanges[received[exchanges] == 0]] = 0  # the group of no axes sends nothing
+        scales, of_scale = np.unique(scale, return_inverse=True)
+        sent, distinct = np.unique(code * len(scales) + of_scale, return_inverse=True)
+        number, scaled = np.divmod(sent, max(len(scales), 1))
+        copied = self._copies(steps, first, kind, group, (rows, columns))
+        moved = received[exchanges], before[exchanges], after[exchanges]
+        copied[:, exchanges] = exchange_copies(self.machine, *moved)
+        around = copied.copy()
+        around[0] += np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS]).take(kind)
         (copy,) = local_price(self.machine, 2).algorithms
         summed = np.flatnonzero(_SUMMED.take(kind))
         bucket = np.stack([np.full(len(summed), copy.latency), copy.per_byte * before[summed]])
-        copies = np.stack([around[:, summed], bucket])
+        copies = np.stack([copied[:, summed], bucket])
         ordered = int(np.count_nonzero(steps.layouts.in_mesh_order))
-        return StepPrices(steps, latency, per_byte, places[several], further, places[summed], copies, ordered)
+        return StepPrices(
+            steps, self._sending, number, scales.take(scaled), distinct, places, around, summed, copies, ordered
+        )
 
     def _copies(
         self, steps: SingleSteps, first: bool, kind: Numbers, group: Numbers, ends: tuple[Places, Places]
@@ -159,29 +151,20 @@ class Tariff:
         return found
 
     @cached_property
-    def _by_group(self) -> Table:
-        """Latency and price per byte held, or received in a permutation, of steps, by algorithm, kind and group of mesh
-        axes as a bit set. Shape [2, algorithms, kinds, groups]; infinite where there are fewer algorithms, and for
-        exchanges, of which the group is not all that matters.
+    def _sending(self) -> PriceTable:
+        """Of steps by kind, and by group of mesh axes as a bit set, in bytes held, or in bytes received in permutations
+        and exchanges.
         """
         groups = [axes_of(group) for group in range(1, 1 << len(self.mesh.axes))]
-        prices = {
-            (number, group): self._of_group(kind, axes).algorithms
-            for number, kind in enumerate(STEP_KINDS)
-            if kind is not StepKind.EXCHANGE
-            for group, axes in enumerate(groups, start=1)
-        }
-        most = max(map(len, prices.values()), default=1)
-        found = np.zeros((2, most, len(STEP_KINDS), len(groups) + 1))
-        found[0] = np.inf
-        for place, algorithms in prices.items():
-            for number, algorithm in enumerate(algorithms):
-                found[:, number, *place] = algorithm.latency, algorithm.per_byte
-        return found
+        return PriceTable(
+            [price for kind in STEP_KINDS for price in (Price(), *(self._of_group(kind, axes) for axes in groups))]
+        )
 
     def _of_group(self, kind: StepKind, axes: tuple[int, ...]) -> Price:
         if kind is StepKind.PERMUTE:
             return permutation_price(axes, self.mesh, self.machine)
+        if kind is StepKind.EXCHANGE:
+            return exchange_price(axes, self.mesh, self.machine)
         return price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0)
 
 

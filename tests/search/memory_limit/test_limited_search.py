@@ -101,12 +101,14 @@ def test_layouts_and_segments_are_chosen_together(library: Library, build: Build
     assert len(ratios) >= 3 and max(ratios) <= 1.02
 
 
-@pytest.mark.parametrize(("name", "devices"), [("dgx-a100", 8), ("summit", 12)])
-def test_plans_of_other_meshes_that_fit_are_kept(library: Library, build: Build, name: str, devices: int) -> None:
-    """With half of the memory plans of several meshes are compared: all fit, and are told as the one that is taken."""
+@pytest.mark.parametrize(("name", "devices", "part"), [("dgx-a100", 8, 0.5), ("summit", 6, 0.4)])
+def test_plans_of_other_meshes_that_fit_are_kept(
+    library: Library, build: Build, name: str, devices: int, part: float
+) -> None:
+    """With less memory plans of several meshes are compared: all fit, and are told as the one that is taken."""
     model, machine = build(MODEL), load_machine(name)
     meshes = all_meshes(machine, devices)
-    limited = machine.holding(int(0.5 * search(model, meshes, machine, library).cost.memory.total))
+    limited = machine.holding(int(part * search(model, meshes, machine, library).cost.memory.total))
 
     def referee(plan: Plan, below: float = inf) -> float:
         return plan.cost.seconds

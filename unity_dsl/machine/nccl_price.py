@@ -1,0 +1,138 @@
+"""Prices of collectives over groups of mesh axes as NCCL runs them, and the links that they keep busy.
+
+A group's ranks per node and nodes follow from its mesh axes. In a node a ring reaches what the slowest level gives the
+group; between nodes the sum of the cards of its ranks in one node, or of what racks and pods give, if that is less.
+NCCL takes the links in a node as the bandwidth of two nodes; here these have the cards', as more nodes do.
+
+NCCL has no estimate for point-to-point sends. A device sends to its peers one message after the other. A message in the
+node takes a hop. One between nodes takes the time to post it, and the last of them the hop as well. Bytes go over the
+link of their level. LL has half of it, and no more than a ring has; LL128 is not used for sends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from ..graph.collective_steps import StepKind
+from .device_group import Crossing
+from .machine import Machine
+from .nccl_settings import NcclSettings
+from .nccl_tuning import (
+    BASE_LATENCY,
+    LL_RING,
+    Algorithm,
+    Communicator,
+    Protocol,
+    Tuned,
+    nvls_of,
+    tuned,
+)
+from .price import AlgorithmPrice, LinkTime, Price, cheapest, least
+
+WIRE = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}
+"""Bytes on the links for each byte of data: flags are 4 of 8 bytes, 8 of 128, or apart."""
+DIRECT = (Protocol.LL, Protocol.SIMPLE)
+
+
+@lru_cache(maxsize=4096)
+def collective_price(kind: StepKind, levels: tuple[Crossing, ...], size: int, machine: Machine) -> Price:
+    """Of an all-gather, a reduce-scatter or an all-reduce of a group of that size that crosses these levels."""
+    group = communicator(levels, size, machine)
+    found = tuned(kind, group)
+    return least([_priced(one, kind, levels, size, machine) for one in found])
+
+
+def sends_price(
+    levels: tuple[Crossing, ...], peers: Sequence[int], parts: Sequence[float], size: int, machine: Machine
+) -> Price:
+    """Of messages to so many peers by level, of so large parts of the bytes that are counted."""
+    group, slowed = communicator(levels, size, machine), machine.exposure.devices
+    inside = [number for number, level in enumerate(levels) if not machine.levels[level.level].network]
+    outside = sum(peers) - sum(peers[number] for number in inside)
+    found = []
+    for protocol in DIRECT:
+        latency = BASE_LATENCY[Algorithm.RING][_POSTED[protocol]] * 1e-6
+        for number in inside:
+            link = _link(levels[number], machine)
+            latency += peers[number] * replace(group, link=link).hop(Algorithm.RING, protocol)
+        if outside:
+            latency += (outside - 1) * group.posting[_POSTED[protocol]]
+            latency += group.network_hop(Algorithm.RING, protocol)
+        rates = [level.rate * slowed for level in levels]
+        if protocol is Protocol.LL:
+            rates = [min(LL_RING * rate, group.ll_limit) for rate in rates]
+        times = [part / rate * slowed for part, rate in zip(parts, rates, strict=True)]
+        wires = [WIRE[protocol] * part / level.rate for part, level in zip(parts, levels, strict=True)]
+        links = _links(levels, map(min, wires, times))
+        found.append(AlgorithmPrice(f"direct {protocol}", latency * slowed, sum(times), links, sum(parts)))
+    return cheapest(found)
+
+
+_POSTED = {Protocol.LL: 0, Protocol.SIMPLE: 2}
+"""Places in triples by protocol."""
+
+
+def communicator(levels: Sequence[Crossing], size: int, machine: Machine) -> Communicator:
+    """What NCCL sees of a group. Bandwidths are those of the machine before it was made faster (`Machine.exposing`)."""
+    settings, slowed = machine.collectives.nccl or NcclSettings(), machine.exposure.devices
+    inside = [level for level in levels if not machine.levels[level.level].network]
+    between = [level for level in levels if machine.levels[level.level].network]
+    per_node = between[0].members if between else size
+    link = next((_link(level, machine) for level in reversed(inside)), settings.link)
+    has_nvls = settings.nvls and settings.generation == "hopper" and link == "nvlink" and bool(inside)
+    nvls = nvls_of(per_node, inside[0].rate * slowed) if has_nvls else 0.0
+    bandwidth = min(level.unit_rate for level in between or inside) * slowed
+    return Communicator(
+        ranks=size,
+        nodes=between[0].all_units if between else 1,
+        bandwidth=bandwidth if between or settings.ring is None else settings.ring,
+        channels=settings.network_channels if between else settings.channels,
+        generation=settings.generation,
+        host=settings.host,
+        link=link,
+        nvls=nvls,
+        nvls_channels=per_node if nvls else 0,
+    )
+
+
+def _link(level: Crossing, machine: Machine) -> str:
+    """Of a level in a node: units of the first one have the link of the machine, others are joined by hosts."""
+    settings = machine.collectives.nccl or NcclSettings()
+    return settings.link if level.level == 0 else "pci"
+
+
+def _priced(one: Tuned, kind: StepKind, levels: Sequence[Crossing], size: int, machine: Machine) -> Price:
+    slowed = machine.exposure.devices
+    sent, wires = _sent(one, kind, levels, size, machine)
+    algorithms = []
+    for piece in one.pieces:
+        per_byte = slowed / piece.bandwidth
+        links = _links(levels, (min(wire, per_byte) for wire in wires))
+        algorithms.append(AlgorithmPrice(one.name, piece.latency * slowed, per_byte, links, sent))
+    return Price(tuple(algorithms), tuple(piece.start for piece in one.pieces))
+
+
+def _sent(
+    one: Tuned, kind: StepKind, levels: Sequence[Crossing], size: int, machine: Machine
+) -> tuple[float, list[float]]:
+    """Bytes that a device sends for each that is counted, and the seconds for which that keeps each level busy.
+
+    A ring and PAT send all but a device's own part, a tree all of it, either twice for a sum. To a switch that adds and
+    copies, a device sends what is summed, and its part of a sum that all want; in a gather it receives all other parts.
+    """
+    passes = 2 if kind is StepKind.ALL_REDUCE else 1
+    ring = passes * (size - 1) / size
+    sent = {Algorithm.RING: ring, Algorithm.PAT: ring, Algorithm.TREE: 2.0}.get(one.algorithm)
+    if sent is not None:
+        wire = WIRE[one.protocol] * sent
+        return sent, [wire / level.unit_rate for level in levels]
+    per_node = next((level.members for level in levels if machine.levels[level.level].network), size)
+    into = {StepKind.ALL_REDUCE: 1 + 1 / per_node, StepKind.REDUCE_SCATTER: 1.0}.get(kind, ring)
+    network = [machine.levels[level.level].network for level in levels]
+    return into, [(ring if far else into) / level.unit_rate for far, level in zip(network, levels, strict=True)]
+
+
+def _links(levels: Sequence[Crossing], times: Iterable[float]) -> tuple[LinkTime, ...]:
+    return tuple(LinkTime(level.level, time) for level, time in zip(levels, times, strict=True) if time)
