@@ -38,6 +38,7 @@ from .search.shortest_beside import Later
 from .search.simulated_search import Simulations, search_simulated
 from .search.strategies import AUTO, has_algebra
 from .search.strategy_space import accept_used, algebras_for
+from .search.unaligned_products import unaligned_notes
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.read import read_source
@@ -193,7 +194,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None
     within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
-    plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within))
+    slow = unaligned_notes(plan, machine, library)
+    plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within, *slow))
     accept_used(plan, fusing if algebra else (), shipped)
     used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
     if used:
