@@ -41,12 +41,12 @@ LAYERS = """model layers[b = 4, s = 8, d = 8, e = 16]
   output h
 """
 TENSOR = {"first": "I", "layer.up": "S0", "layer.gate": "S0", "layer.g": "S2", "layer.linear_3": "P"}
-SEQUENCES = {**TENSOR, "layer.n": "S0"}
+SEQUENCES = {**TENSOR, "layer.n": "S0", "layer.h": "S0"}
 """Tensor parallelism of which the rest is divided along the examples: gathered before, reduced and scattered after."""
 WHOLE = {**TENSOR, "layer.h": "I", "layer.n": "I"}
 """Tensor parallelism of which the rest is whole on every device: sums of rows."""
 GROUPS = {
-    name: f"{'S0' if name in ('layer.g', 'layer.linear_3', 'layer.n') else 'I'},{layout}"
+    name: f"{'S0' if name in ('layer.g', 'layer.linear_3', 'layer.n', 'layer.h') else 'I'},{layout}"
     for name, layout in SEQUENCES.items()
 }
 """The first on each of two groups of devices, which have examples of their own."""

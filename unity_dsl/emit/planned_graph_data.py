@@ -234,6 +234,8 @@ class _Reading:
             for made in planned.materialised:
                 if made.source not in held[name]:
                     raise Garbled(f"{where}.values.{name}: nothing makes {made.source}")
+                if made.layout in held[name]:
+                    raise Garbled(f"{where}.values.{name}: {made.layout} is made twice")
                 held[name].add(made.layout)
         for value, layout in _reads(graph):
             if layout not in held.get(value.name, ()):

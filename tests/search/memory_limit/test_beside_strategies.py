@@ -44,11 +44,13 @@ def free(path: Path) -> Plan:
     return compile_model(Request(path, devices=2)).plan
 
 
-@pytest.mark.parametrize(("part", "longer"), [(0.95, 0.0), (0.85, 0.0), (0.75, 0.009), (0.7, 0.0)])
-def test_no_other_plan_within_the_memory_has_a_shorter_step(part: float, longer: float, path: Path, free: Plan) -> None:
+MISSED = pytest.mark.xfail(strict=True, reason="`zero` keeps a gathered weight for which there is room: 0.9 % shorter")
+
+
+@pytest.mark.parametrize("part", [0.95, 0.85, pytest.param(0.75, marks=MISSED), 0.7])
+def test_no_other_plan_within_the_memory_has_a_shorter_step(part: float, path: Path, free: Plan) -> None:
     """Where all but a layer has room, all weights have to be in slices, and both. Gathers count in full before any step
-    is simulated, which hides most of them. At 0.75 `zero` keeps a gathered weight for which there is room, and `auto`
-    none: its step is so much longer.
+    is simulated, which hides most of them.
     """
     limit = int(part * free.cost.memory.total)
     found = compile_model(Request(path, devices=2, memory=limit)).plan
@@ -57,7 +59,7 @@ def test_no_other_plan_within_the_memory_has_a_shorter_step(part: float, longer:
     for asked in OTHERS:
         other = compile_model(Request(path, devices=2, memory=limit, **asked)).plan  # type: ignore[arg-type]
         fitting += [] if other.warnings else [other.seconds]
-    assert fitting and found.seconds <= min(fitting) * (1 + longer + 1e-9)
+    assert fitting and found.seconds <= min(fitting) * (1 + 1e-9)
 
 
 def test_what_the_limit_takes_is_told_as_without_it(path: Path, free: Plan) -> None:
