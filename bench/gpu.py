@@ -229,7 +229,8 @@ class Session:
 
     def environment(self) -> dict[str, str]:
         settings = {"TORCHINDUCTOR_COMPILE_THREADS": "3", "PYTHONUNBUFFERED": "1"}
-        return {**os.environ, **settings, **({"TRITON_INTERPRET": "1"} if self.cpu else {})}
+        rehearsed = {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"} if self.cpu else {}
+        return {**os.environ, **settings, **rehearsed}
 
     def start(self, name: str, script: str, *arguments: str) -> Child:
         """A script of a phase, whose results are `work/NAME.json`."""

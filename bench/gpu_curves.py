@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from gpu_timing import ceilings, device_of, host_seconds, kernel_seconds, reason_of, write
+from gpu_timing import ceilings, device_of, host_seconds, kernel_seconds, reason_of, tf32, write
 from torch import Tensor
 
 Row = dict[str, Any]
@@ -35,11 +35,6 @@ MOST_FLOPS = {"bf16": 5e12, "f16": 5e12, "tf32": 2.5e12, "f32": 4e11, "f64": 4e1
 
 def drawn(shape: tuple[int, ...], kind: str, device: torch.device) -> Tensor:
     return torch.randn(shape, device=device, dtype=torch.float32).to(TYPES[kind])
-
-
-def tf32(on: bool) -> None:
-    torch.backends.cuda.matmul.allow_tf32 = on
-    torch.backends.cudnn.allow_tf32 = on
 
 
 # ---------------------------------------------------------------------------------------------- products

@@ -18,23 +18,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from gpu_timing import device_of, reason_of, write
+from gpu_timing import batch_of, device_of, reason_of, write
 from torch import Tensor
 
 RANKS = 2
 BOUND = 1e-10
-
-
-def batch_of(module: Any, device: torch.device) -> dict[str, Tensor]:
-    """Random inputs, the same on every rank."""
-    source, batch = torch.Generator().manual_seed(0), {}
-    for name, spec in module.INPUTS.items():
-        if spec.integer_range is None:
-            drawn = torch.randn(spec.shape, generator=source, dtype=torch.float64)
-            batch[name] = drawn if name != "target" else drawn.sigmoid()
-        else:
-            batch[name] = torch.randint(spec.integer_range, spec.shape, generator=source)
-    return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 def step(module: Any, mesh: Any, device: torch.device) -> tuple[float, dict[str, Tensor]]:
@@ -42,7 +30,7 @@ def step(module: Any, mesh: Any, device: torch.device) -> tuple[float, dict[str,
     model = module.Model(mesh, device=device, dtype=torch.float64)
     model.initialise(0)
     model.train()
-    loss = model(**batch_of(module, device))[0]
+    loss = model(**batch_of(module, device, torch.float64))[0]
     loss.backward()
     model.synchronise()
     found = {name: model.full(name, p.grad).cpu() for name, p in model.named_parameters() if p.grad is not None}

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from by_hand import BY_HAND
-from gpu_timing import alone, device_of, reason_of, synchronise, wait_for_turn, write
+from gpu_timing import alone, batch_of, device_of, reason_of, synchronise, tf32, wait_for_turn, write
 from torch import Tensor, nn
 
 NARROW = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -148,18 +148,6 @@ def initial_weights(module: Any, device: torch.device) -> dict[str, Tensor]:
     return found
 
 
-def batch_of(module: Any, device: torch.device) -> dict[str, Tensor]:
-    """Random inputs, the same for every way."""
-    source, batch = torch.Generator().manual_seed(0), {}
-    for name, spec in module.INPUTS.items():
-        if spec.integer_range is None:
-            drawn = torch.randn(spec.shape, generator=source)
-            batch[name] = drawn if name != "target" else drawn.sigmoid()
-        else:
-            batch[name] = torch.randint(spec.integer_range, spec.shape, generator=source)
-    return {name: tensor.to(device) for name, tensor in batch.items()}
-
-
 def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
     """Of the model's parameters by name; those of the model itself are set to None again."""
     loss.backward()
@@ -182,12 +170,6 @@ def errors(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor]) -> dict[st
     worst = sorted(each, key=lambda name: -each[name] if each[name] == each[name] else float("-inf"))[:3]
     whole = float((squares[0] / squares[1]).sqrt())
     return {"gradients": whole, "worst": {name: each[name] for name in worst}}
-
-
-def tf32(on: bool) -> None:
-    """TF32 of products and of convolutions, which torch turns on for the latter unless it is told not to."""
-    torch.backends.cuda.matmul.allow_tf32 = on
-    torch.backends.cudnn.allow_tf32 = on
 
 
 # ---------------------------------------------------------------------------------------------- correct?

@@ -1,4 +1,4 @@
-"""What the phases of bench/gpu.py share, with torch alone: times on a device, files of results, turns of processes."""
+"""What the phases of bench/gpu.py share, with torch alone: times, batches, files of results, turns of processes."""
 
 from __future__ import annotations
 
@@ -35,6 +35,24 @@ def device_of(cpu: bool) -> torch.device:
         raise SystemExit(2)
     torch.cuda.init()
     return torch.device("cuda")
+
+
+def tf32(on: bool) -> None:
+    """TF32 of products and of convolutions, which torch turns on for the latter unless it is told not to."""
+    torch.backends.cuda.matmul.allow_tf32 = on
+    torch.backends.cudnn.allow_tf32 = on
+
+
+def batch_of(module: Any, device: torch.device, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    """Random inputs of an emitted program, the same in every process; targets that are numbers lie in (0, 1)."""
+    source, batch = torch.Generator().manual_seed(0), {}
+    for name, spec in module.INPUTS.items():
+        if spec.integer_range is None:
+            drawn = torch.randn(spec.shape, generator=source, dtype=dtype)
+            batch[name] = drawn if name != "target" else drawn.sigmoid()
+        else:
+            batch[name] = torch.randint(spec.integer_range, spec.shape, generator=source)
+    return {name: tensor.to(device) for name, tensor in batch.items()}
 
 
 def synchronise() -> None:
