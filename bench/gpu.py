@@ -113,7 +113,7 @@ def prepared_models(
         record = {"sizes": dict(plan.parameters), "predicted": plan.seconds, "precision": plan.model.precision or "f32"}
         kinds = [kernels for kernels in KERNELS if (made / f"{name}_{kernels}" / "model.py").exists()]
         print(f"prepared {name}", flush=True)
-        record |= {"kernels": kinds, "cuda_graphs": name in RECORDED, "branches": False}
+        record |= {"kernels": kinds, "cuda_graphs": name in RECORDED}
         yield name, record | {"dropout": plan.parameters.get("dropout", 0) > 0}
 
 
@@ -264,9 +264,9 @@ class Session:
         print(f"{time.strftime('%H:%M:%S')} {name}: {ended or 'done'}, {self.left:.0f} s left", flush=True)
 
     def save(self) -> None:
-        part = self.out / "gpu.part"
-        part.write_text(json.dumps(self.results, indent=1) + "\n")
-        os.replace(part, self.out / "gpu.json")
+        from gpu_timing import write  # it imports torch, which preparing a folder does not need
+
+        write(self.out / "gpu.json", self.results)
 
 
 def run_together(session: Session, children: Sequence[Child], warm: float, most: Mapping[str, float]) -> None:

@@ -28,9 +28,8 @@ TYPES = {
     "f16": torch.float16,
     "f32": torch.float32,
     "tf32": torch.float32,
-    "f64": torch.float64,
 }
-MOST_FLOPS = {"bf16": 5e12, "f16": 5e12, "tf32": 2.5e12, "f32": 4e11, "f64": 4e11}
+MOST_FLOPS = {"bf16": 5e12, "f16": 5e12, "tf32": 2.5e12, "f32": 4e11}
 
 
 def drawn(shape: tuple[int, ...], kind: str, device: torch.device) -> Tensor:
@@ -120,12 +119,7 @@ def attention(device: torch.device, tiny: bool) -> Iterator[Row]:
             return torch.autograd.grad(made, (q, k, v), dy, retain_graph=True)
 
         row = {"b": b, "h": h, "s": s, "e": e, "how": how}
-        yield row | {"seconds": [kernel_seconds(forward), _without_graph(backward)]}
-
-
-def _without_graph(call: Callable[[], Any]) -> float:
-    """A backward pass by autograd, which is not recorded: its launches are in the time of a short one."""
-    return kernel_seconds(call, graph=False)
+        yield row | {"seconds": [kernel_seconds(forward), kernel_seconds(backward, graph=False)]}
 
 
 CONVOLUTIONS = (  # images, channels, pixels a side, kernels, rows and columns of one, stride, groups
@@ -161,7 +155,7 @@ def convolutions(device: torch.device, tiny: bool) -> Iterator[Row]:
             def of(which: Tensor, made: Tensor = made, dy: Tensor = dy) -> Callable[[], Any]:
                 return lambda: torch.autograd.grad(made, which, dy, retain_graph=True)
 
-            seconds = [kernel_seconds(forward), _without_graph(of(x)), _without_graph(of(w))]
+            seconds = [kernel_seconds(forward), kernel_seconds(of(x), graph=False), kernel_seconds(of(w), graph=False)]
             yield row | {"type": kind, "channels_last": last, "seconds": seconds}
     tf32(False)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 import torch._functorch.config
-from gpu_timing import Action, ceilings, device_of, reason_of, seconds_in_turns, wait_for_turn, write
+from gpu_timing import Action, ceilings, device_of, reason_of, seconds_in_turns, wait_for_turn, watch_failures, write
 from kernel_families import FAMILIES, Family, moved_bytes
 from torch import Tensor
 
@@ -46,15 +46,7 @@ def function_of(made: Path, name: str, record: Mapping[str, Any]) -> tuple[Calla
     spec.loader.exec_module(module)
     function, model = getattr(module, record["function"]), Caller()
     site = [0] if record["draws"] else []
-    failures: dict[str, str] = {}
-    told = module.failed
-
-    def failed(one: Any, error: Exception) -> None:
-        failures.setdefault(one.__name__, traceback.format_exc()[-3000:])
-        told(one, error)
-
-    module.failed = failed
-    return lambda *tensors: function(model, *tensors, *site), module, failures
+    return lambda *tensors: function(model, *tensors, *site), module, watch_failures(module)
 
 
 def by_torch(function: Callable[..., Tensor], module: Any) -> Callable[..., Tensor]:

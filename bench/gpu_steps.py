@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 from by_hand import BY_HAND
-from gpu_timing import alone, batch_of, device_of, reason_of, synchronise, tf32, wait_for_turn, write
+from gpu_timing import alone, batch_of, device_of, reason_of, synchronise, tf32, wait_for_turn, watch_failures, write
 from torch import Tensor, nn
 
 NARROW = {"bf16": torch.bfloat16, "f16": torch.float16}
@@ -58,21 +58,8 @@ class Steps:
         self.weights = initial_weights(self.modules["torch"], device)
         self.batch = batch_of(self.modules["torch"], device)
         self.optimizer = importlib.import_module(f"{name}_triton.optimizer").AdamW
-        self.failures: dict[str, str] = {}
-        self.watch(sys.modules.get(f"{name}_triton.kernels"))
-
-    def watch(self, kernels: Any) -> None:
-        """Note why a kernel gives way to operations of torch: its whole traceback."""
-        if kernels is None:
-            self.failures["kernels.py"] = "the program has no kernels"
-            return
-        told = kernels.failed
-
-        def failed(function: Any, error: Exception) -> None:
-            self.failures.setdefault(function.__name__, traceback.format_exc()[-3000:])
-            told(function, error)
-
-        kernels.failed = failed
+        kernels = sys.modules.get(f"{name}_triton.kernels")
+        self.failures = {"kernels.py": "the program has no kernels"} if kernels is None else watch_failures(kernels)
 
     def model(self, kind: str, dtype: torch.dtype | None = None) -> nn.Module:
         """The emitted program with these weights."""
@@ -119,7 +106,7 @@ class Steps:
         if mode is not None:  # as train.py does it
             if mode == "reduce-overhead" and hasattr(model, "counters"):
                 model.counters = tuple(counter.to(self.device) for counter in model.counters)  # type: ignore[union-attr]
-            call = torch.compile(loss, mode=mode, fullgraph=not self.record["branches"], backend=self.backend)
+            call = torch.compile(loss, mode=mode, fullgraph=True, backend=self.backend)
         optimizer = self.optimizer if kind == "triton" else torch.optim.AdamW
         return Way(model, lambda: call(**batch), optimizer=optimizer)
 

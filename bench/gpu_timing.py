@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,7 +87,10 @@ def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: in
 
 
 def kernel_seconds(call: Action, graph: bool = True) -> float:
-    """Seconds of a call's kernels, launches left out: in a CUDA graph where they are short. On a CPU of the call."""
+    """Seconds of a call's kernels, launches left out: in a CUDA graph where they are short. On a CPU of the call.
+
+    A backward pass by autograd is not recorded in a `graph`: its launches are in the time of a short one.
+    """
     if not torch.cuda.is_available():
         call()
         start = time.perf_counter()
@@ -171,6 +175,19 @@ def reason_of(error: BaseException) -> str:
     """The first line that an error says."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0] if lines else ''}"[:400]
+
+
+def watch_failures(kernels: Any) -> dict[str, str]:
+    """What will hold the tracebacks of kernels, of a kernels.py, that give way to operations of torch, by name."""
+    failures: dict[str, str] = {}
+    told = kernels.failed
+
+    def failed(function: Any, error: Exception) -> None:
+        failures.setdefault(function.__name__, traceback.format_exc()[-3000:])
+        told(function, error)
+
+    kernels.failed = failed
+    return failures
 
 
 @contextmanager

@@ -23,9 +23,8 @@ def price_cast(elements: float, source: str, target: str, machine: Machine) -> f
     """
     count = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[target])
     measured = machine.measured.curves.get(CurveKey(CAST, source, Direction.FORWARD))
-    if measured is not None:
-        return machine.exposed_launch + float(measured.at(Work(0, count, 0)))
-    return machine.exposed_launch + machine.traffic_seconds(count)
+    seconds = machine.traffic_seconds(count) if measured is None else float(measured.at(Work(0, count, 0)))
+    return machine.exposed_launch + seconds
 
 
 def price_stored_cast(value: Value, held: float, machine: Machine) -> float:

@@ -18,6 +18,8 @@ from .measured_curves import Numbers
 from .measured_operators import CurveKey, Direction, GridKey, MeasuredOperators, WorkCurve, class_name
 
 _PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
+HALF = 2
+"""Bytes of the floats whose products may be unaligned: tensor cores take them."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class MeasuredPrice:
     def _unaligned(self, *sides: Numbers) -> Numbers:
         """How many times as long a product takes whose matrices have rows of these lengths in memory."""
         width = DTYPE_BYTES[self.dtype]
-        if width != 2 or not self.measured.unaligned:
+        if width != HALF or not self.measured.unaligned:
             return np.ones(())
         shared = np.gcd.reduce([np.asarray(side).astype(np.int64) * width for side in sides])
         times = np.ones(np.shape(shared))

@@ -12,14 +12,15 @@ from ..graph.precision import arithmetic
 from ..index.cost.kernels import equation_kernels
 from ..index.library import Library
 from ..machine.machine import Machine
+from ..machine.measured_price import HALF
 from ..machine.operator_price import price_operator
 from ..machine.written_figures import duration
 
 LEAST_TOLD = 0.02
 """The part of a step that is told."""
 
-ALIGNED_BYTES = 16
-"""Tensor cores load as many at a time."""
+TOGETHER = 8
+"""Floats of 16 bits that tensor cores load at a time."""
 
 
 def unaligned_notes(plan: Plan, machine: Machine, library: Library) -> Iterator[str]:
@@ -29,22 +30,22 @@ def unaligned_notes(plan: Plan, machine: Machine, library: Library) -> Iterator[
     if not machine.measured.unaligned:
         return
     aligned = replace(machine, measured=replace(machine.measured, unaligned={}))
-    lost: dict[tuple[int, int], float] = {}
+    lost: dict[int, float] = {}
     for planned, times in _operators(plan.graph, 1.0):
         dtype = arithmetic(planned.node, planned.native, library)
-        for size in _unaligned_sizes(planned, dtype):
+        size = _unaligned_size(planned) if DTYPE_BYTES[dtype] == HALF else None
+        if size is not None:
             given = planned.node.instance, planned.typed, dtype, plan.mesh
             seconds, least = (
                 price_operator(*given, one, planned.node.gradients, library) for one in (machine, aligned)
             )
-            step = ALIGNED_BYTES // DTYPE_BYTES[dtype]
-            lost[size, step] = lost.get((size, step), 0.0) + times * (seconds - least)
-    for (size, step), seconds in sorted(lost.items(), key=lambda item: -item[1])[:1]:
-        if seconds >= LEAST_TOLD * plan.seconds:
-            yield (
-                f"products of matrices with rows of {size:,} numbers are slow, as no {step} divides that: with "
-                f"{-(-size // step) * step:,} the step would take {duration(seconds)} less"
-            )
+            lost[size] = lost.get(size, 0.0) + times * (seconds - least)
+    size = max(lost, key=lambda size: lost[size], default=0)
+    if size and lost[size] >= LEAST_TOLD * plan.seconds:
+        yield (
+            f"products of matrices with rows of {size:,} numbers are slow, as no {TOGETHER} divides that: with "
+            f"{-(-size // TOGETHER) * TOGETHER:,} the step would take {duration(lost[size])} less"
+        )
 
 
 def _operators(graph: PlannedGraph, times: float) -> Iterator[tuple[PlannedNode, float]]:
@@ -57,11 +58,9 @@ def _operators(graph: PlannedGraph, times: float) -> Iterator[tuple[PlannedNode,
                 yield from _operators(run.body, times * run.count * step.segment.probability)
 
 
-def _unaligned_sizes(planned: PlannedNode, dtype: str) -> Iterator[int]:
-    """The first length of its matrices' rows on a device that is no multiple of as many numbers as are loaded."""
-    step = ALIGNED_BYTES // DTYPE_BYTES[dtype]
-    for kernel in equation_kernels(planned.node.instance):
-        if kernel.product is not None and DTYPE_BYTES[dtype] == 2:
-            sides = (kernel.product.columns, kernel.product.inner)
-            sizes = [prod(planned.typed.local_sizes[axis] for axis in axes) for axes in sides]
-            yield from [size for size in sizes if size % step][:1]
+def _unaligned_size(planned: PlannedNode) -> int | None:
+    """The first length of its matrices' rows on a device that is no multiple of what is loaded at a time."""
+    products = [kernel.product for kernel in equation_kernels(planned.node.instance) if kernel.product is not None]
+    sides = [axes for product in products for axes in (product.columns, product.inner)]
+    sizes = (prod(planned.typed.local_sizes[axis] for axis in axes) for axes in sides)
+    return next((size for size in sizes if size % TOGETHER), None)
