@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import permutations, product
+from dataclasses import replace
+from itertools import combinations, permutations, product
 from pathlib import Path
 from random import Random
 
@@ -32,6 +33,7 @@ from unity_dsl.index.lowering.execution import Operand, execute
 from unity_dsl.index.lowering.operator_lowering import Lowering
 from unity_dsl.index.lowering.torch_term import Sort, Term, Variable
 from unity_dsl.index.lowering.value_lowering import Statement
+from unity_dsl.machine.two_step_collectives import TWO_STEP_KINDS
 from unity_dsl.syntax.ast import ReductionKind
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
@@ -158,6 +160,34 @@ def test_every_step_over_every_group(
     assert {step.function for text in collectives.functions for step in text.forward} == {
         *("block", "one_only", "pad", "all_gather", "all_reduce", "reduce_scatter", "all_to_all"),
         *("exchange", "permute"),
+    }
+
+
+def in_two_steps(case: Case, first: tuple[int, ...]) -> Case:
+    """The same conversion with every collective that may be so done over the axes `first`, and over the others."""
+    source, target, steps = case
+    there, back = (
+        tuple(replace(step, first=first) if step.kind in TWO_STEP_KINDS else step for step in way)
+        for way in (steps.forward, steps.backward)
+    )
+    return source, target, Conversion(there, back)
+
+
+@pytest.mark.parametrize("degrees", [(2, 2), (2, 2, 2), (4, 2)])
+def test_collectives_in_two_steps(degrees: tuple[int, ...], pool: RankPool, library: Library, tmp_path: Path) -> None:
+    """Groups of several mesh axes in any order, over any of these before the others: the index map of one step."""
+    mesh, cases = mesh_of(*degrees), list[Case]()
+    for size in range(2, len(degrees) + 1):
+        for axes in permutations(range(len(degrees)), size):
+            others = tuple(Random(str(axes)).choices([Invariant(), Replicate(), Partial()], k=len(degrees) - size))
+            subsets = [first for count in range(1, size) for first in combinations(sorted(axes), count)]
+            for case in steps_over(axes, others, mesh):
+                if {step.kind for step in (*case[2].forward, *case[2].backward)} & TWO_STEP_KINDS:
+                    cases += (in_two_steps(case, first) for first in subsets)
+    collectives = check_conversions(cases, (8, 16), mesh, library, pool, tmp_path)
+    assert collectives.staged
+    assert {step.function for text in collectives.functions for step in text.forward if "_by_" in step.needs} == {
+        *("all_gather", "reduce_scatter", "all_to_all"),
     }
 
 

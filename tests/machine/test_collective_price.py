@@ -15,7 +15,6 @@ from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.collective_algorithms import (
     all_reduce_price,
     all_to_all_price,
-    exchange_price,
     gathering_price,
     permutation_price,
 )
@@ -112,7 +111,7 @@ def test_groups_of_the_same_devices_have_the_same_price(
     found = load_machine(machine)
     meshes = [build_mesh(found, devices, shape) for shape in (coarse, fine)]
     for pair in groups.items():
-        for of_group in (gathering_price, all_reduce_price, all_to_all_price, exchange_price, permutation_price):
+        for of_group in (gathering_price, all_reduce_price, all_to_all_price, permutation_price):
             first, second = (of_group(axes, mesh, found) for axes, mesh in zip(pair, meshes, strict=True))
             assert first == second, (pair, of_group)
 

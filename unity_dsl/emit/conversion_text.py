@@ -14,7 +14,7 @@ from ..graph.layout_conversion import Conversion, Conversions
 from ..index.library import Library
 from ..index.lowering.standardised_lowering import STANDARDISED
 from ..syntax.ast import ReductionKind
-from .exchange_text import crossed, exchange_arguments, permuted
+from .exchange_text import axis_tuple, crossed, exchange_arguments, permuted
 from .positions_text import PositionsFunction, positions_function
 from .program_names import Names
 from .source_lines import above, broken
@@ -36,10 +36,20 @@ _PLANNED = frozenset({StepKind.EXCHANGE, StepKind.PERMUTE})
 
 @dataclass(frozen=True)
 class Group:
-    """Devices that differ along these mesh axes only, major first, as an attribute of the groups' object."""
+    """Devices that differ along these mesh axes only, major first, as an attribute of the groups' object.
+
+    What is sent in two steps goes through the groups named `first` and `last`.
+    """
 
     name: str
     axes: tuple[int, ...]
+    first: str = ""
+    last: str = ""
+
+    def code(self, mesh: Mesh) -> str:
+        """The expression that makes it."""
+        axes = axis_tuple(self.axes, mesh)
+        return f"TwoGroups(mesh, {axes}, self.{self.first}, self.{self.last})" if self.first else f"Group(mesh, {axes})"
 
 
 @dataclass(frozen=True)
@@ -116,7 +126,7 @@ class Collectives:
     library: Library
     converting: Conversions
     names: Names = field(default_factory=Names)
-    groups: dict[tuple[int, ...], Group] = field(default_factory=dict)
+    groups: dict[tuple[tuple[int, ...], ...], Group] = field(default_factory=dict)
     conversions: dict[_Key, ConversionText] = field(default_factory=dict)
     planned: dict[tuple[Step, tuple[tuple[int, int], ...]], Planned] = field(default_factory=dict)
     positions: dict[str, PositionsFunction] = field(default_factory=dict)
@@ -178,10 +188,15 @@ class Collectives:
         self.reductions[STANDARDISED] = None
         return STANDARDISED
 
-    def group(self, axes: tuple[int, ...]) -> str:
-        if axes not in self.groups:
-            self.groups[axes] = Group(self._axis_names(axes), axes)
-        return self.groups[axes].name
+    def group(self, axes: tuple[int, ...], first: tuple[int, ...] = ()) -> str:
+        """The name of the group along some axes; of one in two steps, over the axes `first` and over the others."""
+        if (axes, first) not in self.groups:
+            name, parts = self._axis_names(axes), tuple[str, ...]()
+            if first:
+                parts = self.group(tuple(sorted(first))), self.group(tuple(sorted({*axes} - {*first})))
+                name = f"{name}_by_{parts[0]}"
+            self.groups[axes, first] = Group(name, axes, *parts)
+        return self.groups[axes, first].name
 
     def function(
         self, found: Conversion, shape: tuple[int, ...], name: str, layouts: str, *, parameter: bool = False
@@ -218,7 +233,12 @@ class Collectives:
     @property
     def reordered(self) -> bool:
         """Whether a group's order differs from that of the mesh."""
-        return any(list(group.axes) != sorted(group.axes) for group in self.groups.values())
+        return self.staged or any(list(group.axes) != sorted(group.axes) for group in self.groups.values())
+
+    @property
+    def staged(self) -> bool:
+        """Whether anything is sent in two steps."""
+        return any(group.first for group in self.groups.values())
 
     def _step(self, step: Step, shape: tuple[int, ...]) -> StepText:
         if step.kind in _PLANNED:
@@ -232,7 +252,7 @@ class Collectives:
                 arguments = step.dim, step.to_dim
             case _:
                 arguments = (step.dim,)
-        return StepText(_FUNCTIONS[step.kind], arguments, self.group(step.axes))
+        return StepText(_FUNCTIONS[step.kind], arguments, self.group(step.axes, step.first))
 
     def _planned(self, step: Step, shape: tuple[int, ...]) -> Planned:
         assert step.source is not None and step.target is not None

@@ -7,7 +7,6 @@ import re
 from collections.abc import Collection
 
 from .conversion_text import Collectives
-from .exchange_text import axis_tuple
 from .program_names import docstring_text
 from .templates import template
 
@@ -29,11 +28,12 @@ def render_collectives(
     weight whose gradient is delayed; some are `chunked`, they run in parts beside what travels.
     """
     mesh, steps = collectives.mesh, collectives.steps
-    gathering = {"all_gather", "prod_over", "prod_over_detached", "standardised"} & {*steps, *collectives.reductions}
+    gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
     deferred = {made.deferred.function for made in collectives.parameters if made.deferred}
     planned, positions = list(collectives.planned.values()), list(collectives.positions.values())
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
-    functional = {"partial": any("partial(" in plan.code for plan in planned), "wraps": gathered}
+    partial = (collectives.staged and gathered) or any("partial(" in plan.code for plan in planned)
+    functional = {"partial": partial, "wraps": gathered}
     abstract = {"Callable": True, "Iterable": gathered or in_turns, "Iterator": gathered or in_turns, "Sequence": True}
     imports = {
         "import re": gathered,
@@ -44,7 +44,7 @@ def render_collectives(
         f"from functools import {', '.join(name for name, needed in functional.items() if needed)}": any(
             functional.values()
         ),
-        "from itertools import product": planned,
+        "from itertools import product": planned or collectives.staged,
         "from math import prod": {"Blocks", "Windows"} & {*dimensions},
         "from typing import NamedTuple": positions,
     }
@@ -53,7 +53,8 @@ def render_collectives(
         mesh=" x ".join(f"{axis.name} = {axis.degree}" for axis in mesh.axes),
         degrees=f"{{{', '.join(f'{json.dumps(axis.name)}: {axis.degree}' for axis in mesh.axes)}}}",
         imports=[line for line, needed in imports.items() if needed],
-        groups=[{"name": group.name, "axes": axis_tuple(group.axes, mesh)} for group in collectives.groups.values()],
+        groups=[{"name": group.name, "code": group.code(mesh)} for group in collectives.groups.values()],
+        staged=collectives.staged,
         steps=steps,
         collective=bool(steps - {"block", "one_only", "pad"} or collectives.reductions or deferred),
         reordered=collectives.reordered,

@@ -103,8 +103,10 @@ def gathers_blocks(steps: Sequence[Step], start: Layout, shape: tuple[int, ...],
 
 
 def _in_blocks(step: Step, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> bool:
-    """Whether a group's blocks of a dimension lie one behind the other, in the order of its members."""
-    if layout.declared_dims or step.dim >= len(shape) - 1 or list(step.axes) != sorted(step.axes):
+    """Whether a group's blocks of a dimension lie one behind the other, in the order of its members, and are sent in
+    one step.
+    """
+    if layout.declared_dims or step.dim >= len(shape) - 1 or list(step.axes) != sorted(step.axes) or step.first:
         return False
     return all(extent == 1 for extent in layout.local_shape(shape, mesh)[: step.dim])
 

@@ -41,6 +41,9 @@ class Step:
     | all_to_all     | cut `to_dim` into blocks, send them out, concatenate what arrives along `dim`     |
     | permute        | give the whole local tensor to one device and take another's: of `target`'s slices     |
     | exchange       | any other index map: the transfers of slices from `source` to `target`            |
+
+    A gather, a reduce-scatter or an all-to-all may run in two steps, over the groups along the axes `first` and over
+    those along the others. It goes over the first ones first, and a reduce-scatter last.
     """
 
     kind: StepKind
@@ -50,3 +53,4 @@ class Step:
     member: int = 0
     source: Layout | None = None
     target: Layout | None = None
+    first: tuple[int, ...] = ()

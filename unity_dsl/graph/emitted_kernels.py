@@ -26,10 +26,10 @@ Numbers = npt.NDArray[np.float64]
 DRAWS = {"uniform": (12, 8, 124), "at_least": (9, 4, 80)}
 """Emitted functions that draw: kernels, bytes of an element, and bytes that are read and written for each position."""
 
-STANDARDISING = (6, 11), (1, 2)
-"""Of the emitted function that standardises: kernels forward and backward, and how often the tensor is read or written
-besides what the operator is given and gives: forward it is read for its mean and variance as well, backward what is
-added up is between two kernels.
+STANDARDISING = (9, 11), (1, 2)
+"""Of the emitted function that standardises, but in float64: kernels forward and backward, and how often the tensor is
+read or written besides what the operator is given and gives. Forward it is read for its mean and variance as well,
+backward what is added up is between two kernels.
 """
 
 _SEVERAL = ("torch.einsum", "torch.matmul", "torch.bmm", "F.linear")

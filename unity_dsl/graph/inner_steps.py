@@ -7,6 +7,7 @@ from math import prod
 from ..index.equations.instance import Instance
 from ..index.lowering.division import InnerMoments, InnerReduce
 from .collective_steps import Step, StepKind
+from .graph import DTYPE_BYTES
 from .local_operator import LocalOperator
 
 InnerSteps = tuple[tuple[Step, int], ...]
@@ -14,8 +15,10 @@ InnerSteps = tuple[tuple[Step, int], ...]
 
 
 def inner_steps(instance: Instance, typed: LocalOperator, width: int) -> tuple[InnerSteps, InnerSteps]:
-    """Forward, where a result is reduced and where moments of parts are gathered; backward, where a copy is made of one
-    tensor, and of both sums that the cotangents of moments are. Floats have `width` bytes.
+    """Forward, where a result is reduced, and mean and variance of parts are averaged; backward, where a copy is made
+    of one tensor, and of both sums that the cotangents of mean and variance are. Floats have `width` bytes.
+
+    Mean and variance go together, in float64. Those in float64 already go one after the other.
     """
     forward: list[tuple[Step, int]] = []
     backward: list[tuple[Step, int]] = []
@@ -27,8 +30,10 @@ def inner_steps(instance: Instance, typed: LocalOperator, width: int) -> tuple[I
         count = prod(typed.local_sizes[axis] for axis in operand.axes) * width
         match one:
             case InnerMoments(axes=axes):
-                forward.append((Step(StepKind.ALL_GATHER, axes), 2 * count))
-                backward.append((Step(StepKind.ALL_REDUCE, axes), 2 * count))
+                average = Step(StepKind.ALL_REDUCE, axes)
+                exact = DTYPE_BYTES["f64"]
+                forward += [(average, count)] * 2 if width == exact else [(average, 2 * count // width * exact)]
+                backward.append((average, 2 * count))
             case InnerReduce(axes=axes):
                 forward.append((Step(StepKind.ALL_REDUCE, axes), count))
             case _:

@@ -29,7 +29,7 @@ from ..graph.collective_steps import StepKind
 from ..graph.layout import Mesh
 from .device_group import Crossing, crossings
 from .machine import Machine
-from .nccl_price import collective_price, sends_price
+from .nccl_price import collective_price, message_seconds, sends_price
 from .price import AlgorithmPrice, LinkTime, Price, cheapest
 
 Group = tuple[int, ...]
@@ -63,26 +63,25 @@ def all_to_all_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
 
 
 @lru_cache(maxsize=4096)
-def exchange_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """Of transfers between any devices of a group, in bytes that a device receives. A device has between 1 and p - 1
-    partners, and which levels are between them is not looked at: log2 u partners on each level are assumed, and all
-    bytes cross the slowest level.
-    """
-    levels = crossings(axes, mesh, machine)
-    return _to_slowest(levels, [_rounds(level.units) for level in levels], mesh.degree(axes), machine)
-
-
-@lru_cache(maxsize=4096)
 def permutation_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
     """Every device sends to one other, in bytes that it receives: a single hop, and bytes on the slowest level."""
     levels = crossings(axes, mesh, machine)
-    farthest = max(levels, key=lambda level: level.latency)
-    return _to_slowest(levels, [int(level is farthest) for level in levels], mesh.degree(axes), machine)
+    farthest, slowest = _farthest(levels), min(levels, key=lambda level: level.rate)
+    peers = [int(level is farthest) for level in levels]
+    return _direct(levels, peers, [float(level is slowest) for level in levels], mesh.degree(axes), machine)
 
 
-def _to_slowest(levels: tuple[Crossing, ...], peers: Sequence[int], size: int, machine: Machine) -> Price:
-    slowest = min(levels, key=lambda level: level.rate)
-    return _direct(levels, peers, [float(level is slowest) for level in levels], size, machine)
+@lru_cache(maxsize=4096)
+def partner_seconds(axes: Group, mesh: Mesh, machine: Machine) -> float:
+    """What each partner besides the first adds to transfers between devices of a group."""
+    levels = crossings(axes, mesh, machine)
+    if machine.collectives.nccl is not None:
+        return message_seconds(_farthest(levels), levels, mesh.degree(axes), machine)
+    return _farthest(levels).latency
+
+
+def _farthest(levels: Sequence[Crossing]) -> Crossing:
+    return max(levels, key=lambda level: level.latency)
 
 
 def _direct(

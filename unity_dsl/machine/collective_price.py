@@ -14,12 +14,13 @@ from ..graph.single_steps import received_fraction
 from .collective_algorithms import (
     all_reduce_price,
     all_to_all_price,
-    exchange_price,
     gathering_price,
+    partner_seconds,
     permutation_price,
 )
 from .machine import Machine
-from .price import AlgorithmPrice, Price
+from .price import AlgorithmPrice, Price, least
+from .two_step_collectives import parts, ways
 
 
 def price_steps(steps: Iterable[Step], mesh: Mesh, machine: Machine, held: float) -> Price:
@@ -36,8 +37,31 @@ def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[P
 
     A measured time wins; of the levels, it keeps those busy that the algorithm for many bytes does.
     """
+    if step.first:
+        return _price_in_two_steps(step, mesh, machine, held)
     price, after = _price_by_links(step, mesh, machine, held)
     return _as_measured(price, step.kind, mesh.degree(step.axes), machine, held), after
+
+
+def _price_in_two_steps(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
+    """Of both steps, and of the copies that put blocks in order: behind a gather, before a reduce-scatter, and before
+    each step of an all-to-all.
+    """
+    before, after = parts(step)
+    sent, between = price_step(before, mesh, machine, held)
+    further, kept = price_step(after, mesh, machine, between)
+    copied = local_price(machine, 2).scaled(max(held, kept))
+    return sent + further + (copied + copied if step.kind is StepKind.ALL_TO_ALL else copied), kept
+
+
+def fastest_price(step: Step, mesh: Mesh, machine: Machine) -> Price:
+    """The price of one step of a tensor that a device holds whole, by the fastest of its ways for each size."""
+    return least([price_step(way, mesh, machine, 1.0)[0] for way in ways(step, mesh, machine)])
+
+
+def fastest_way(step: Step, mesh: Mesh, machine: Machine, count: float) -> Step:
+    """How to do a step of a tensor of which a device holds so many bytes."""
+    return min(ways(step, mesh, machine), key=lambda way: price_step(way, mesh, machine, 1.0)[0].seconds(count))
 
 
 def price_block(step: Step, mesh: Mesh, machine: Machine) -> Price:
@@ -116,15 +140,27 @@ def price_exchange(
     """Slices packed, sent and put in place: a device receives one part of the tensor, and copies what it has before
     and after. Where nothing is sent, what it keeps is copied once.
     """
-    copied = local_price(machine, 2).scaled(before + after if received else after)
-    return exchange_price(axes, mesh, machine).scaled(received) + copied if received else copied
+    if not received:
+        return local_price(machine, 2).scaled(after)
+    further = further_partners(np.array([received]), np.array([before]))[0] * partner_seconds(axes, mesh, machine)
+    copied = local_price(machine, 2).scaled(before + after) + Price((AlgorithmPrice(latency=float(further)),))
+    return permutation_price(axes, mesh, machine).scaled(received) + copied
 
 
-def exchange_copies(machine: Machine, received: Fractions, before: Fractions, after: Fractions) -> Fractions:
-    """Latency and price per byte of the copies of exchanges, as in `price_exchange`. Shape [2, exchanges]."""
+def further_partners(received: Fractions, before: Fractions) -> Fractions:
+    """How many partners a device has besides one: no other device has more of what it takes than it holds."""
+    return np.asarray(np.maximum(np.ceil(received / before - 1e-9) - 1, 0.0))
+
+
+def exchange_copies(
+    machine: Machine, received: Fractions, before: Fractions, after: Fractions, partner: Fractions
+) -> Fractions:
+    """Latency and price per byte of the copies of exchanges, and the latency of further partners, each of so many
+    seconds, as in `price_exchange`. Shape [2, exchanges].
+    """
     (copying,) = local_price(machine, 2).algorithms
     copied = np.where(received != 0, before + after, after)
-    return np.stack([np.full(copied.shape, copying.latency), copying.per_byte * copied])
+    return np.stack([copying.latency + further_partners(received, before) * partner, copying.per_byte * copied])
 
 
 @lru_cache(maxsize=65536)

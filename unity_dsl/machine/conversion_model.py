@@ -18,7 +18,7 @@ from ..graph.layout_conversion import Conversion, beside, divisors
 from ..graph.single_steps import step_layouts
 from ..index.library import Library
 from .cheapest_paths import Paths
-from .collective_price import local_fraction, price_bucket, price_copies, price_step
+from .collective_price import fastest_way, local_fraction, price_bucket, price_copies, price_step
 from .declared_exchanges import Direct, Ends, Exchanges, Pair
 from .machine import Machine
 from .placed_layouts import PlacedLayouts, placed_layouts, way_between
@@ -240,7 +240,7 @@ class ConversionModel:
         leave, enter = pairs[best]
         start, path = leave.number, list[Step]()
         if gathered[best][0] < between[best]:
-            start, path = gathered[best][1], [self._single(start, gathered[best][1], shape)]
+            start, path = gathered[best][1], [self._single(start, gathered[best][1], shape, count)]
         path += self._path(start, enter.number, shape, count, in_buckets and enter.pair is None, kept)
         left, entered = ([] if end.pair is None else [self._exchanges.step(*end.pair)] for end in (leave, enter))
         return (*left, *path, *entered)
@@ -318,21 +318,25 @@ class ConversionModel:
         paths = self._paths(shape, count, kept)
         if in_buckets and paths.ending[start, end] < paths.cheapest[start, end]:
             before = int(np.argmin(paths.cheapest[start] + paths.last[:, end]))
-            return [*self._path(start, before, shape, count, False, kept), self._single(before, end, shape)]
+            held = float(self._network(shape).prices.steps.local[before])
+            sent = bucket_of(count, held, self.gradient_bytes)
+            return [*self._path(start, before, shape, count, False, kept), self._single(before, end, shape, sent)]
         found = []
         while start != end:
             onward = paths.single[start] + paths.cheapest[:, end]
             onward[start] = np.inf
             after = int(np.argmin(onward))
-            found.append(self._single(start, after, shape))
+            found.append(self._single(start, after, shape, count))
             start = after
         return found
 
-    def _single(self, start: int, end: int, shape: tuple[int, ...]) -> Step:
+    def _single(self, start: int, end: int, shape: tuple[int, ...], count: float) -> Step:
+        """The step, done as is the fastest for a tensor of so many bytes, or several that are sent at once."""
         network = self._network(shape)
-        step = network.prices.steps.step(start, end, network.dims)
+        steps = network.prices.steps
+        step = steps.step(start, end, network.dims)
         assert step is not None, "a path has steps"
-        return step
+        return fastest_way(step, self.mesh, self.machine, float(steps.local[start]) * count)
 
     def _ends_of(self, layout: Layout, entering: bool, shape: tuple[int, ...], count: float) -> tuple[_End, ...]:
         """Where paths of a tensor of so many bytes to a layout may leave the network, or from a layout enter it."""

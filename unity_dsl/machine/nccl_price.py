@@ -70,6 +70,15 @@ def sends_price(
     return cheapest(found)
 
 
+def message_seconds(farthest: Crossing, levels: tuple[Crossing, ...], size: int, machine: Machine) -> float:
+    """What a small message more takes over that level: a hop in a node, else the time to post it."""
+    group = communicator(levels, size, machine)
+    if machine.levels[farthest.level].network:
+        return group.posting[_POSTED[Protocol.LL]] * machine.exposure.devices
+    link = replace(group, link=_link(farthest, machine))
+    return link.hop(Algorithm.RING, Protocol.LL) * machine.exposure.devices
+
+
 _POSTED = {Protocol.LL: 0, Protocol.SIMPLE: 2}
 """Places in triples by protocol."""
 

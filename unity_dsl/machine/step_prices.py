@@ -13,8 +13,8 @@ from ..graph.layout import Mesh
 from ..graph.layout_codes import SHARD, Numbers
 from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps
-from .collective_algorithms import exchange_price, permutation_price
-from .collective_price import exchange_copies, local_price, price_steps
+from .collective_algorithms import partner_seconds, permutation_price
+from .collective_price import exchange_copies, fastest_price, local_price
 from .machine import Machine
 from .price import Places, Price, PriceTable, Table
 
@@ -122,7 +122,7 @@ class Tariff:
         sent, distinct = np.unique(code * len(scales) + of_scale, return_inverse=True)
         number, scaled = np.divmod(sent, max(len(scales), 1))
         copied = self._copies(steps, first, kind, group, (rows, columns))
-        moved = received[exchanges], before[exchanges], after[exchanges]
+        moved = received[exchanges], before[exchanges], after[exchanges], self.partner.take(group[exchanges])
         copied[:, exchanges] = exchange_copies(self.machine, *moved)
         around = copied.copy()
         around[0] += np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS]).take(kind)
@@ -151,6 +151,12 @@ class Tariff:
         return found
 
     @cached_property
+    def partner(self) -> Table:
+        """What a further partner adds to an exchange, by group of mesh axes as a bit set."""
+        groups = range(1, 1 << len(self.mesh.axes))
+        return np.array([0.0, *(partner_seconds(axes_of(group), self.mesh, self.machine) for group in groups)])
+
+    @cached_property
     def _sending(self) -> PriceTable:
         """Of steps by kind, and by group of mesh axes as a bit set, in bytes held, or in bytes received in permutations
         and exchanges.
@@ -161,11 +167,9 @@ class Tariff:
         )
 
     def _of_group(self, kind: StepKind, axes: tuple[int, ...]) -> Price:
-        if kind is StepKind.PERMUTE:
+        if kind in (StepKind.PERMUTE, StepKind.EXCHANGE):
             return permutation_price(axes, self.mesh, self.machine)
-        if kind is StepKind.EXCHANGE:
-            return exchange_price(axes, self.mesh, self.machine)
-        return price_steps((Step(kind, axes),), self.mesh, self.machine, 1.0)
+        return fastest_price(Step(kind, axes), self.mesh, self.machine)
 
 
 def axes_of(group: int) -> tuple[int, ...]:

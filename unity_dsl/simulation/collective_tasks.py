@@ -39,7 +39,12 @@ def add_collective(
     of what it `reads`. Returns its task.
     """
     price, _ = price_step(step, mesh, machine, 1.0)
-    return sent_by(step.kind.value, step, price.transfer(count), mesh).listed(tasks, place, builds, purpose, reads)
+    return sent_by(described(step), step, price.transfer(count), mesh).listed(tasks, place, builds, purpose, reads)
+
+
+def described(step: Step) -> str:
+    """The name of the task that a step is."""
+    return f"{step.kind.value} in two steps" if step.first else step.kind.value
 
 
 def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine, reads: Iterable[Storage]) -> Storage:
@@ -156,7 +161,7 @@ class Conversions:
         count, prices = float(value.bytes), self.prices
         if prices.stays(step, value.shape):
             return max(price.seconds(count) - prices.machine.launch_seconds, 0.0)
-        return sent_by(step.kind.value, step, price.transfer(count), prices.mesh)
+        return sent_by(described(step), step, price.transfer(count), prices.mesh)
 
     def begin(
         self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str

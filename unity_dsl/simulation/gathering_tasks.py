@@ -110,11 +110,11 @@ class Gathering:
         return block.again
 
     def _begin(self, gathers: Iterable[Gather], ahead: bool) -> dict[Local, tuple[Local, int]]:
-        together: dict[tuple[int, ...], list[Gather]] = {}
+        together: dict[object, list[Gather]] = {}
         for gather in gathers:
             first = gather.conversion.forward[0]
             if first.kind is StepKind.ALL_GATHER:
-                together.setdefault(first.axes, []).append(gather)
+                together.setdefault((first.axes, first.first), []).append(gather)
         begun: dict[Local, tuple[Local, int]] = {}
         for some in together.values():
             slices = [self._as_read(gather) for gather in some]

@@ -19,7 +19,7 @@ from .local_tensors import Local
 from .task import Purpose
 from .task_list import TaskList
 
-_Key = tuple[tuple[int, ...], StepKind, str]
+_Key = tuple[Step, str]
 
 
 @dataclass(eq=False)
@@ -111,7 +111,7 @@ class GradientBuckets:
         if packs(step):
             rows = self._copy("pack", name, gradient.bytes, [gradient.storage])
             tasks.drop([gradient.storage])
-        key = step.axes, step.kind, value.dtype
+        key = Step(step.kind, step.axes, first=step.first), value.dtype
         bucket = self._waiting.setdefault(key, [])
         bucket.append(_Gradient(name, rows, gradient.bytes, kept, times, self.tasks.stretch))
         if sum(part.bytes * self._times(part) for part in bucket) >= self.bucket_bytes:
@@ -168,19 +168,17 @@ class GradientBuckets:
         return before
 
     def _send(self, key: _Key) -> None:
-        axes, kind, _ = key
+        step, _ = key
         parts = self._waiting.pop(key)
         listed, parts = parts, self._with_copies(parts)
         name = parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more"
         flat = self._copy("bucket", name, sum(part.bytes for part in parts), [part.rows for part in parts])
         self.tasks.drop(part.rows for part in listed)
-        in_place = kind is StepKind.ALL_REDUCE
+        in_place = step.kind is StepKind.ALL_REDUCE
         results = [flat] if in_place else [Storage(part.kept) for part in parts]
         builds = [] if in_place else results
-        step, purpose = Step(kind, axes), Purpose.GRADIENTS
-        task = add_collective(
-            self.tasks, step, name, flat.bytes, self.mesh, self.machine, builds, purpose, reads=[flat]
-        )
+        given = self.tasks, step, name, flat.bytes, self.mesh, self.machine, builds, Purpose.GRADIENTS
+        task = add_collective(*given, reads=[flat])
         self.tasks.hold(results)
         self.tasks.drop([flat])
         lands = self.accumulating or bool(self._landed)

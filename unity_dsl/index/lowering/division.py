@@ -35,7 +35,7 @@ class InnerReplicate:
 class InnerMoments:
     """Mean and variance of a standardisation, whose mean is this equation, are taken of all parts over mesh axes.
 
-    An all-gather of both forwards, an all-reduce of two sums backwards.
+    All-reduces: of both forwards, and of two sums backwards.
     """
 
     equation: int

@@ -3,10 +3,10 @@
     m[t] = sum(r) x[t, r] / |r|        v[t] = sum(r) (x[t, r] - m[t]) * (x[t, r] - m[t]) / |r|
     z[t, r] = (x[t, r] - m[t]) * rsqrt(v[t] + eps)
 
-Where r is divided, mean and variance of the parts are combined in one collective, M2 being the sum of squared
-deviations: M2 = sum(p) M2_p + sum(p) n_p * (m_p - m)^2 (Chan, Golub, LeVeque 1983, "Algorithms for computing the sample
-variance"). The derivative of M2 by m is 0, so the cotangents of both are sums that travel together as well. Equations
-are found by their terms.
+Where r is divided into equal parts, those of the parts are averaged: m = avg(p) m_p and v = avg(p) v_p + (m_p - m)^2
+(Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance"), which is avg(p) (v_p + m_p^2) - m^2. The
+derivative of v by m is 0, so the cotangents of both are sums that travel together as well. Equations are found by their
+terms.
 """
 
 from __future__ import annotations

@@ -1,0 +1,52 @@
+"""Collectives over groups of several nodes in two steps: within nodes by their links, and between them by the network.
+
+A ring over all ranks takes a hop for each. In two steps a gather of N nodes of r ranks takes N - 1 hops between nodes
+and r - 1 within them, and every rank's card carries a part of the nodes' blocks only. But then each step has to move
+its bytes by itself, and blocks are put in order by a copy. It is shorter where latencies count.
+
+Source: the hierarchical all-reduce and all-gather of Jia et al. 2018, "Highly Scalable Deep Learning Training System
+with Mixed-Precision", section 4.3, and of ZeRO++ (Wang et al. 2023, section 3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import lru_cache
+
+from ..graph.collective_steps import Step, StepKind
+from ..graph.layout import Mesh
+from .device_group import crossings
+from .machine import Machine
+
+TWO_STEP_KINDS = frozenset({StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL})
+"""Of an all-reduce NCCL's trees are shorter: they go through a node before they leave it."""
+
+
+def ways(step: Step, mesh: Mesh, machine: Machine) -> Iterator[Step]:
+    """The ways to do a step: in the whole group at once, and in two steps where its groups have ranks of some nodes."""
+    yield step
+    if step.kind in TWO_STEP_KINDS:
+        between = _between_nodes(step.axes, mesh, machine)
+        if between and len(between) < len(step.axes):
+            yield replace(step, first=between)
+
+
+def parts(step: Step) -> tuple[Step, Step]:
+    """The two steps of one that is done in two, in their order: what is gathered is small when it goes between nodes,
+    and so is what is left of a sum.
+    """
+    within = tuple(axis for axis in step.axes if axis not in step.first)
+    groups = (within, step.first) if step.kind is StepKind.REDUCE_SCATTER else (step.first, within)
+    before, after = (Step(step.kind, axes) for axes in groups)
+    return before, after
+
+
+@lru_cache(maxsize=4096)
+def _between_nodes(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> tuple[int, ...]:
+    """Those of some mesh axes along which devices are in different nodes."""
+    return tuple(
+        axis
+        for axis in axes
+        if any(machine.levels[crossing.level].network for crossing in crossings((axis,), mesh, machine))
+    )
