@@ -14,7 +14,8 @@ PROGRAM_NAMES = frozenset({
     "at_least", "drawn", "mixed", "places", "uniform",
     "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "Constants", "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
-    "TF32", "set_tf32", "warnings", "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
+    "TF32", "set_tf32", "warnings",
+    "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
 
