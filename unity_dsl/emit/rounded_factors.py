@@ -6,7 +6,7 @@ A TF32 number has the 8 exponent bits of float32 and 10 explicit bits of its man
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,16 @@ _FACTORS: Mapping[str, tuple[int, ...]] = {
     "aten::convolution_backward": (0, 1, 2),
 }
 """Places of the factors of what torch computes in TF32 on a GPU. Fused attention is not among them."""
+_GROUPED: Mapping[str, tuple[int, int]] = {"aten::convolution": (0, 8), "aten::convolution_backward": (1, 9)}
+"""Places of what a convolution reads, and of the number of its groups."""
+
+
+def _is_depthwise(name: str, args: Sequence[Any]) -> bool:
+    """Whether a call has a channel in each of several groups: torch's own kernels of float32 multiply these."""
+    if name not in _GROUPED:
+        return False
+    x, groups = (args[place] for place in _GROUPED[name])
+    return bool(groups > 1 and x.shape[1] == groups)
 
 
 def rounded(x: Tensor) -> Tensor:
@@ -50,7 +60,8 @@ def rounding_factors() -> Iterator[None]:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
         ) -> Any:
-            places = _FACTORS.get(func._schema.name, ())
+            name = func._schema.name
+            places = () if _is_depthwise(name, args) else _FACTORS.get(name, ())
             given = [factor(x) if place in places else x for place, x in enumerate(args)]
             return func(*given, **(kwargs or {}))
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ..index.cost.kernels import equation_kernels
+from ..index.cost.kernels import equation_kernels, is_depthwise
 from ..index.cost.lowering_class import LoweringClass, lowering_class
 from ..index.equations.instance import Instance
 from ..index.library import Library
@@ -111,10 +111,13 @@ def priced_type(node: Node, native: bool, library: Library) -> str:
 
 def rounds_factors(instance: Instance, native: bool) -> bool:
     """Whether torch runs products of an operator in TF32 if told to: those of statements, and a native call that is
-    one product. Fused attention has kernels of its own, which ignore the setting.
+    one product. Fused attention and depthwise convolutions have kernels of their own, which ignore the setting.
     """
-    products = sum(kernel.product is not None for kernel in equation_kernels(instance))
-    return products == 1 and lowering_class(instance) in _PRODUCTS if native else products > 0
+    kernels = zip(instance.equations, equation_kernels(instance), strict=False)
+    products = [equation for equation, kernel in kernels if kernel.product is not None]
+    if not native or len(products) != 1:
+        return bool(products) and not native
+    return lowering_class(instance) in _PRODUCTS and not is_depthwise(instance, products[0])
 
 
 # ---------------------------------------------------------------------------------------------- of a graph
