@@ -111,25 +111,24 @@ class Coarse(torch.autograd.Function):
         return gradient
 
 
-def coarse_linear(x, w):
-    return F.linear(Coarse.apply(x), Coarse.apply(w))
+def coarse_linear(x, w, *bias):
+    return F.linear(Coarse.apply(x), Coarse.apply(w), *bias)
 
 """
 
 
 def test_factors_of_bf16_are_found(compile_program: Compile, pool: RankPool) -> None:
-    """In float64 such a program is right. On one device TF32 loses a sixth of what bf16 does here, and a bound of four
-    times that finds it; so does float32, in which a check rounds no factors.
+    """In float64 such a program is right. It loses more than four times what TF32 does on one device; in float32, where
+    a check rounds no factors, it is far off.
     """
-    out = compile_program(MODEL, precision="tf32")
+    out = compile_program(folder("examples") / "mlp.udl", precision="tf32", preset="small")
     assert check(out, pool=pool, steps=1).ok
-    text = (out / "model.py").read_text()
-    text, count = re.subn(r"\bF\.linear\(", "coarse_linear(", text)
-    assert count == 2
+    text, count = re.subn(r"\bF\.linear\(", "coarse_linear(", (out / "model.py").read_text())
+    assert count == 3
     (out / "model.py").write_text(text.replace("\nclass Model(", f"{COARSE}\nclass Model(", 1))
     report = check(out, pool=pool, steps=1)
     assert max(report.loss_rel_err, report.grad_rel_err, report.param_rel_err) < 1e-10
-    assert report.mixed is not None and report.mixed.err > report.mixed.bound
+    assert report.mixed is not None and report.mixed.err > 2 * report.mixed.bound
     assert report.float32_err > report.mixed.bound and not report.ok
 
 
