@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.plan_file import TRITON
 from unity_dsl.emit.program_check import TOLERANCE_MIXED, check
 from unity_dsl.emit.rank_comparison import load_program
@@ -97,6 +98,12 @@ def test_on_a_cpu_it_computes_what_float32_computes(compile_program: Compile) ->
     says = "Products and convolutions of float32 may round their factors to TF32 on GPUs.\n"
     assert says in rounded and says not in full
     assert rounded.replace(says, "").replace("TF32 = True", "TF32 = False") == full
+
+
+def test_operators_that_rules_make_are_in_tf32_too() -> None:
+    request = Request(folder("examples") / "mlp.udl", preset="small", precision="tf32", machine="dgx-a100")
+    nodes = list(compile_model(request).plan.model.graph.nodes())
+    assert any(node.rule is not None for node in nodes) and all(node.tf32 for node in nodes)
 
 
 COARSE = """
