@@ -27,7 +27,7 @@ from unity_dsl.profiling.samples import sample_of
 
 MARK = "# Measured on one H200 by bench/gpu.py, kernels alone; written by bench/gpu_machine.py.\n"
 SIDES = (128, 512, 2048, 8192)
-ROWS = {"bf16": (*SIDES, 32768), "f32": SIDES}
+ROWS = {"bf16": (*SIDES, 32768), "f32": SIDES, "tf32": SIDES}
 BATCHED = (64, 128, 512, 2048)
 BATCH, START = 64, 2.5e-6
 """Products of a batch that was measured; seconds until a kernel multiplies."""

@@ -161,7 +161,7 @@ def unityc() -> None:
 @click.option("--mesh", metavar="2,4", help="Degrees of the mesh axes, instead of a search.")
 @click.option("--strategy", "-s", default="auto", metavar="NAME", show_default=True, help="How to choose the plan.")
 @click.option("--preset", "-p", metavar="NAME", help="A preset of the model.")
-@click.option("--precision", metavar="f32|bf16|f16", help="Float type of the arithmetic; weights stay in float32.")
+@click.option("--precision", metavar="f32|tf32|bf16|f16", help="Float type of products; weights stay in float32.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the model (repeatable).")
 @click.option("--pin", "pins", multiple=True, metavar="NAME=LAYOUT", help="Fix a layout, `w1=S0` (repeatable).")
 @click.option(

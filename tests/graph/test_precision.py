@@ -120,7 +120,7 @@ def test_statements_that_sum_are_in_float32_and_native_calls_are_not() -> None:
 
 @pytest.mark.parametrize("text", [CONVOLUTIONAL, RECURRENT])
 def test_types_are_found_again_from_types(text: str) -> None:
-    for precision in ("f32", "bf16"):
+    for precision in ("f32", "bf16", "tf32"):
         model = build(text, precision)
         assert with_precision(model) == model
 
@@ -131,10 +131,18 @@ def test_float32_and_no_precision_are_the_same_of_a_model_in_float32() -> None:
     assert set(types(build(CONVOLUTIONAL.replace("f32", "bf16"), "f32")).values()) == {"f32"}
 
 
+@pytest.mark.parametrize("text", [CONVOLUTIONAL, RECURRENT])
+def test_tf32_stores_and_computes_in_float32(text: str) -> None:
+    full, rounded = build(text, "f32"), build(text, "tf32")
+    assert types(full) == types(rounded) and set(types(rounded).values()) == {"f32"} and not is_mixed(rounded)
+    assert {found.factor_type for found in rounded.graph.nodes()} == {"tf32"}
+    assert {found.factor_type for found in full.graph.nodes()} == {"f32"}
+
+
 SAYS = CONVOLUTIONAL.replace("  input x:", "  precision bf16\n  input x:")
 
 
-@pytest.mark.parametrize("asked", [None, "f32", "bf16", "f16"])
+@pytest.mark.parametrize("asked", [None, "f32", "bf16", "f16", "tf32"])
 def test_what_is_asked_for_wins_over_what_the_model_says(asked: str | None) -> None:
     model, expected = build(SAYS, asked), build(CONVOLUTIONAL, asked or "bf16")
     assert model.precision == expected.precision and types(model) == types(expected)

@@ -14,7 +14,8 @@ from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
 
 SHIPPED = sorted(path.stem for path in folder("machines").glob("*.toml"))
-WITH_NCCL = (folder("machines") / "dgx-a100.toml").read_text()
+WITH_NCCL = (folder("machines") / "dgx-a100.toml").read_text().replace("tf32 = 156\n", "")
+"""As files were before they could have a peak of TF32."""
 TEXT = re.sub(r"\[nccl\](.|\n)*?(?=\[\[level)", "", WITH_NCCL.replace('collectives = "nccl"\n', ""))
 """As files were before they could name NCCL."""
 
@@ -77,6 +78,7 @@ def read(text: str) -> Machine:
         ("memory_gb = 80", "memory_bg = 80", "memory_bg", 4),
         ("memory_gb = 80\n", "", "memory_gb", 1),
         ('device = "cuda"', 'device = "tpu"', "device", 3),
+        ("f32 = 19.5\n", "f32 = 19.5\ntf32 = 0\n", "tf32", 12),
         ("compute = 0.75", "compute = 75", "compute", 16),
         ("compute = 0.75", "compte = 0.75", "compte", 16),
         ("size = 8", "size = 8.5", "size", 21),

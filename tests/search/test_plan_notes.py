@@ -32,6 +32,8 @@ model small[n = 1]
         ("summit", "bf16", ["arithmetic in bf16 is no faster than in f32 on summit; with --precision f16 it is"]),
         ("summit", "f16", []),
         ("summit", "f32", []),
+        ("summit", "tf32", ["arithmetic in tf32 is no faster than in f32 on summit; with --precision f16 it is"]),
+        ("dgx-a100", "tf32", []),
         ("dgx-h100", "bf16", []),
         ("local", "bf16", []),
     ],

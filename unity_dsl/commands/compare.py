@@ -20,7 +20,7 @@ from .strategy_comparison import Comparison, Row, as_data, compared
 @click.option("--devices", "-d", type=int, required=True, metavar="N", help="World size.")
 @click.option("--strategies", "-s", metavar="NAME,…", help="These only; by default all of `unityc list strategies`.")
 @click.option("--preset", "-p", metavar="NAME", help="A preset of the models.")
-@click.option("--precision", metavar="f32|bf16|f16", help="Float type of the arithmetic; weights stay in float32.")
+@click.option("--precision", metavar="f32|tf32|bf16|f16", help="Float type of products; weights stay in float32.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of a model (repeatable).")
 @click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
 @click.option(

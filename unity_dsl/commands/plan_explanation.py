@@ -15,7 +15,7 @@ from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
 from .console import show_lines
-from .summary import batch_text, describe_flops, relative
+from .summary import batch_text, describe_flops, precision_text, relative
 from .what_if import WhatIf, show_what_if, what_if
 
 if TYPE_CHECKING:
@@ -236,6 +236,7 @@ def summarise_explained(
         "machine": found.plan.machine,
         "devices": found.plan.mesh.size,
         "strategy": found.plan.strategy,
+        "precision": found.plan.model.precision,
         "micro_batches": found.plan.micro_batches,
         "recomputed": sorted(found.plan.recomputed),
         "kept_iterations": dict(found.plan.kept_iterations),
@@ -275,11 +276,9 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
     memory = plan.cost.memory
     at_peak = f", {memory.at}" if memory.at else ""
+    place = f"{devices} of {plan.machine}{', mesh ' + axes if axes else ''}"
     lines = [
-        (
-            "plan",
-            f"{plan.model.name} on {devices} of {plan.machine}{', mesh ' + axes if axes else ''}, {plan.strategy}",
-        ),
+        ("plan", f"{plan.model.name} on {place}, {plan.strategy}{precision_text(plan)}"),
         (
             "simulated",
             f"{duration(timeline.seconds)} a {step}, {duration(timeline.exposed())} of it waiting for others",

@@ -94,9 +94,8 @@ def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str =
     devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
     parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
     place = f"{devices} of {plan.machine}" + (f", mesh {axes}" if axes else "")
-    precision = f", {plan.model.precision}" if plan.model.precision is not None else ""
     lines = [
-        ("plan", f"{plan.model.name} on {place}, {plan.strategy}{precision}"),
+        ("plan", f"{plan.model.name} on {place}, {plan.strategy}{precision_text(plan)}"),
         (
             "predicted",
             f"{duration(plan.seconds)} a {what}; as the search counts them, "
@@ -157,3 +156,8 @@ def operations(flops: float) -> str:
 def relative(seconds: float, of: float) -> str:
     """How much longer than `of`: `+2.50%`; of no time at all the difference itself."""
     return f"{seconds / of - 1:+.2%}" if of else f"+{duration(seconds)}"
+
+
+def precision_text(plan: Plan) -> str:
+    """The precision, after a comma; nothing of a model that has none."""
+    return f", {plan.model.precision}" if plan.model.precision is not None else ""

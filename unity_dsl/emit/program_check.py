@@ -44,7 +44,7 @@ from .written_plan import recorded_model
 
 TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5
-TOLERANCE_MIXED = {"bf16": 2.0**-6, "f16": 2.0**-9}
+TOLERANCE_MIXED = {"bf16": 2.0**-6, "f16": 2.0**-9, "tf32": 2.0**-9}
 """Four roundings of a number that is nearly the next power of 2."""
 STARTS = 4
 """Of the program on one device in float32 and mixed precision: weights that differ by a rounding."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 
 from ..graph.plan import Plan
+from ..graph.precision import TF32
 from ..machine.byte_count import describe_bytes
 from .program_names import docstring_text
 
@@ -26,6 +27,8 @@ def program_facts(plan: Plan) -> Iterator[str]:
         f"communication {cost.communication * 1e3:.3g},"
     )
     yield f"update {cost.update * 1e3:.3g}), {describe_bytes(cost.memory.total)} a device."
+    if plan.model.precision == TF32:
+        yield "Products and convolutions of float32 may round their factors to TF32 on GPUs."
     if plan.model.loss is not None:
         yield "Run: python train.py" if mesh.size == 1 else f"Run: torchrun --nproc-per-node {mesh.size} train.py"
     for note in plan.notes:

@@ -14,11 +14,14 @@ PROGRAM_NAMES = frozenset({
     "at_least", "drawn", "mixed", "places", "uniform",
     "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "Constants", "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
+    "TF32", "set_tf32", "warnings",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
 
-TORCH_TYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64"}
+TORCH_TYPES = {
+    "f64": "float64", "f32": "float32", "tf32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64",
+}  # fmt: skip
 """What torch calls a dtype."""
 
 STATE = frozenset({"training", "seed", "step", "micro_batch", "accumulating", "bucket_bytes", "index"})

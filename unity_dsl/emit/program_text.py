@@ -14,7 +14,7 @@ from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
 from ..graph.plan import Plan, updates_again
-from ..graph.precision import FULL, is_mixed
+from ..graph.precision import FULL, TF32, is_mixed
 from ..graph.reused_operands import with_reused_operands
 from ..index.library import Library
 from ..index.lowering.division import global_positions
@@ -75,6 +75,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
         dtype=TORCH_TYPES[_dtype(plan.model)],
+        tf32=plan.model.precision == TF32,
         compute_dtype=TORCH_TYPES[plan.model.precision or FULL] if program.mixed else None,
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
@@ -109,7 +110,9 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 def render_kernels(text: ProgramText) -> str | None:
     """kernels.py: the groups of operators that run as kernels on a GPU; None where there are none."""
     kernels = text.program.kernels
-    return kernels.file_text(docstring_text(text.plan.model.name)) if kernels is not None and kernels.known else None
+    if kernels is None or not kernels.known:
+        return None
+    return kernels.file_text(docstring_text(text.plan.model.name), text.plan.model.precision == TF32)
 
 
 def render_parallel(text: ProgramText) -> str:

@@ -19,6 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .rounded_factors import UNIT_OF_TF32, rounding_factors
+
 if TYPE_CHECKING:
     from torch import Tensor, dtype
 
@@ -68,12 +70,25 @@ def run_rank(
         mesh = module.build_mesh("cpu") if ranks > 1 else None
         initial = initial_state(module, mesh, seed)
         double = trace(module, mesh, start, torch.float64)
-        single = [trace(module, mesh, found, torch.float32) for found in _nudged(start, starts, torch.float32)]
-        near = list(_nudged(start, starts, module.COMPUTE_DTYPE)) if hasattr(module, "COMPUTE_DTYPE") else []
-        mixed = [trace(module, mesh, found, None) for found in near]
+        unit = torch.finfo(torch.float32).eps / 2
+        single = [trace(module, mesh, found, torch.float32) for found in _nudged(start, starts, unit)]
+        mixed = _compiled_traces(module, mesh, start, starts)
     if expected is None:
         return None
     return _errors(double, single, mixed, initial, expected)
+
+
+def _compiled_traces(module: ModuleType, mesh: Any, start: Start, starts: int) -> list[Trace]:
+    """Of a program whose precision is not that of what it stores: run as it was compiled. TF32 is emulated."""
+    import torch
+
+    if getattr(module, "TF32", False):
+        with rounding_factors():
+            return [trace(module, mesh, found, None) for found in _nudged(start, starts, UNIT_OF_TF32)]
+    if not hasattr(module, "COMPUTE_DTYPE"):
+        return []
+    unit = torch.finfo(module.COMPUTE_DTYPE).eps / 2
+    return [trace(module, mesh, found, None) for found in _nudged(start, starts, unit)]
 
 
 @contextmanager
@@ -140,13 +155,12 @@ def _start(module: ModuleType, initial: Tensors, steps: int, seed: int) -> Start
     return Start(state, batches, _rate(module, state, batches[0], seed))
 
 
-def _nudged(start: Start, count: int, dtype: dtype) -> Iterator[Start]:
-    """A start, and others whose floats are moved as far as rounding to a type moves them."""
+def _nudged(start: Start, count: int, unit: float) -> Iterator[Start]:
+    """A start, and others whose floats are moved as far as a rounding moves them, relative to themselves."""
     import torch
 
     yield start
     source = torch.Generator().manual_seed(0)
-    unit = torch.finfo(dtype).eps / 2
     for _ in range(count - 1):
         moved = {
             name: tensor * (1 + unit * (2 * torch.rand(tensor.shape, generator=source, dtype=torch.float64) - 1))

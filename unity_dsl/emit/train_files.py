@@ -9,8 +9,8 @@ from ..graph.batch_tokens import batch_tokens
 from ..graph.layout import Layout, Shard
 from ..graph.model_flops import model_flops
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
-from ..graph.precision import FULL, is_mixed, is_scaled
-from ..machine.machine import Machine
+from ..graph.precision import FULL, TF32, is_mixed, is_scaled
+from ..machine.machine import FLOAT_TYPES, Machine
 from .program_names import TORCH_TYPES, docstring_text
 from .templates import template
 
@@ -26,7 +26,7 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
     narrow = TORCH_TYPES[plan.model.precision or FULL]
     count, tokens = plan.micro_batches, batch_tokens(plan.model)
-    names = "PARAMETERS, WORLD_SIZE, Model, build_mesh"
+    names = "PARAMETERS, WORLD_SIZE, Model, build_mesh, set_tf32"
     several = ("BATCH as INPUTS", f"LOSS_DIVISOR, {names}")
     return template("train.py.j2").render(
         model=name,
@@ -42,7 +42,7 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
         scaled=is_scaled(plan.model),
         bucket_mib=plan.bucket_mib,
         flops={TORCH_TYPES[dtype]: count * flops for dtype, flops in model_flops(plan.model).items()},
-        peak={TORCH_TYPES[dtype]: peak for dtype, peak in machine.peak.items()},
+        peak=_peaks(plan, machine),
         machine=json.dumps(docstring_text(machine.name)),
         machine_device=machine.device,
         seconds=plan.seconds,
@@ -51,6 +51,12 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
         branches=any(step.segment.predicate is not None for step in _segments(plan.graph)),
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
+
+
+def _peaks(plan: Plan, machine: Machine) -> dict[str, float]:
+    """Operations a second of one device by torch's name of the type that products multiply."""
+    known = {TORCH_TYPES[dtype]: machine.peak[dtype] for dtype in FLOAT_TYPES}
+    return known | ({TORCH_TYPES[TF32]: machine.peak[TF32]} if plan.model.precision == TF32 else {})
 
 
 def _samples(plan: Plan) -> int | None:

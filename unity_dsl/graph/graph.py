@@ -62,7 +62,8 @@ class Value:
         return self.elements * DTYPE_BYTES[self.stored_dtype]
 
 
-DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "int": 8}
+DTYPE_BYTES = {"f64": 8, "f32": 4, "tf32": 4, "bf16": 2, "f16": 2, "int": 8}
+"""Bytes of an element. No value has the type `tf32`, in which products of float32 are priced."""
 
 
 def type_text(value: Value) -> str:
@@ -115,7 +116,8 @@ class Node:
     """An operator applied to values. `arguments` bind the instance's inputs by position, `results` its outputs.
 
     `site` numbers the random sites of the model (dropout), 0 where there is none. `rule` names the rule that put the
-    operator there; its `span` is then that of what it replaced. `mixed` says that it is of a model in mixed precision.
+    operator there; its `span` is then that of what it replaced. `mixed` says that it is of a model in mixed precision,
+    `tf32` that its products may round float32 factors to TF32.
     """
 
     name: str
@@ -126,6 +128,7 @@ class Node:
     span: Span | None = None
     rule: str | None = None
     mixed: bool = False
+    tf32: bool = False
 
     @cached_property
     def gradients(self) -> tuple[bool, ...]:
@@ -141,6 +144,11 @@ class Node:
             if floats:
                 return min(floats, key=DTYPE_BYTES.__getitem__)
         return "f32"
+
+    @property
+    def factor_type(self) -> str:
+        """The float type to which its products round their factors."""
+        return "tf32" if self.tf32 and self.dtype == "f32" else self.dtype
 
     @property
     def reads(self) -> tuple[Value, ...]:

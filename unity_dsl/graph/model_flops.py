@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from ..index.cost.kernels import equation_kernels
 from ..index.cost.lowering_class import LoweringClass, lowering_class
-from ..index.equations.term import reads
-from ..index.lowering.loop_nest import loop_nest
+from ..index.cost.product_flops import product_passes
 from .graph import Graph, Model, Node, Segment
 
 _PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
@@ -21,13 +19,13 @@ _PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
 
 
 def model_flops(model: Model) -> Mapping[str, float]:
-    """Operations of a training step by the float type of the arithmetic, those of all devices together; of a model
+    """Operations of a training step by the float type of the factors, those of all devices together; of a model
     without a loss those of a call.
     """
     found: dict[str, float] = {}
     for node, times in _operators(model.graph, 1.0):
         if flops := _flops(node):
-            found[node.dtype] = found.get(node.dtype, 0.0) + times * flops
+            found[node.factor_type] = found.get(node.factor_type, 0.0) + times * flops
     return found
 
 
@@ -44,7 +42,7 @@ def products_of_matrices(model: Model) -> Iterator[tuple[str, float, float]]:
     """
     for node, times in _operators(model.graph, 1.0):
         if lowering_class(node.instance) is LoweringClass.CONTRACTION and (flops := _flops(node)):
-            yield node.dtype, flops, times
+            yield node.factor_type, flops, times
 
 
 def _operators(graph: Graph, times: float) -> Iterator[tuple[Node, float]]:
@@ -59,15 +57,7 @@ def _operators(graph: Graph, times: float) -> Iterator[tuple[Node, float]]:
 def _flops(node: Node) -> float:
     """Of an operator: each of its products, and as much again for each of the two factors that has a gradient."""
     instance, total = node.instance, 0.0
-    moving = {operand.name for operand, moves in zip(instance.inputs, node.gradients, strict=True) if moves}
-    for equation, kernel in zip(instance.equations, equation_kernels(instance), strict=False):
-        nest = loop_nest(instance, equation)
-        factors = [{read.tensor for read in reads(factor)} for factor in nest.factors]
-        moves = [not moving.isdisjoint(tensors) for tensors in factors if tensors]
-        if kernel.product is not None:
-            moves = [not moving.isdisjoint(side) for side in (kernel.product.left, kernel.product.right)]
-        if kernel.product is not None or (kernel.kind in _PRODUCTS and len(moves) > 1):
-            total += 2.0 * prod(instance.sizes[axis] for axis in nest.axes) * (1 + min(sum(moves), 2))
-        if any(moves):
-            moving.add(equation.target.name)
+    for found in product_passes(instance, node.gradients):
+        if found.kernel.product is not None or (found.kernel.kind in _PRODUCTS and found.factors > 1):
+            total += 2.0 * prod(instance.sizes[axis] for axis in found.axes) * (1 + found.gradients)
     return total

@@ -3,6 +3,9 @@
 Weights are stored in float32 and operators read a cast of them, activations and their cotangents are narrow
 (Micikevicius et al. 2018, "Mixed Precision Training"). In float32 stay inputs, buffers and what only their updates
 need, and scalars, such as losses, with what is computed for them alone by operators that contract nothing.
+
+The precision `tf32` stores and computes everything in float32, but products of matrices and convolutions may round
+their factors to 10 explicit bits of mantissa, as tensor cores of NVIDIA GPUs since Ampere do.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from ..index.cost.kernels import equation_kernels, is_depthwise
 from ..index.cost.lowering_class import LoweringClass, lowering_class
+from ..index.equations.instance import Instance
 from ..index.library import Library
 from ..index.lowering.accumulation import accumulates
 from ..syntax.ast import Precision
@@ -20,12 +25,16 @@ from ..syntax.diagnostic import fail, suggest
 from ..syntax.span import Span
 from .graph import DTYPE_BYTES, Buffer, Graph, Input, Model, Node, Segment, Series, Value, Weight, computed_from
 
-PRECISIONS = ("f32", "bf16", "f16")
 FULL = "f32"
 """What is stored, and what losses, statistics and gradients of weights are summed up in."""
+TF32 = "tf32"
+"""FULL, with factors of products that may be rounded."""
+PRECISIONS = (FULL, "bf16", "f16", TF32)
 
 _TAIL = frozenset({LoweringClass.ELEMENTWISE, LoweringClass.ROW_REDUCTION, LoweringClass.VIEW})
 """Operators that compute in float32 where what they make is read in float32 alone."""
+
+_PRODUCTS = frozenset({LoweringClass.CONTRACTION, LoweringClass.WINDOW})
 
 _Stored = TypeVar("_Stored", Input, Weight, Buffer)
 
@@ -50,13 +59,14 @@ def with_precision(model: Model) -> Model:
     """The model with the float types that its precision gives every value; as it is where it has none."""
     if model.precision is None:
         return model
-    graph, values = _Typing(model.precision).graph(model.graph, {}, model.returned)
+    typing = _Typing(FULL, tf32=True) if model.precision == TF32 else _Typing(model.precision)
+    graph, values = typing.graph(model.graph, {}, model.returned)
     return model.with_returned(graph, [values[value.name] for value in model.returned])
 
 
 def is_mixed(model: Model) -> bool:
     """Whether its arithmetic is in a narrower type than its weights."""
-    return model.precision not in (None, FULL)
+    return model.precision not in (None, FULL, TF32)
 
 
 def is_scaled(model: Model) -> bool:
@@ -93,6 +103,23 @@ def result_types(node: Node, dtype: str) -> tuple[str, ...]:
     return tuple(dtype if dtype != node.dtype == value.dtype else value.dtype for value in node.results)
 
 
+def priced_type(node: Node, native: bool, library: Library) -> str:
+    """The type at whose peak an operator is priced: `arithmetic`, or TF32 where its products round their factors."""
+    dtype = arithmetic(node, native, library)
+    return TF32 if node.tf32 and dtype == FULL and rounds_factors(node.instance, native) else dtype
+
+
+def rounds_factors(instance: Instance, native: bool) -> bool:
+    """Whether torch runs products of an operator in TF32 if told to: those of statements, and a native call that is
+    one product. Fused attention and depthwise convolutions have kernels of their own, which ignore the setting.
+    """
+    kernels = zip(instance.equations, equation_kernels(instance), strict=False)
+    products = [equation for equation, kernel in kernels if kernel.product is not None]
+    if not native or len(products) != 1:
+        return bool(products) and not native
+    return lowering_class(instance) in _PRODUCTS and not is_depthwise(instance, products[0])
+
+
 # ---------------------------------------------------------------------------------------------- of a graph
 
 
@@ -106,9 +133,10 @@ class _Types:
 
 @dataclass(frozen=True)
 class _Typing:
-    """Assigns types; `narrow` is that of activations."""
+    """Assigns types; `narrow` is that of activations. With `tf32` products may round their factors."""
 
     narrow: str
+    tf32: bool = False
 
     def types(self, graph: Graph, left: Iterable[Value]) -> _Types:
         """`left` are the values that leave the graph. Readers come before what they read: steps are taken backwards."""
@@ -179,7 +207,8 @@ class _Typing:
                 continue
             arguments = tuple(values[value.name] for value in step.arguments)
             results = tuple(add(value, types.made.get(value.name, "int")) for value in step.results)
-            steps.append(replace(step, arguments=arguments, results=results, mixed=self.narrow != FULL))
+            mixed = self.narrow != FULL
+            steps.append(replace(step, arguments=arguments, results=results, mixed=mixed, tf32=self.tf32))
         updates = tuple(
             replace(update, buffer=values[update.buffer.name], value=values[update.value.name])
             for update in graph.updates

@@ -22,7 +22,7 @@ from ..index.kernels.step_schedule import Contraction, Scatter, Step, nests_of
 from ..syntax.ast import Apply, Expr, Select, Uniform
 from .machine import Machine
 
-OF_VENDOR: Mapping[str, float] = {"bf16": 0.85, "f16": 0.85, "f32": 0.6, "f64": 0.6}
+OF_VENDOR: Mapping[str, float] = {"bf16": 0.85, "f16": 0.85, "tf32": 0.85, "f32": 0.6, "f64": 0.6}
 """Assumed: the part of the vendor's speed that a matrix product of our kernels reaches."""
 OF_WINDOWS = 0.7
 """Assumed: the part of that speed which remains where an operand is read in windows."""
@@ -36,7 +36,7 @@ FUNCTION, DRAW = 8, 40
 
 @dataclass(frozen=True)
 class StepPrices:
-    """Seconds of kernels on one device, with floats of a type; `sizes` are the lengths of axes there."""
+    """Seconds of kernels on one device, with factors of a type; `sizes` are the lengths of axes there."""
 
     machine: Machine
     dtype: str

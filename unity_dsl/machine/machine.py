@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..graph.plan import Exposure
+from ..graph.precision import FULL, TF32
 from ..resources import folder
 from ..syntax.diagnostic import fail, suggest
 from ..syntax.read import read_source
@@ -31,6 +32,8 @@ from .toml_table import TomlTable
 
 Bytes = TypeVar("Bytes", float, npt.NDArray[np.float64])
 FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
+FACTOR_TYPES = (*FLOAT_TYPES, TF32)
+"""Types of what products multiply: a file without a peak for TF32 is of devices that multiply in float32."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Collectives:
 
 @dataclass(frozen=True)
 class Machine:
-    """`peak` is flops per second by dtype, bandwidths are bytes per second, times are seconds.
+    """`peak` is flops per second by FACTOR_TYPES, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
     What is `measured` of operators, and of `collectives`, wins over these and over the levels. Other collectives are
@@ -183,7 +186,7 @@ def read_machine(source: Source) -> Machine:
     return Machine(
         name=reader.text("name"),
         device=device,
-        peak={dtype: min(kind.peak[dtype] for kind in kinds) for dtype in FLOAT_TYPES},
+        peak={dtype: min(kind.peak[dtype] for kind in kinds) for dtype in FACTOR_TYPES},
         memory_bandwidth=min(kind.memory_bandwidth for kind in kinds),
         memory_bytes=min(kind.memory_bytes for kind in kinds),
         launch_seconds=max(kind.launch_seconds for kind in kinds),
@@ -191,7 +194,7 @@ def read_machine(source: Source) -> Machine:
         memory_efficiency=min(kind.memory_efficiency for kind in kinds),
         levels=levels,
         kinds=kinds if len(kinds) > 1 else (),
-        measured=read_measured_operators(reader, FLOAT_TYPES).sustained(_sustained(reader)),
+        measured=read_measured_operators(reader, FACTOR_TYPES).sustained(_sustained(reader)),
         collectives=Collectives(read_measured_collectives(reader), read_nccl_settings(reader)),
     )
 
@@ -212,13 +215,14 @@ _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s"
 def _device_kind(reader: TomlTable, name: str, count: int) -> DeviceKind:
     """The figures of one kind, which are at the top of a file that describes one kind only."""
     peak = reader.table("peak_tflops")
-    peak.only(FLOAT_TYPES)
+    peak.only(FACTOR_TYPES)
+    given = {dtype: peak.positive(dtype) * 1e12 for dtype in FACTOR_TYPES if dtype != TF32 or dtype in peak}
     efficiency = reader.table("efficiency")
     efficiency.only(("compute", "memory", SUSTAINED))
     return DeviceKind(
         name=name,
         count=count,
-        peak={dtype: peak.positive(dtype) * 1e12 for dtype in FLOAT_TYPES},
+        peak={TF32: given[FULL], **given},
         memory_bandwidth=reader.positive("memory_bandwidth_gb_per_s") * 1e9,
         memory_bytes=reader.positive("memory_gb") * 1e9,
         launch_seconds=reader.positive("launch_latency_us") * 1e-6,

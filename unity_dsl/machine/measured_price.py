@@ -10,6 +10,7 @@ from math import prod
 import numpy as np
 
 from ..graph.graph import DTYPE_BYTES
+from ..graph.precision import FULL, TF32
 from ..index.cost.kernels import EquationKernel, MatrixProduct, equation_kernels
 from ..index.cost.lowering_class import LoweringClass, lowering_class
 from ..index.cost.work import Count, Work, backward_work, work
@@ -33,7 +34,7 @@ class MeasuredPrice:
     call, each equation is a kernel, but those `absorbed` by others. Of elementwise ones each of the `passes` is, of
     which functions, bytes that are read and written, and those backward are known, by the curve of the operator that
     is named as its function where that is unlike its class. Neither direction takes less than a launch. None is
-    returned where what that takes was not measured.
+    returned where what that takes was not measured. In TF32 are products alone, by grids of their own.
     """
 
     instance: Instance
@@ -93,6 +94,11 @@ class MeasuredPrice:
     # ------------------------------------------------------------------------------------------ parts
 
     @property
+    def _elements(self) -> str:
+        """The type of all that is no product."""
+        return FULL if self.dtype == TF32 else self.dtype
+
+    @property
     def _kernels(self) -> tuple[EquationKernel, ...]:
         kernels = equation_kernels(self.instance)
         return tuple(kernel for number, kernel in enumerate(kernels) if number not in self.absorbed)
@@ -116,16 +122,16 @@ class MeasuredPrice:
     def _class_curve(self, kind: LoweringClass, direction: Direction) -> WorkCurve | None:
         if kind is LoweringClass.VIEW and self.runs[0]:
             kind = LoweringClass.ELEMENTWISE
-        return self.measured.curves.get(CurveKey(class_name(kind), self.dtype, direction))
+        return self.measured.curves.get(CurveKey(class_name(kind), self._elements, direction))
 
     def _view(self, done: Work) -> Numbers:
         """What has no kernels: as long as a view is measured to take, or a launch at least."""
-        curve = self.measured.curves.get(CurveKey(class_name(LoweringClass.VIEW), self.dtype, Direction.FORWARD))
+        curve = self.measured.curves.get(CurveKey(class_name(LoweringClass.VIEW), self._elements, Direction.FORWARD))
         return np.zeros(()) if curve is None else curve.at(done)
 
     def _pass(self, function: str, count: Numbers, direction: Direction) -> Numbers | None:
         """An elementwise kernel that reads and writes so many bytes."""
-        own = self.measured.curves.get(CurveKey(function, self.dtype, direction))
+        own = self.measured.curves.get(CurveKey(function, self._elements, direction))
         curve = own or self._class_curve(LoweringClass.ELEMENTWISE, direction)
         return None if curve is None else curve.at(Work(0, count, 0))
 

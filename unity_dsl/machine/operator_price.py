@@ -8,7 +8,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,9 @@ from ..graph.graph import DTYPE_BYTES
 from ..graph.inner_steps import inner_steps
 from ..graph.layout import Mesh
 from ..graph.local_operator import LocalOperator
-from ..index.cost.work import Work, backward_work, work
+from ..graph.precision import FULL, TF32
+from ..index.cost.product_flops import product_flops
+from ..index.cost.work import Count, Work, backward_work, work
 from ..index.equations.instance import Instance, Key
 from ..index.library import Library
 from .collective_price import price_steps
@@ -62,7 +63,8 @@ def price_operators(
 ) -> Seconds:
     """Seconds of an operator under each of its configurations: a roofline of the local forward and backward work, the
     launches of what is emitted and what its kernels write for each other, and the collectives inside. A view costs
-    nothing. Shape [configurations].
+    nothing. Of the type `tf32` are operators whose products round their factors: only these products are at its peak.
+    Shape [configurations].
     """
     # Configurations that divide the same axes share what depends on these alone, and are priced once.
     different: dict[tuple[int, int, bool], tuple[int, LocalOperator]] = {}
@@ -153,13 +155,16 @@ class _Prices:
 
     def by_datasheet(self, kernels: EmittedKernels, sizes: Mapping[str, Seconds]) -> Seconds:
         width, between = DTYPE_BYTES[self.dtype], kernels.traffic(sizes)
-        passes = [(kernels.forward, work(self.instance, sizes, width), between[0])]
+        products = _narrow_flops(self.instance, self.dtype, self.needs, sizes)
+        passes = [(kernels.forward, work(self.instance, sizes, width), products[0], between[0])]
         if any(self.needs):
-            passes.append((kernels.backward, backward_work(self.instance, self.needs, sizes, width), between[1]))
+            done = backward_work(self.instance, self.needs, sizes, width)
+            passes.append((kernels.backward, done, products[1], between[1]))
         seconds: Seconds = np.zeros(())
-        for launches, done, traffic in passes:
+        for launches, done, narrow, traffic in passes:
             if launches:
-                at_once = _roofline(done, self.dtype, self.machine) + self.machine.traffic_seconds(traffic)
+                arithmetic = _arithmetic(done, narrow, self.dtype, self.machine)
+                at_once = np.maximum(arithmetic, _traffic(done, self.machine)) + self.machine.traffic_seconds(traffic)
                 seconds = seconds + at_once + launches * self.machine.exposed_launch
         return seconds
 
@@ -172,15 +177,25 @@ def priced_kernels(
     return found.forward, found.backward
 
 
-def _roofline(done: Work, dtype: str, machine: Machine) -> Seconds:
-    """The larger of arithmetic and memory traffic."""
-    return np.asarray(np.maximum(*_parts(done, dtype, machine)), dtype=np.float64)
+def _narrow_flops(
+    instance: Instance, dtype: str, needs: Sequence[bool], sizes: Mapping[str, Count]
+) -> tuple[Count, Count]:
+    """Operations forward and backward that are at the peak of TF32."""
+    return product_flops(instance, needs, sizes) if dtype == TF32 else (0, 0)
 
 
-def _parts(done: Work, dtype: str, machine: Machine) -> tuple[Any, Any]:
-    """Seconds of arithmetic and of memory traffic."""
-    arithmetic = done.flops / (machine.peak[dtype] * machine.compute_efficiency)
-    return arithmetic, machine.traffic_seconds(done.bytes_read + done.bytes_written)
+def _arithmetic(done: Work, narrow: Count, dtype: str, machine: Machine) -> Count:
+    """Seconds of arithmetic, of which `narrow` operations round their factors to TF32."""
+    if dtype != TF32:
+        return done.flops / (machine.peak[dtype] * machine.compute_efficiency)
+    narrow = np.minimum(narrow, done.flops)
+    at_peak = narrow / machine.peak[TF32] + (done.flops - narrow) / machine.peak[FULL]
+    return at_peak / machine.compute_efficiency
+
+
+def _traffic(done: Work, machine: Machine) -> Count:
+    """Seconds of memory traffic."""
+    return machine.traffic_seconds(done.bytes_read + done.bytes_written)
 
 
 def limits_of_operator(
@@ -196,15 +211,17 @@ def limits_of_operator(
     width, sizes = DTYPE_BYTES[dtype], typed.local_sizes
     kernels = emitted_kernels(instance, typed, mesh, library, needs_gradient, width)
     between = kernels.traffic({axis: np.float64(size) for axis, size in sizes.items()})
-    forward, backward = work(instance, sizes, width), backward_work(instance, needs_gradient, sizes, width)
+    works = work(instance, sizes, width), backward_work(instance, needs_gradient, sizes, width)
+    narrow = _narrow_flops(instance, dtype, needs_gradient, sizes)
+    forward, backward = (_arithmetic(*pair, dtype, machine) for pair in zip(works, narrow, strict=True))
     return (
-        _limit(forward, float(between[0]), kernels.forward, dtype, machine),
-        _limit(backward, float(between[1]), kernels.backward, dtype, machine),
+        _limit(forward, _traffic(works[0], machine), float(between[0]), kernels.forward, machine),
+        _limit(backward, _traffic(works[1], machine), float(between[1]), kernels.backward, machine),
     )
 
 
-def _limit(done: Work, between: float, launches: int, dtype: str, machine: Machine) -> Limit:
-    arithmetic, traffic = _parts(done, dtype, machine)
+def _limit(arithmetic: float, traffic: float, between: float, launches: int, machine: Machine) -> Limit:
+    """By the seconds of both, and the bytes that are `between` kernels."""
     copied = machine.traffic_seconds(between)
     if max(arithmetic, traffic) + copied < max(launches, 1) * machine.launch_seconds:
         return Limit.LAUNCH

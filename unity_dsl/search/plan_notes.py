@@ -153,8 +153,8 @@ def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
 
 
 def describe_precision(model: Model, machine: Machine) -> Iterator[str]:
-    """One sentence where arithmetic in the model's 16-bit type is no faster than in float32, and another one's is."""
-    faster = [name for name in PRECISIONS if machine.peak[name] > machine.peak[FULL]]
+    """One sentence where arithmetic in the model's narrower type is no faster than in float32, and another one's is."""
+    faster = [name for name in PRECISIONS if machine.peak.get(name, 0) > machine.peak[FULL]]
     if machine.device == "cuda" and model.precision not in (None, FULL, *faster):
         hint = f"; with --precision {faster[0]} it is" if faster else ""
         yield f"arithmetic in {model.precision} is no faster than in {FULL} on {machine.name}{hint}"

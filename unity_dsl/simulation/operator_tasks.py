@@ -13,7 +13,7 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_executions import execution_of
 from ..graph.plan import PlannedNode
-from ..graph.precision import arithmetic, operand_types, result_types
+from ..graph.precision import arithmetic, operand_types, priced_type, result_types
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.execution import Execution
@@ -272,7 +272,7 @@ class Operators:
             node, typed = planned.node, planned.typed
             dtype = arithmetic(node, planned.native, self.library)
             of_operator = node.instance.identity, node.gradients, planned.native, typed.configuration, typed.reuse
-            alike = *of_operator, dtype, result_types(node, dtype), strides
+            alike = *of_operator, node.factor_type, dtype, result_types(node, dtype), strides
             if alike not in self._alike:
                 self._alike[alike] = self._new_call(planned, strides, dtype)
             self._calls[key] = replace(self._alike[alike], planned=planned)
@@ -311,7 +311,7 @@ class Operators:
         """That of an operator whose backward pass makes the gradients that it `needs`; of one of so many parts of an
         axis.
         """
-        dtype = arithmetic(node, typed.native, self.library)
+        dtype = priced_type(node, typed.native, self.library)
         key = node.instance.identity, needs, typed.native, typed.configuration, typed.reuse, dtype, part
         if key not in self._times:
             if part is not None:

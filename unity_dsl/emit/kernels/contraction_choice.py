@@ -30,7 +30,7 @@ class ContractionChoice:
     noted: dict[Names, Names] = field(default_factory=dict)
 
     def prices(self, dtype: str) -> StepPrices:
-        """Those of kernels on floats of a type."""
+        """Those of kernels whose products have factors of a type."""
         from ...machine.contraction_price import StepPrices  # of kernels, which few programs have
 
         return StepPrices(self.machine, dtype)

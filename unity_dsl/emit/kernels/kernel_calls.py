@@ -44,9 +44,9 @@ class KernelCalls:
         grouping = Grouping(self.mesh, self.library, planned, leaving, detached, self.contractions)
         return grouping.groups(nodes)
 
-    def file_text(self, model: str) -> str:
-        """kernels.py, with the functions of a model of this name."""
-        return kernel_file_text(model, self.known.values(), self.micro_batches)
+    def file_text(self, model: str, tf32: bool) -> str:
+        """kernels.py, with the functions of a model of this name, whose products may round their factors to TF32."""
+        return kernel_file_text(model, self.known.values(), self.micro_batches, tf32)
 
     def function(self, group: OperatorGroup) -> KernelOperator:
         """The function that computes a group."""
@@ -56,7 +56,7 @@ class KernelCalls:
         key = (fused.instance.identity, fused.shapes, fused.wrt, local.divided, torch, starts)
         if key not in self.known:
             name = self.names.fresh(fused.name)
-            prices = None if self.contractions is None else self.contractions.prices(group.dtype)
+            prices = None if self.contractions is None else self.contractions.prices(group.factor_type)
             made = fused_operator(name, fused.instance, local, self.library, group.needs, prices)
             assert made is not None
             evaluated = any(step.node.instance.evaluation for step in group.nodes)

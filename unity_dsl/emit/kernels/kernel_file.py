@@ -41,11 +41,17 @@ class KernelOperator:
         return self.random or self.fused.random
 
 
-def kernel_file_text(title: str, operators: Iterable[KernelOperator], micro_batches: bool = False) -> str:
-    """The file's text. With `micro_batches` random numbers are of one of several parts of a batch."""
+def kernel_file_text(
+    title: str, operators: Iterable[KernelOperator], micro_batches: bool = False, tf32: bool = False
+) -> str:
+    """The file's text. With `micro_batches` random numbers are of one of several parts of a batch, with `tf32` products
+    may round their factors.
+    """
     found = list(operators)
     functions = frozenset(name for one in found for kernel in one.fused.kernels for name in kernel.functions)
-    written = template("element_functions.triton.j2").render(functions=functions).rstrip() if functions else ""
+    written = ""
+    if functions:
+        written = template("element_functions.triton.j2").render(functions=functions, tf32=tf32).rstrip()
     text = template("kernels.py.j2").render(
         title=title,
         functions=functions,

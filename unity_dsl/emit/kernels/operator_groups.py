@@ -54,6 +54,11 @@ class OperatorGroup:
         return self.nodes[0].node.dtype
 
     @property
+    def factor_type(self) -> str:
+        """That of the factors of all its products."""
+        return self.nodes[0].node.factor_type
+
+    @property
     def needs(self) -> tuple[bool, ...]:
         """Of which of the values that it reads it makes the cotangent."""
         return tuple(number in self.fused.wrt for number in range(len(self.reads)))
@@ -198,7 +203,7 @@ class Grouping:
                 values[value.name] = value, layout
         backward = not self.detached and any(values[name][0].needs_gradient for name in fusion.makes)
         needs = [backward and values[name][0].needs_gradient for name in fusion.reads]
-        prices = None if self.contractions is None else self.contractions.prices(nodes[0].node.dtype)
+        prices = None if self.contractions is None else self.contractions.prices(nodes[0].node.factor_type)
         found = fused_operator(fusion.instance.name, fusion.instance, local, self.library, needs, prices)
         if found is None:
             return None
@@ -228,7 +233,7 @@ class Grouping:
 
 def group_seconds(group: OperatorGroup, machine: Machine, vendor: bool = False) -> float:
     """What a group takes forwards and backwards; with `vendor` its products are the vendor's."""
-    return StepPrices(machine, group.dtype).seconds(group.fused.steps, group.local.sizes, vendor)
+    return StepPrices(machine, group.factor_type).seconds(group.fused.steps, group.local.sizes, vendor)
 
 
 def results_of(nodes: Sequence[PlannedNode]) -> tuple[str, ...]:

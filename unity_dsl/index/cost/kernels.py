@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 
 from ...syntax.ast import Expr, ReductionKind, Select
 from ..equations.instance import Equation, Instance, Key
 from ..equations.term import free_axes, reads, substitute
 from ..lowering.loop_nest import LoopNest, loop_nest
-from .lowering_class import LoweringClass, class_of_equation
+from .lowering_class import LoweringClass, class_of_equation, slides_over
 from .work import Axes, Tally, equation_tally
 
 
@@ -75,6 +76,16 @@ def matrix_product(instance: Instance, equation: Equation) -> MatrixProduct | No
         left=_tensors(left),
         right=_tensors(right),
     )
+
+
+def is_depthwise(instance: Instance, equation: Equation) -> bool:
+    """Whether a product is a convolution of several groups, each with one channel that it reads."""
+    product = matrix_product(instance, equation)
+    if product is None or class_of_equation(instance, equation) is not LoweringClass.WINDOW:
+        return False
+    channels = [axis for axis in product.inner if not slides_over(instance, equation, axis)]
+    groups, summed = (prod(instance.sizes[axis] for axis in axes) for axes in (product.batch, channels))
+    return groups > 1 and summed == 1
 
 
 def _sides(nest: LoopNest) -> tuple[list[Expr], list[Expr]]:

@@ -64,6 +64,11 @@ def class_of_equation(instance: Instance, equation: Equation) -> LoweringClass:
     return LoweringClass.ROW_REDUCTION
 
 
+def slides_over(instance: Instance, equation: Equation, axis: str) -> bool:
+    """Whether a reduced axis is one of a window: an index of what is read mixes it with another axis."""
+    return any(_slides(instance, read, {axis}) for read in reads(loop_nest(instance, equation).value))
+
+
 def _slides(instance: Instance, read: Read, over: set[str]) -> bool:
     """Whether an index mixes a reduced axis with another, other than as a merged dimension."""
     for index in read.index:

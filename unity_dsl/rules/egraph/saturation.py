@@ -225,8 +225,8 @@ class _Saturation:
         before = dict.fromkeys(rule for node in match.nodes for rule in derived.get(id(node), ()))
         first = _maker(match.nodes, match.roots[0])
         applied = (*before, match.applied(first.span))
-        mixed = match.nodes[0].mixed
-        made = [Enode(replace(node, mixed=mixed), applied) for node in right.made]
+        mixed, tf32 = match.nodes[0].mixed, match.nodes[0].tf32
+        made = [Enode(replace(node, mixed=mixed, tf32=tf32), applied) for node in right.made]
         self._note_merge(match, made)
         return made, [(root, found, applied) for root, found in joined]
 

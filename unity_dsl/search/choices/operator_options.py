@@ -16,7 +16,7 @@ from ...graph.layout_typing import Role, TypedOperator
 from ...graph.local_operator import LocalOperator
 from ...graph.operand_layouts import LayoutColumn
 from ...graph.placed_operators import Placed
-from ...graph.precision import arithmetic
+from ...graph.precision import arithmetic, priced_type
 from ...graph.typed_configurations import Proved, ProvedRoles, Theorems, TypedConfigurations
 from ...index.library import Library
 from ...machine.cast_price import price_operand_casts
@@ -132,7 +132,7 @@ def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
 
 def float_types(node: Node) -> Hashable:
     """All that the prices of operators of one instance depend on besides: what is cast, and what it is computed in."""
-    return node.mixed, *((value.dtype, value.cast_from) for value in (*node.arguments, *node.results))
+    return node.mixed, node.tf32, *((value.dtype, value.cast_from) for value in (*node.arguments, *node.results))
 
 
 def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[tuple[int, ...]]:
@@ -193,7 +193,8 @@ def price_node(
     for rows, called in ((np.flatnonzero(native), True), (np.flatnonzero(~native), False)):
         if rows.size:
             some, dtype = [typed[row] for row in rows.tolist()], arithmetic(node, called, library)
-            seconds[rows] = price_operators(node.instance, some, dtype, mesh, machine, needs, library)
+            priced = priced_type(node, called, library)
+            seconds[rows] = price_operators(node.instance, some, priced, mesh, machine, needs, library)
             seconds[rows] += price_operand_casts(node, some, dtype, machine, backward=backward)
     return seconds
 

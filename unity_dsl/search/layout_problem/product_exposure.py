@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from ...graph.chunked_products import linear_product, operand_of
 from ...graph.graph import Graph, Node
 from ...graph.plan import PlannedNode
-from ...graph.precision import arithmetic
+from ...graph.precision import priced_type
 from ...index.cost.work import work
 from ..choices.layout_space import Hidden
 from ..choices.operator_options import Options
@@ -37,7 +37,7 @@ def values_beside_products(
         product = linear_product(PlannedNode(node, known.at(0)), mesh, conversions.library) if len(known) else None
         if product is None:
             continue
-        dtype = arithmetic(node, product.step.native, conversions.library)
+        dtype = priced_type(node, product.step.native, conversions.library)
         rate = machine.peak[dtype] * machine.compute_efficiency * mesh.size
         seconds, operand, (result,) = float(work(node.instance).flops) / rate, operand_of(product), node.results
         if operand is not None:

@@ -81,7 +81,8 @@ PLANS: dict[str, Code] = {
     "E314": Code(
         "no such precision",
         "The precision is the float type of a program's arithmetic: `f32`, or `bf16` or `f16` with weights, their "
-        "gradients and the optimizer in float32. `--precision` wins over the model's line `precision bf16`; without "
+        "gradients and the optimizer in float32, or `tf32`: `f32` whose matrix products and convolutions may round "
+        "their factors to TF32 on GPUs. `--precision` wins over the model's line `precision bf16`; without "
         "either every tensor has the type that it is declared with.",
     ),
     "E315": Code(
