@@ -7,11 +7,13 @@ from random import Random
 
 import pytest
 
+from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import PlannedNode
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
+from unity_dsl.machine.operator_price import price_operator
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.accounting.plan_cost import plan_cost
 from unity_dsl.search.choices.restriction import Restriction
@@ -73,3 +75,35 @@ def test_a_copy_of_a_weight_made_of_a_copy_costs_what_the_search_found(build: Bu
         cost = plan_cost(graph, problem.meaning, prices.conversions, model.loss)
         assert cost.seconds == pytest.approx(best.cost, rel=1e-6), f"seed {seed}"
     assert chained, "some plan makes a copy of a copy"
+
+
+PLACED = """model m[n = 1]
+  input x: f32[64, 64]
+  input target: f32[64, 64]
+  weight w1: f32[64, 64] ~ normal(0.1)
+  weight w2: f32[64, 64] ~ normal(0.1)
+  weight w3: f32[64, 64] ~ normal(0.1)
+  first = linear(x, w1)
+  second = linear(x, w2)
+  third = linear(x, w3)
+  loss mse(first * second * third, target)
+"""
+
+
+@pytest.mark.parametrize(("places", "most"), [("000", 3), ("110", 2), ("010", 2), ("012", 1)])
+def test_the_busiest_device_counts(places: str, most: int, tmp_path: Path, library: Library) -> None:
+    """Of three equal products on single devices, as many as one of these has."""
+    (tmp_path / "model.udl").write_text(PLACED)
+    pins = [f"{name}=@{place}" for name, place in zip(("first", "second", "third"), places, strict=True)]
+    request = Request(tmp_path / "model.udl", devices=4, mesh=(4,), pins=["w*=I", *pins])
+    plan = compile_model(request).plan
+    product, *_ = (step for step in plan.graph.steps if isinstance(step, PlannedNode))
+    assert product.placement
+    machine, node = load_machine("local"), product.node
+    given = node.instance, product.typed, node.dtype, plan.mesh, machine, node.gradients, library
+    apart = [step for step in plan.graph.steps if isinstance(step, PlannedNode) and not step.placement]
+    rest = sum(
+        price_operator(one.node.instance, one.typed, one.node.dtype, plan.mesh, machine, one.node.gradients, library)
+        for one in apart
+    )
+    assert plan.cost.compute == pytest.approx(rest + most * price_operator(*given), rel=1e-6)

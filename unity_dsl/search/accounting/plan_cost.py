@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from itertools import product
 
 import numpy as np
 
 from ...graph.graph import Value
-from ...graph.layout import Layout, invariant
+from ...graph.layout import Layout, Mesh, Placement, invariant
 from ...graph.plan import Cost, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue
 from ...graph.precision import arithmetic
 from ...machine.cast_price import price_stored_cast
@@ -20,26 +23,60 @@ from ..choices.operator_options import price_node
 from ..layout_problem.loop_price import price_captured, price_sliced, price_stacked
 from ..layout_problem.variable_meaning import Meaning
 
-_NOTHING = Cost()
+
+@dataclass(frozen=True)
+class _Spent:
+    """What all devices do, and what only those with some coordinates do."""
+
+    everywhere: Cost = field(default_factory=Cost)
+    placed: Mapping[Placement, Cost] = field(default_factory=dict)
+
+    @staticmethod
+    def at(placement: Placement, cost: Cost) -> _Spent:
+        return _Spent(placed={placement: cost}) if placement else _Spent(cost)
+
+    def plus(self, other: _Spent, executed: float = 1.0) -> _Spent:
+        placed = dict(self.placed)
+        for placement, cost in other.placed.items():
+            placed[placement] = _sum(placed.get(placement, Cost()), cost, executed)
+        return _Spent(_sum(self.everywhere, other.everywhere, executed), placed)
+
+    def of_the_busiest(self, mesh: Mesh) -> Cost:
+        """What the device does that has the most to do: others wait for it where they communicate."""
+        if not self.placed:
+            return self.everywhere
+        axes = sorted({axis for placement in self.placed for axis, _ in placement})
+        devices = product(*([(axis, coordinate) for coordinate in range(mesh.degrees[axis])] for axis in axes))
+        return max((self._of_device(frozenset(device)) for device in devices), key=lambda cost: cost.seconds)
+
+    def _of_device(self, coordinates: frozenset[tuple[int, int]]) -> Cost:
+        own = (cost for placement, cost in self.placed.items() if coordinates >= {*placement})
+        return reduce(_sum, own, self.everywhere)
 
 
 def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionModel, loss: Value | None) -> Cost:
-    """Seconds of one step; what each device holds is left out. `loss`, if any, is read whole at the end."""
-    return _graph_cost(graph, meaning, prices, [] if loss is None else [(loss, invariant(prices.mesh))])
+    """Seconds of one step on the busiest device; what each device holds is left out. `loss`, if any, is read whole at
+    the end.
+
+    Of operators that are placed on some devices the search counts a part of their seconds, as if all devices had as
+    much to do. That is no more than this.
+    """
+    spent = _graph_cost(graph, meaning, prices, [] if loss is None else [(loss, invariant(prices.mesh))])
+    return spent.of_the_busiest(prices.mesh)
 
 
 def _graph_cost(
     graph: PlannedGraph, meaning: Meaning, prices: ConversionModel, left: Iterable[tuple[Value, Layout]]
-) -> Cost:
+) -> _Spent:
     """`left` are values that are read behind the graph."""
     mesh, machine = prices.mesh, prices.machine
-    total = _NOTHING
+    total = _Spent()
     reads: dict[str, set[Layout]] = {}
     for value, layout in left:
         reads.setdefault(value.name, set()).add(layout)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
-            total = _sum(total, _node_cost(step, prices))
+            total = total.plus(_Spent.at(step.placement, _node_cost(step, prices)))
             for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
                 reads.setdefault(value.name, set()).add(layout)
     for update in graph.graph.updates:
@@ -50,23 +87,23 @@ def _graph_cost(
             body, segment = next(bodies), step.segment
             for value, layout in step.border.reads(segment):
                 reads.setdefault(value.name, set()).add(layout)
-            total = _sum(total, Cost(compute=_loop_seconds(step, meaning, prices)))
+            total = total.plus(_Spent(Cost(compute=_loop_seconds(step, meaning, prices))))
             for run in step.runs:
                 found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
-                total = _sum(total, found, run.count * segment.probability)
+                total = total.plus(found, run.count * segment.probability)
     for stored in graph.graph.weights:
         planned = graph.values[stored.value.name]
-        held, share = local_fraction(planned.produced, mesh), mesh.share(planned.produced.placement)
-        total = _sum(total, Cost(compute=share * price_stored_cast(stored.value, held, machine)))
+        held, placement = local_fraction(planned.produced, mesh), planned.produced.placement
+        total = total.plus(_Spent.at(placement, Cost(compute=price_stored_cast(stored.value, held, machine))))
         if stored.value.needs_gradient:
             count = stored.value.stored_bytes * held
-            added = share * price_accumulation(count, machine)
-            total = _sum(total, Cost(update=share * price_update(count, machine), accumulation=added))
+            updated = Cost(update=price_update(count, machine), accumulation=price_accumulation(count, machine))
+            total = total.plus(_Spent.at(placement, updated))
     weights = {stored.value.name for stored in graph.graph.weights}
     for name, planned in graph.values.items():
         if name not in meaning.free:
             hidden, asked = meaning.hidden.get(name, NOT_HIDDEN), reads.get(name, set())
-            total = _sum(total, _conversion_cost(planned, asked, prices, hidden, stored=name in weights))
+            total = total.plus(_Spent(_conversion_cost(planned, asked, prices, hidden, stored=name in weights)))
     return total
 
 
@@ -100,8 +137,7 @@ def _node_cost(planned: PlannedNode, prices: ConversionModel) -> Cost:
     seconds = float(price_node(node, [typed], mesh, machine, library)[0])
     dtype = arithmetic(node, typed.native, library)
     inner = price_inner(node.instance, typed, dtype, mesh, machine, any(node.gradients))
-    share = mesh.share(planned.placement)
-    return Cost(compute=share * (seconds - inner), communication=share * inner)
+    return Cost(compute=seconds - inner, communication=inner)
 
 
 def conversion_seconds(planned: PlannedValue, layout: Layout, prices: ConversionModel) -> float:
