@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import platform
@@ -18,6 +19,12 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 COMPILER = tuple(ROOT / name for name in ("unity_dsl", "grammar", "ops", "codegen", "rules"))
 """The texts that make a program of a model."""
+_STAGES = ("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "compile.py")
+PLANNER = (
+    *(ROOT / "unity_dsl" / stage for stage in _STAGES),
+    *(ROOT / name for name in ("grammar", "ops", "rules", "machines", "examples")),
+)
+"""The texts that make a plan of an example."""
 
 
 def hardware() -> dict[str, str | int]:
@@ -69,14 +76,27 @@ def write_results(name: str, command: str, results: Mapping[str, Any]) -> Path:
 
 
 def digest(paths: Iterable[Path]) -> str:
-    """A hash of files, and of all texts below folders."""
+    """A hash of files, and of all texts below folders; of Python what it does, without comments and docstrings."""
     content = sha256()
     for path in paths:
         below = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
         for found in below:
             if found.suffix != ".pyc":
-                content.update(f"{found.relative_to(ROOT)}\n".encode() + sha256(found.read_bytes()).digest())
+                content.update(f"{found.relative_to(ROOT)}\n".encode() + sha256(_meant(found)).digest())
     return content.hexdigest()
+
+
+def _meant(path: Path) -> bytes:
+    if path.suffix != ".py":
+        return path.read_bytes()
+    return ast.dump(_WithoutStrings().visit(ast.parse(path.read_bytes()))).encode()
+
+
+class _WithoutStrings(ast.NodeTransformer):
+    """Drops statements that are strings: docstrings of modules, classes, functions and constants."""
+
+    def visit_Expr(self, node: ast.Expr) -> ast.Expr | None:
+        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
 
 
 def rows_of(path: Path) -> dict[str, dict[str, Any]]:

@@ -5,9 +5,10 @@ process of its own, all other strategies one after the other in a second one, ea
 --limit seconds with the best plan found by then, which its row tells. Kept are seconds of the simulated step and of the
 search (wall clock), what a device holds and sends, and a bound, the seconds that the plan's tasks take at least in any
 order.
-A row is written as soon as it is known, and what is in the file of results is not done again but for strategies named
-by --again: a run that was interrupted goes on. Where a strategy beats `auto` by more than 0.01 %, or fits the memory
-where `auto` does not, the cell is told. Cells in which no plan fits are not compared.
+A row is written as soon as it is known, with a hash of the sources that plan. What is in the file of results with the
+same hash is not done again but for strategies named by --again: a run that was interrupted goes on. Where a strategy
+beats `auto` by more than 0.01 %, or fits the memory where `auto` does not, the cell is told. Cells in which no plan fits
+are not compared.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from measure import RESULTS, rows_of, write_rows
+from measure import PLANNER, RESULTS, digest, rows_of, write_rows
 
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.search.strategies import STRATEGIES
@@ -84,7 +85,7 @@ def main() -> None:
     if options.plot is not None:
         draw(cells, options.plot)
         return
-    again = set(options.again)
+    again, sources = set(options.again), digest(PLANNER)[:16]
     for machine in options.machines:
         for devices in options.devices or DEVICES[machine]:
             if devices > load_machine(machine).devices:
@@ -92,10 +93,12 @@ def main() -> None:
             for model in options.models:
                 key = f"{model} {machine} {devices}"
                 cell = cells.get(key, {"batch": PER_DEVICE[model] * devices, "strategies": {}})
-                missing = [name for name in options.strategies if name not in cell["strategies"] or name in again]
+                known = {name for name, row in cell["strategies"].items() if row.get("sources") == sources} - again
+                missing = [name for name in options.strategies if name not in known]
                 for names in [["auto"], [name for name in missing if name != "auto"]]:
                     if names and set(names) <= set(missing):
-                        cell["strategies"] |= planned(model, machine, devices, cell["batch"], names, options.limit)
+                        found = planned(model, machine, devices, cell["batch"], names, options.limit)
+                        cell["strategies"] |= {name: row | {"sources": sources} for name, row in found.items()}
                         cells[key] = cell
                         write_rows(
                             options.output, "python bench/search.py", dict(sorted(cells.items())), summary(cells)

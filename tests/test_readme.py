@@ -318,6 +318,12 @@ def test_the_table_of_cells_is_what_was_planned() -> None:
         assert part == f"{min(every.values()) / own:.4f}", cell
 
 
+def test_all_cells_were_planned_by_the_same_sources() -> None:
+    """Else the table would compare prices and searches of different versions."""
+    cells = json.loads((ROOT / "bench" / "results" / "search.json").read_text())["cases"]
+    assert len({row.get("sources") for cell in cells.values() for row in cell["strategies"].values()}) == 1
+
+
 def test_the_table_of_machines_is_of_all_cells() -> None:
     """By machine and devices how many cells have a plan of `auto` that fits, and geometric means over them."""
     cells, counted = planned_cells(), 0
