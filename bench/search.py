@@ -7,8 +7,8 @@ search (wall clock), what a device holds and sends, and a bound, the seconds tha
 order.
 A row is written as soon as it is known, with a hash of the sources that plan. What is in the file of results with the
 same hash is not done again but for strategies named by --again: a run that was interrupted goes on. Where a strategy
-beats `auto` by more than 0.01 %, or fits the memory where `auto` does not, the cell is told. Cells in which no plan fits
-are not compared.
+beats `auto` by more than 0.01 %, or fits the memory where `auto` does not, the cell is told. Cells without a plan that
+fits are not compared.
 """
 
 from __future__ import annotations
