@@ -50,6 +50,7 @@ ATTENTION = {
     "masked_attention": "full, mask",
 }  # fmt: skip
 """Operators, and how the measured calls are called."""
+STREAMS = ("cast", "layer_norm", "rms_norm", "softmax")
 DIRECTIONS = (Direction.FORWARD, Direction.LEFT, Direction.RIGHT)
 Point = tuple[int, int, int]
 
@@ -160,13 +161,15 @@ def attention_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]
             yield f"time_us = [{device.attends(seconds) * 1e6:.4g}]"
 
 
-def cast_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]:
-    """Of casts between bf16 and float32, by the type that is read; amounts are the bytes that are read and written."""
-    for kind in ("bf16", "f32"):
-        points = [row["seconds"]["cast"] for row in rows if row["type"] == kind]
+def stream_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]:
+    """Of casts between bf16 and float32, by the type that is read, and of calls that were measured forward alone;
+    amounts are the bytes that are read and written.
+    """
+    for name, kind in product(STREAMS, WIDTH):
+        points = [row["seconds"][name] for row in rows if row["type"] == kind]
         seconds = rising(np.array([device.streams(point[0]) for point in points]))
         times = [float(f"{value * 1e6:.4g}") for value in seconds]
-        yield from ("", "[[operator]]", 'name = "cast"', f'dtype = "{kind}"', 'direction = "forward"')
+        yield from ("", "[[operator]]", f'name = "{name}"', f'dtype = "{kind}"', 'direction = "forward"')
         yield f"bytes = {[int(moved) for _, moved in points]}"
         yield f"time_us = {times}"
 
@@ -199,7 +202,7 @@ def lines(file: Path) -> Iterator[str]:
     device, measured = device_of(file), device_of(MEASURED)
     yield from optimizer_lines(models, device)
     yield from unaligned_lines(models, grids(curves["products"], "bf16", measured)[Direction.FORWARD])
-    yield from cast_lines(curves["streams"], device)
+    yield from stream_lines(curves["streams"], device)
     yield from attention_lines(curves["attention"], device)
     for kind in ROWS:
         single = grids(curves["products"], kind, device)
