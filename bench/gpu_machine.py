@@ -1,9 +1,9 @@
 """Sections of machine files from what was measured on a GPU: `python bench/gpu_machine.py machines/h200.toml`.
 
 It prints the grids of products, rates of fused attention and of AdamW that `results/gpu_curves.json` and
-`results/gpu.json` give, all of kernels alone. Those of a file of another GPU are derived by the ratios of its figures to
-those of the measured one: arithmetic by the peak, traffic by the bandwidth of the memory; what a kernel takes to start
-stays. `--write` puts the sections at the end of each file.
+`results/gpu.json` give, all of kernels alone. Sections of another GPU are derived by the ratios of its figures to those
+of the measured one: arithmetic by the peak, traffic by the bandwidth of the memory. The start of a kernel stays.
+`--write` puts the sections at the end of each file.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Device:
         return seconds * self.arithmetic["bf16"]
 
     def multiplies(self, seconds: float, kind: str, at: Point, start: float = 0.0) -> float:
-        """Seconds of a product [m, k] x [k, n], (m, n, k) = `at`, which takes `start` until it multiplies: the longer of
-        its arithmetic and of its traffic, which is no longer than the product was measured to take.
+        """Seconds of a product [m, k] x [k, n], (m, n, k) = `at`, which takes `start` until it multiplies: its arithmetic
+        or its traffic, whichever takes longer. The traffic takes no longer than the product was measured to take.
         """
         m, n, k = at
         start = min(start, seconds)

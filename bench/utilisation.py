@@ -1,11 +1,12 @@
 """Predicted speed of published training runs: `python bench/utilisation.py`.
 
 Each case of `published_runs.py` is planned by the parallelism that was published, without what only our programs do
-(decomposed products, deferred weight gradients), and the step of the plan is simulated. Printed are tokens a second and
-model FLOPs utilisation beside the published ones, which are put on the same count of operations. Nothing is measured here.
+(decomposed products, deferred weight gradients), and the step of the plan is simulated. Printed are tokens a second of
+a device beside the published ones; the results have model FLOPs utilisation as well. Nothing is measured here.
 
-The one constant that is fitted to these runs is `sustained` of a machine file. `--leave-one-out` fits it anew without
-each run in turn, to the other runs on its machine, and tells how far off that run is then.
+One constant is fitted to these runs: `sustained` of the machine files, except that of `h200`, which is measured.
+`--leave-one-out` fits it anew without each run in turn, to the other runs on its machine, and prints the error of the
+run that was left out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from unity_dsl.simulation.step_tasks import simulate_step
 from unity_dsl.syntax.span import Source
 
 FILE = RESULTS / "utilisation.json"
+TENSOR_OR_NOT = ("llama3_8b, 4096, 4 H200, FSDP", "llama3_8b, 4096, 4 H200, tensor parallel")
 ROOMY = 2 * 10**12
 """Bytes of a device, so that no plan is changed by what our programs hold more than the published ones."""
 
@@ -54,6 +56,10 @@ def main() -> None:
         if case.name in rows:
             print(describe(case.name, rows[case.name]), flush=True)
     print(summary("all cases", [row["ratio"] for row in rows.values()]))
+    if all(name in rows for name in TENSOR_OR_NOT):
+        sliced, divided = (rows[name] for name in TENSOR_OR_NOT)
+        apart = (sliced[key] / divided[key] for key in ("tokens_per_second_predicted", "tokens_per_second"))
+        print("FSDP over tensor parallelism on 4 H200: {:.2f} times predicted, {:.2f} published".format(*apart))
     if options.leave_one_out:
         for name, found in left_out(rows).items():
             rows[name]["left_out"] = found
@@ -102,12 +108,13 @@ def machine_of(case: Case) -> Machine:
 
 
 def compiled_as_published(case: Case) -> Compilation:
-    """The plan with the parallelism of the run: FSDP by the strategy `zero`, with tensor parallelism as Galvatron has it."""
+    """The plan with the parallelism of the run: FSDP by the strategy `zero`, tensor parallelism as Galvatron has it."""
     settings = {**case.settings, "b": case.batch, "s": case.sequence}
     node = machine_of(case).node_devices
     mesh = (case.devices,) if case.devices <= node else (case.devices // node, node)
     request = Request(
-        ROOT / "examples" / f"{case.example}.udl", settings, machine=machine_path(case), devices=case.devices, memory=ROOMY,
+        ROOT / case.model, settings, machine=machine_path(case), devices=case.devices, memory=ROOMY, pins=case.pins,
+        operators=(ROOT / "bench" / "models",),
     )  # fmt: skip
     if case.tensor == 1:
         fixed = {"mesh": mesh, "micro_batches": case.micro_batches, "recompute": case.recompute}
@@ -120,7 +127,7 @@ def compiled_as_published(case: Case) -> Compilation:
 
 def galvatron(case: Case) -> Mapping[str, Any]:
     """A configuration of Galvatron: tensor parallelism of all layers and around them, FSDP over the other devices."""
-    layers = LAYERS[case.example]
+    layers = LAYERS[case.model]
 
     def each(number: int) -> str:
         return ",".join([str(number)] * layers)
@@ -133,7 +140,7 @@ def galvatron(case: Case) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-LAYERS = {"llama3_8b": 32, "llama3_70b": 80}
+LAYERS = {"bench/models/llama3_8b_gathers.udl": 32, "examples/llama3_70b.udl": 80}
 
 
 def as_published(plan: Plan, compiled: Compilation) -> Plan:
@@ -146,6 +153,8 @@ def as_published(plan: Plan, compiled: Compilation) -> Plan:
 
 # ---------------------------------------------------------------------------------------------- fit
 
+MEASURED = "h200"
+"""The machine whose `sustained` is measured by bench/gpu.py."""
 RATES = (0.6, 0.8, 1.0)
 """`sustained` at which every step is simulated; between these it is linear in 1 / `sustained`."""
 
@@ -190,12 +199,13 @@ def fitted(cases: Sequence[Case], rows: Mapping[str, Mapping[str, Any]]) -> floa
 def left_out(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
     """Of each case, `sustained` by the other cases on its machine, and its ratio by that."""
     found = {}
-    for case in CASES:
-        if case.name not in rows:
-            continue
-        others = [other for other in CASES if other.machine == case.machine and other is not case and other.name in rows]
-        rate = fitted(others, rows)
-        found[case.name] = {"sustained": round(rate, 3), "ratio": round(ratio_at(case, rows[case.name], rate), 3)}
+    known = [case for case in CASES if case.name in rows]
+    for case in known:
+        others = [other for other in known if other.machine == case.machine and other is not case]
+        row = rows[case.name]
+        fixed = case.machine == MEASURED or not others
+        rate = float(row["sustained"]) if fixed else fitted(others, rows)
+        found[case.name] = {"sustained": round(rate, 3), "ratio": round(ratio_at(case, row, rate), 3)}
     return found
 
 
@@ -208,8 +218,8 @@ def summary(what: str, ratios: Sequence[float]) -> str:
 
 
 def describe(name: str, row: Mapping[str, Any]) -> str:
-    told = f"{row['tokens_per_second_predicted']:,.0f} tokens/s a device predicted, {row['tokens_per_second']:,.0f} published"
-    return f"{name}: {told}, {row['ratio']:.3f} times"
+    predicted, published = row["tokens_per_second_predicted"], row["tokens_per_second"]
+    return f"{name}: {predicted:,.0f} tokens/s a device, {published:,.0f} published, {row['ratio']:.3f} times"
 
 
 if __name__ == "__main__":
