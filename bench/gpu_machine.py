@@ -74,8 +74,8 @@ class Device:
         return seconds * self.arithmetic["bf16"]
 
     def multiplies(self, seconds: float, kind: str, at: Point, start: float = 0.0) -> float:
-        """Seconds of a product [m, k] x [k, n], (m, n, k) = `at`, which takes `start` until it multiplies: its arithmetic
-        or its traffic, whichever takes longer. The traffic takes no longer than the product was measured to take.
+        """Seconds of a product [m, k] x [k, n], (m, n, k) = `at`, which takes `start` until it multiplies: its
+        arithmetic or its traffic, whichever takes longer. The traffic takes no longer than the product did.
         """
         m, n, k = at
         start = min(start, seconds)

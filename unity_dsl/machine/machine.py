@@ -211,8 +211,9 @@ def _sustained(reader: TomlTable) -> float:
 SUSTAINED, SLOWDOWN, RESERVED = "sustained", "overlap_slowdown", "reserved_gb"
 OVERLAP_SLOWDOWN = {"cuda": 0.1, "cpu": 0.75}
 """Unless the file says otherwise. Kernels of a GPU share its memory and processors with those of NCCL: 0.05 to 0.2 is
-usual. A rank on a CPU has one core, and gloo copies what it sends: so much of the time of an all-reduce its thread wants the
-core (processor time over wall time, relative to that of a matrix product beside it: 0.66 to 0.83 between local ranks).
+usual. A rank on a CPU has one core, and gloo copies what it sends: so much of the time of an all-reduce its thread
+wants the core (processor time over wall time, relative to that of a matrix product beside it: 0.66 to 0.83 between
+local ranks).
 """
 RESERVED_GB = {"cuda": 4.0, "cpu": 0.0}
 """What a context, buffers of NCCL and fragmentation take of a device's memory, 3 to 8 GB on a GPU, unless the file says
