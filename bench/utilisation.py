@@ -55,17 +55,14 @@ def main() -> None:
             write_rows(FILE, "python bench/utilisation.py", rows)
         if case.name in rows:
             print(describe(case.name, rows[case.name]), flush=True)
-    print(summary("all cases", [row["ratio"] for row in rows.values()]))
-    if all(name in rows for name in TENSOR_OR_NOT):
-        sliced, divided = (rows[name] for name in TENSOR_OR_NOT)
-        apart = (sliced[key] / divided[key] for key in ("tokens_per_second_predicted", "tokens_per_second"))
-        print("FSDP over tensor parallelism on 4 H200: {:.2f} times predicted, {:.2f} published".format(*apart))
     if options.leave_one_out:
         for name, found in left_out(rows).items():
             rows[name]["left_out"] = found
             print(f"{name}: {found['ratio']:.3f} times by sustained {found['sustained']:.3f}, fitted without it")
-        print(summary("each left out of the fit", [row["left_out"]["ratio"] for row in rows.values()]))
-        write_rows(FILE, "python bench/utilisation.py --leave-one-out", rows)
+    found = summary(rows)
+    write_rows(FILE, "python bench/utilisation.py --leave-one-out", rows, found)
+    for what, value in found.items():
+        print(f"{what.replace('_', ' ')}: {value}")
 
 
 # ---------------------------------------------------------------------------------------------- prediction
@@ -212,9 +209,21 @@ def left_out(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float
 # ---------------------------------------------------------------------------------------------- report
 
 
-def summary(what: str, ratios: Sequence[float]) -> str:
+def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Errors of all cases, by the fit and left out of it; how far FSDP and tensor parallelism are apart."""
+    found: dict[str, Any] = {"cases": len(rows), **_errors("error", [row["ratio"] for row in rows.values()])}
+    if all("left_out" in row for row in rows.values()):
+        found |= _errors("left_out_error", [row["left_out"]["ratio"] for row in rows.values()])
+    if all(name in rows for name in TENSOR_OR_NOT):
+        sliced, divided = (rows[name] for name in TENSOR_OR_NOT)
+        for told, key in (("predicted", "tokens_per_second_predicted"), ("published", "tokens_per_second")):
+            found[f"fsdp_over_tensor_parallelism_{told}"] = round(sliced[key] / divided[key], 2)
+    return found
+
+
+def _errors(name: str, ratios: Sequence[float]) -> dict[str, float]:
     off = [abs(ratio - 1) for ratio in ratios]
-    return f"{what}: {len(off)}, median error {median(off):.1%}, largest {max(off):.1%}"
+    return {f"median_{name}": round(median(off), 3), f"largest_{name}": round(max(off), 3)}
 
 
 def describe(name: str, row: Mapping[str, Any]) -> str:
