@@ -33,6 +33,7 @@ from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 
+from ...datasheet import by_datasheet
 from ..brute_force import BruteForce, TooMany
 from ..conftest import Build
 from ..random_models import random_machine, random_model
@@ -104,7 +105,7 @@ def test_a_mesh_is_found_though_the_coarser_ones_are_bad(library: Library) -> No
     as dear. Against the search on every mesh whose bound is below what is found.
     """
     text = read_source(Path(__file__).parents[3] / "examples" / "bert_unity.udl")
-    model, machine = build_model(parse_model(text), library), load_machine("dgx-h100")
+    model, machine = build_model(parse_model(text), library), by_datasheet("dgx-h100")
     meshes, theorems, proved = all_meshes(machine, 96), ShardingTheorems(library), ProvedTable()
     found = search(model, meshes, machine, library, theorems=theorems).cost.seconds
     for mesh in meshes:
