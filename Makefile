@@ -66,7 +66,7 @@ bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/simulator.py
 	$(BIN)/python bench/mechanisms.py
 	$(BIN)/python bench/rival_plans.py
-	$(BIN)/python bench/utilisation.py
+	$(BIN)/python bench/utilisation.py --leave-one-out
 	$(BIN)/python bench/check_time.py
 	$(BIN)/python bench/rules_time.py
 	$(BIN)/python bench/prove_time.py

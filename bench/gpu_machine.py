@@ -1,31 +1,45 @@
-"""Sections of a machine file from what was measured on a GPU: `python bench/gpu_machine.py`.
+"""Sections of machine files from what was measured on a GPU: `python bench/gpu_machine.py machines/h200.toml`.
 
 It prints the grids of products, rates of fused attention and of AdamW that `results/gpu_curves.json` and
-`results/gpu.json` give, all of kernels alone; `--write machines/h200.toml` puts them at the end of the file.
+`results/gpu.json` give, all of kernels alone. Sections of another GPU are derived by the ratios of its figures to those
+of the measured one: arithmetic by the peak, traffic by the bandwidth of the memory. The start of a kernel stays.
+`--write` puts the sections at the end of each file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measure import RESULTS
+from measure import RESULTS, ROOT
 
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
+from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.measured_curves import ProductGrid
 from unity_dsl.machine.measured_operators import Direction
 from unity_dsl.profiling.machine_file import product_lines
 from unity_dsl.profiling.measured_tables import rising
 from unity_dsl.profiling.samples import sample_of
 
+MEASURED = ROOT / "machines" / "h200.toml"
+FILES = (
+    MEASURED, *(ROOT / "machines" / f"{name}.toml" for name in ("dgx-h100", "llama3-cluster", "dgx-a100")),
+    ROOT / "bench" / "machines" / "grand-teton.toml",
+)  # fmt: skip
 MARK = "# Measured on one H200 by bench/gpu.py, kernels alone; written by bench/gpu_machine.py.\n"
+DERIVED = """\
+# Derived from what one H200 takes (bench/results/gpu_curves.json), kernels alone: arithmetic by the ratio of the peaks,
+# traffic by that of the bandwidths; written by bench/gpu_machine.py.
+"""
 SIDES = (128, 512, 2048, 8192)
 ROWS = {"bf16": (*SIDES, 32768), "f32": SIDES, "tf32": SIDES}
 BATCHED = (64, 128, 512, 2048)
@@ -36,11 +50,52 @@ ATTENTION = {
     "masked_attention": "full, mask",
 }  # fmt: skip
 """Operators, and how the measured calls are called."""
+STREAMS = ("cast", "layer_norm", "rms_norm", "softmax")
 DIRECTIONS = (Direction.FORWARD, Direction.LEFT, Direction.RIGHT)
 Point = tuple[int, int, int]
 
 
-def grids(rows: list[dict[str, Any]], kind: str) -> Mapping[Direction, ProductGrid]:
+@dataclass(frozen=True)
+class Device:
+    """How many times as long as on the measured GPU arithmetic takes, by type, and traffic of the memory, of which that
+    one moves `bandwidth` bytes a second.
+    """
+
+    arithmetic: Mapping[str, float]
+    traffic: float
+    bandwidth: float
+
+    def streams(self, seconds: float) -> float:
+        """Seconds of a kernel that only moves bytes."""
+        return seconds + max(seconds - START, 0.0) * (self.traffic - 1)
+
+    def attends(self, seconds: float) -> float:
+        """Seconds of fused attention, which is bound by arithmetic."""
+        return seconds * self.arithmetic["bf16"]
+
+    def multiplies(self, seconds: float, kind: str, at: Point, start: float = 0.0) -> float:
+        """Seconds of a product [m, k] x [k, n], (m, n, k) = `at`, which takes `start` until it multiplies: its
+        arithmetic or its traffic, whichever takes longer. The traffic takes no longer than the product did.
+        """
+        m, n, k = at
+        start = min(start, seconds)
+        moved = WIDTH[kind] * (m * k + k * n + m * n) / self.bandwidth
+        busy = seconds - start
+        return start + max(busy * self.arithmetic[kind], min(busy, moved) * self.traffic)
+
+
+WIDTH = {"bf16": 2, "f32": 4, "tf32": 4}
+
+
+def device_of(file: Path) -> Device:
+    """The GPU of a machine file."""
+    ours, theirs = load_machine(str(MEASURED)), load_machine(str(file))
+    arithmetic = {kind: ours.peak[kind] / theirs.peak[kind] for kind in WIDTH}
+    traffic = ours.memory_bandwidth / theirs.memory_bandwidth
+    return Device(arithmetic, traffic, ours.memory_bandwidth * ours.memory_efficiency)
+
+
+def grids(rows: list[dict[str, Any]], kind: str, device: Device) -> Mapping[Direction, ProductGrid]:
     """Of single products. Where the largest was not measured, it runs at the rate of one with a quarter of the sum."""
     known = {(row["m"], row["n"], row["k"]): row["seconds"] for row in rows if row["type"] == kind}
     found = {}
@@ -49,22 +104,23 @@ def grids(rows: list[dict[str, Any]], kind: str) -> Mapping[Direction, ProductGr
         for i, j, k in np.ndindex(seconds.shape):
             at = ROWS[kind][i], SIDES[j], SIDES[k]
             less = at[0], at[1], at[2] // 4
-            seconds[i, j, k] = known[at][number] if at in known else 4 * known[less][number]
+            taken = known[at][number] if at in known else 4 * known[less][number]
+            seconds[i, j, k] = device.multiplies(taken, kind, at, START)
         found[direction] = grid_of(ROWS[kind], SIDES, seconds)
     return found
 
 
 def batched_grids(
-    rows: list[dict[str, Any]], kind: str, single: Mapping[Direction, ProductGrid]
+    rows: list[dict[str, Any]], kind: str, single: Mapping[Direction, ProductGrid], device: Device
 ) -> Mapping[Direction, ProductGrid]:
-    """Of a product in a batch; where none was measured, as long as a single one less its start."""
+    """Of a product in a batch; where none was measured, as long as a single one of the device less its start."""
     known = {
         (row["m"], row["n"], row["k"]): row["seconds"] for row in rows if row["type"] == kind and row["batch"] == BATCH
     }
 
     def seconds(at: Point) -> float:
         if at in known:
-            return float(max(known[at] - START, START) / BATCH)
+            return device.multiplies(float(max(known[at] - START, START) / BATCH), kind, at)
         return float(single[Direction.FORWARD].at(*map(float, at)) - START)
 
     def operand(direction: Direction, m: int, n: int, k: int) -> Point:
@@ -87,7 +143,7 @@ def grid_of(rows: tuple[int, ...], sides: tuple[int, ...], seconds: Any, launch:
     return ProductGrid(whole[0], whole[1], whole[2], rounded, launch)
 
 
-def attention_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
+def attention_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]:
     """A rate of each operator and direction: that of a call on 2,048 or 4,096 positions and heads of 128."""
     library = load_library()
     for name, how in ATTENTION.items():
@@ -102,15 +158,18 @@ def attention_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
             flops = sample_of(instance, "bf16", direction).done.flops
             yield from ("", "[[operator]]", f'name = "{name}"', 'dtype = "bf16"', f'direction = "{direction}"')
             yield f"flops = [{float(flops):.6g}]"
-            yield f"time_us = [{seconds * 1e6:.4g}]"
+            yield f"time_us = [{device.attends(seconds) * 1e6:.4g}]"
 
 
-def cast_lines(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Of casts between bf16 and float32, by the type that is read; amounts are the bytes that are read and written."""
-    for kind in ("bf16", "f32"):
-        points = [row["seconds"]["cast"] for row in rows if row["type"] == kind]
-        times = [float(f"{seconds * 1e6:.4g}") for seconds in rising(np.array([point[0] for point in points]))]
-        yield from ("", "[[operator]]", 'name = "cast"', f'dtype = "{kind}"', 'direction = "forward"')
+def stream_lines(rows: list[dict[str, Any]], device: Device) -> Iterator[str]:
+    """Of casts between bf16 and float32, by the type that is read, and of calls that were measured forward alone;
+    amounts are the bytes that are read and written.
+    """
+    for name, kind in product(STREAMS, ("bf16", "f32")):
+        points = [row["seconds"][name] for row in rows if row["type"] == kind]
+        seconds = rising(np.array([device.streams(point[0]) for point in points]))
+        times = [float(f"{value * 1e6:.4g}") for value in seconds]
+        yield from ("", "[[operator]]", f'name = "{name}"', f'dtype = "{kind}"', 'direction = "forward"')
         yield f"bytes = {[int(moved) for _, moved in points]}"
         yield f"time_us = {times}"
 
@@ -125,44 +184,56 @@ def unaligned_lines(models: Mapping[str, Any], grid: ProductGrid) -> Iterator[st
     yield from ("", "[unaligned]", "bytes = [2, 4]", f"times = {[round(value, 1) for value in times]}")
 
 
-def optimizer_lines(models: Mapping[str, Any]) -> Iterator[str]:
+def optimizer_lines(models: Mapping[str, Any], device: Device) -> Iterator[str]:
     """The rate of torch's fused AdamW, from the step of the model with the most parameters by hand."""
     row = models["llama3_8b"]["ways"]["torch"]
     seconds = next(taken for name, (_, taken) in row["kernels"].items() if "FusedOpti" in name)
-    yield from ("", "[optimizer]", f"bytes = [{4 * PARAMETERS}]", f"time_us = [{seconds * 1e6:.5g}]")
+    yield from ("", "[optimizer]", f"bytes = [{4 * PARAMETERS}]", f"time_us = [{device.streams(seconds) * 1e6:.5g}]")
 
 
 PARAMETERS = 2 * 128256 * 4096 + 4 * (2 * 4096**2 + 2 * 1024 * 4096 + 3 * 14336 * 4096 + 2 * 4096) + 4096
 """Of llama3_8b with four layers."""
 
 
-def lines() -> Iterator[str]:
-    """The sections."""
+def lines(file: Path) -> Iterator[str]:
+    """The sections of a machine file, after the mark."""
     curves = json.loads((RESULTS / "gpu_curves.json").read_text())
     models = json.loads((RESULTS / "gpu.json").read_text())["models"]
-    yield from optimizer_lines(models)
-    yield from unaligned_lines(models, grids(curves["products"], "bf16")[Direction.FORWARD])
-    yield from cast_lines(curves["streams"])
-    yield from attention_lines(curves["attention"])
+    device, measured = device_of(file), device_of(MEASURED)
+    yield from optimizer_lines(models, device)
+    yield from unaligned_lines(models, grids(curves["products"], "bf16", measured)[Direction.FORWARD])
+    yield from stream_lines(curves["streams"], device)
+    yield from attention_lines(curves["attention"], device)
     for kind in ROWS:
-        single = grids(curves["products"], kind)
-        several = batched_grids(curves["batched"], kind, single)
+        single = grids(curves["products"], kind, device)
+        several = batched_grids(curves["batched"], kind, single, device)
         for batch, found in ((False, single), (True, several)):
             for direction, grid in found.items():
                 yield from product_lines("contraction", kind, direction, batch, grid)
 
 
+def sections(file: Path) -> str:
+    """What a machine file ends with."""
+    mark = MARK if file.resolve() == MEASURED else DERIVED
+    return "\n".join([mark.rstrip(), *lines(file)]) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="put them at the end of a machine file")
+    parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="machine files, by default all of them")
+    parser.add_argument("--write", action="store_true", help="put the sections at the end of the files")
     options = parser.parse_args()
-    text = "\n".join([MARK.rstrip(), *lines()]) + "\n"
-    if options.write is None:
-        print(text, end="")
-        return
-    before = options.write.read_text().partition(MARK)[0].rstrip()
-    options.write.write_text(f"{before}\n\n{text}")
+    for file in options.files or FILES:
+        text = sections(file)
+        if not options.write:
+            print(text, end="")
+            continue
+        before = re.split(BEGINNING, file.read_text(), maxsplit=1)[0].rstrip()
+        file.write_text(f"{before}\n\n{text}")
 
+
+BEGINNING = r"(?m)^# (?:Measured on|Derived from what) one H200"
+"""Where the sections begin."""
 
 if __name__ == "__main__":
     main()

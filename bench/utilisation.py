@@ -1,157 +1,234 @@
-"""Predicted model FLOPs utilisation beside published figures: `python bench/utilisation.py`.
+"""Predicted speed of published training runs: `python bench/utilisation.py`.
 
-Each case is an example at the batch, sequence, devices and precision of a published training run: `auto` plans it, the
-plan's step is simulated, and its utilisation is put beside the published one, which is computed from tokens a second
-where these are published. What differs from the published run is told with the case. Nothing is measured here.
+Each case of `published_runs.py` is planned by the parallelism that was published, without what only our programs do
+(decomposed products, deferred weight gradients), and the step of the plan is simulated. Printed are tokens a second of
+a device beside the published ones; the results have model FLOPs utilisation as well. Nothing is measured here.
+
+One constant is fitted to these runs: `sustained` of the machine files, except that of `h200`, which is measured.
+`--leave-one-out` fits it anew without each run in turn, to the other runs on its machine, and prints the error of the
+run that was left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import tempfile
 import time
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from math import exp, log
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 from measure import RESULTS, ROOT, rows_of, write_rows
+from published_runs import CASES, Case
 
-from unity_dsl.compile import Request, compile_model
-from unity_dsl.graph.model_flops import model_flops, seconds_at_peak
-from unity_dsl.machine.byte_count import describe_bytes, parse_bytes
-from unity_dsl.machine.machine import load_machine
+from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.graph.model_flops import seconds_at_peak
+from unity_dsl.graph.plan import Plan
+from unity_dsl.machine.byte_count import describe_bytes
+from unity_dsl.machine.machine import Machine, load_machine, machine_source, read_machine
+from unity_dsl.search.accounting.weighed_plan import gathered_paths
 from unity_dsl.simulation.step_tasks import simulate_step
+from unity_dsl.syntax.span import Source
 
 FILE = RESULTS / "utilisation.json"
-ALLOWED = 0.2
-"""A prediction further off than this needs a reason."""
-
-TITAN = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md at 31a17bf"
-ASYNC = "torchtitan, pull request of benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md"
-FSDP2 = "torchtitan, docs/performance.md of 2024"
-MEGATRON = "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, 175B"
-GRAND_TETON = "H100 of 96 GB, 2.4 TB/s and 500 W, where the machine file has the 3.35 TB/s and 700 W of a DGX"
-
-
-@dataclass(frozen=True)
-class Published:
-    """A published run. `tokens_per_second` are those of a device; `utilisation` is given where these are not. `differs`
-    says what is not as predicted, besides the parallelism.
-    """
-
-    source: str
-    parallelism: str
-    tokens_per_second: float | None = None
-    utilisation: float | None = None
-    differs: str = ""
-
-
-@dataclass(frozen=True)
-class Case:
-    """An example on a machine whose devices have `memory`, at the global batch of a published run."""
-
-    example: str
-    machine: str
-    devices: int
-    batch: int
-    sequence: int
-    memory: str
-    published: Published
-
-    @property
-    def key(self) -> str:
-        return f"{self.example} {self.machine} {self.devices} batch {self.batch} by {self.published.parallelism}"
-
-
-CASES = (
-    Case(
-        "llama3_8b", "dgx-h100", 8, 16, 8192, "96GB",
-        Published(TITAN, "FSDP, torch.compile, selective recomputation", 6667, differs=GRAND_TETON),
-    ),
-    Case(
-        "llama3_8b", "dgx-h100", 128, 256, 8192, "96GB",
-        Published(TITAN, "FSDP, torch.compile, selective recomputation", 6514, differs=GRAND_TETON),
-    ),
-    Case(
-        "llama3_8b", "dgx-a100", 64, 64, 8192, "80GB",
-        Published(FSDP2, "FSDP, selective recomputation", 2973),
-    ),
-    Case(
-        "llama3_70b", "dgx-a100", 64, 64, 8192, "80GB",
-        Published(FSDP2, "FSDP, full recomputation", 331),
-    ),
-    Case(
-        "llama3_70b", "dgx-h100", 256, 512, 8192, "96GB",
-        Published(ASYNC, "FSDP 32, tensor parallel 8, torch.compile, full recomputation", 597.3, differs=GRAND_TETON),
-    ),
-    Case(
-        "gpt3_175b", "dgx-a100", 64, 64, 2048, "80GB",
-        Published(
-            MEGATRON, "tensor parallel 8, pipeline 8, micro-batches of 1, selective recomputation", None, 0.514,
-            "vocabulary of 51,200",
-        ),
-    ),
-)  # fmt: skip
+TENSOR_OR_NOT = ("llama3_8b, 4096, 4 H200, FSDP", "llama3_8b, 4096, 4 H200, tensor parallel")
+ROOMY = 2 * 10**12
+"""Bytes of a device, so that no plan is changed by what our programs hold more than the published ones."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("examples", nargs="*", help="all, if none is named")
+    parser.add_argument("names", nargs="*", help="parts of names of cases; all, if none is given")
     parser.add_argument("--again", action="store_true", help="predict all cases again")
+    parser.add_argument("--leave-one-out", action="store_true", help="fit `sustained` without each case in turn")
     options = parser.parse_args()
     rows = {} if options.again else rows_of(FILE)
-    rows = {case.key: rows[case.key] for case in CASES if case.key in rows}
+    rows = {case.name: rows[case.name] for case in CASES if case.name in rows}
     for case in CASES:
-        if case.key not in rows and (not options.examples or case.example in options.examples):
-            rows[case.key] = predict(case)
+        named = not options.names or any(name in case.name for name in options.names)
+        if case.name not in rows and named:
+            rows[case.name] = predict(case)
             write_rows(FILE, "python bench/utilisation.py", rows)
-        if case.key in rows:
-            print(describe(case.key, rows[case.key]), flush=True)
-    near = sum(abs(row["ratio"] - 1) <= ALLOWED for row in rows.values())
-    print(f"{len(rows)} cases, {near} of them within {ALLOWED:.0%} of what is published")
+        if case.name in rows:
+            print(describe(case.name, rows[case.name]), flush=True)
+    if options.leave_one_out:
+        for name, found in left_out(rows).items():
+            rows[name]["left_out"] = found
+            print(f"{name}: {found['ratio']:.3f} times by sustained {found['sustained']:.3f}, fitted without it")
+    found = summary(rows)
+    write_rows(FILE, "python bench/utilisation.py --leave-one-out", rows, found)
+    for what, value in found.items():
+        print(f"{what.replace('_', ' ')}: {value}")
+
+
+# ---------------------------------------------------------------------------------------------- prediction
 
 
 def predict(case: Case) -> dict[str, Any]:
-    """The row of a case: seconds, bytes, utilisation predicted and published, and the ratio of these."""
-    settings = {"b": case.batch, "s": case.sequence}
-    machine = load_machine(case.machine)
-    request = Request(
-        ROOT / "examples" / f"{case.example}.udl", settings, machine=case.machine, devices=case.devices,
-        memory=parse_bytes(case.memory),
-    )  # fmt: skip
+    """The row of a case: seconds, tokens a second and utilisation predicted and published, and the ratio of these."""
     begun = time.process_time()
-    compiled = compile_model(request)
-    plan = compiled.plan
+    machine = machine_of(case)
+    compiled = compiled_as_published(case)
+    plan = as_published(compiled.plan, compiled)
     timeline = simulate_step(plan, machine, compiled.library)
-    best = plan.micro_batches * seconds_at_peak(plan.model, machine.peak, case.devices)
     tokens = case.batch * case.sequence / case.devices
-    published = case.published.utilisation
-    if case.published.tokens_per_second is not None:
-        published = best / tokens * case.published.tokens_per_second
-    assert published is not None
+    best = plan.micro_batches * seconds_at_peak(plan.model, machine.peak, case.devices)
+    found = tokens / timeline.seconds
+    seconds = {str(rate): seconds_at(case, rate, plan, compiled) for rate in RATES}
     return {
         **asdict(case.published),
-        "precision": plan.model.precision,
-        "sequence": case.sequence,
-        "model_flops": plan.micro_batches * sum(model_flops(plan.model).values()),
-        "published": round(published, 4),
-        "predicted": round(best / timeline.seconds, 4),
-        "ratio": round(best / timeline.seconds / published, 3),
-        "by_the_cost_of_the_search": round(best / plan.cost.seconds, 4),
+        "machine": machine.name,
+        "published_utilisation": round(best / tokens * case.published.tokens_per_second, 4),
+        "predicted_utilisation": round(best / timeline.seconds, 4),
+        "tokens_per_second_predicted": round(found, 1),
+        "ratio": round(found / case.published.tokens_per_second, 3),
         "step_seconds": timeline.seconds,
         "exposed_seconds": timeline.exposed(),
-        "tokens_per_second_predicted": round(tokens / timeline.seconds, 1),
+        "memory": describe_bytes(timeline.most_memory().peak),
+        "sustained": sustained_of(case),
+        "seconds_by_sustained": seconds,
         "mesh": [axis.degree for axis in plan.mesh.axes],
-        "memory": describe_bytes(plan.cost.memory.total),
-        "fits": not plan.warnings,
-        "recomputed": sorted(plan.recomputed),
-        "notes": list(plan.notes),
         "processor_seconds": round(time.process_time() - begun, 1),
     }
 
 
-def describe(key: str, row: Mapping[str, Any]) -> str:
-    fits = "" if row["fits"] else f", does not fit: {row['memory']}"
-    return f"{key}: {row['predicted']:.1%} predicted, {row['published']:.1%} published, {row['ratio']:.2f} times{fits}"
+def machine_path(case: Case) -> str:
+    return str(ROOT / case.machine) if case.machine.endswith(".toml") else case.machine
+
+
+def machine_of(case: Case) -> Machine:
+    return load_machine(machine_path(case))
+
+
+def compiled_as_published(case: Case) -> Compilation:
+    """The plan with the parallelism of the run: FSDP by the strategy `zero`, tensor parallelism as Galvatron has it."""
+    settings = {**case.settings, "b": case.batch, "s": case.sequence}
+    node = machine_of(case).node_devices
+    mesh = (case.devices,) if case.devices <= node else (case.devices // node, node)
+    request = Request(
+        ROOT / case.model, settings, machine=machine_path(case), devices=case.devices, memory=ROOMY, pins=case.pins,
+        operators=(ROOT / "bench" / "models",),
+    )  # fmt: skip
+    if case.tensor == 1:
+        fixed = {"mesh": mesh, "micro_batches": case.micro_batches, "recompute": case.recompute}
+        return compile_model(replace(request, strategy="zero", **fixed))
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "plan.json"
+        file.write_text(json.dumps(galvatron(case)))
+        return compile_model(replace(request, plan=file))
+
+
+def galvatron(case: Case) -> Mapping[str, Any]:
+    """A configuration of Galvatron: tensor parallelism of all layers and around them, FSDP over the other devices."""
+    layers = LAYERS[case.model]
+
+    def each(number: int) -> str:
+        return ",".join([str(number)] * layers)
+
+    return {
+        "pp_deg": 1, "tp_sizes_enc": each(case.tensor), "tp_consecutive_flags": each(1), "dp_types_enc": each(1),
+        "use_sp": each(0), "checkpoint": each(int(case.recompute == "all")), "global_bsz": case.batch,
+        "chunks": case.micro_batches, "pp_division": str(layers), "pipeline_type": "pipedream_flush",
+        "default_dp_type": "zero3", "vtp": case.tensor, "vsp": 0,
+    }  # fmt: skip
+
+
+LAYERS = {"bench/models/llama3_8b_gathers.udl": 32, "examples/llama3_70b.udl": 80}
+
+
+def as_published(plan: Plan, compiled: Compilation) -> Plan:
+    """The plan without what only our programs do, and with FSDP's second gathering of weights in the backward pass."""
+    plan = replace(plan, chunks=1, delayed_gradients=False, interleaved=(), stagger=1)
+    whole = [path for path in plan.recomputed if path not in plan.kept_iterations]
+    again = gathered_paths(plan, compiled.library)
+    return replace(plan, gathered_again=frozenset(p for p in again if not any(p.startswith(f"{w}.") for w in whole)))
+
+
+# ---------------------------------------------------------------------------------------------- fit
+
+MEASURED = "h200"
+"""The machine whose `sustained` is measured by bench/gpu.py."""
+RATES = (0.6, 0.8, 1.0)
+"""`sustained` at which every step is simulated; between these it is linear in 1 / `sustained`."""
+
+
+def text_with(case: Case, rate: float) -> Source:
+    """The machine file of a case with another `sustained`."""
+    source = machine_source(machine_path(case))
+    lines = source.text.splitlines()
+    at = next(number for number, line in enumerate(lines) if line.startswith("sustained"))
+    lines[at] = f"sustained = {rate}"
+    return Source(source.name, "\n".join(lines) + "\n")
+
+
+def seconds_at(case: Case, rate: float, plan: Plan, compiled: Compilation) -> float:
+    """The step where products keep this part of their speed."""
+    return simulate_step(plan, read_machine(text_with(case, rate)), compiled.library).seconds
+
+
+def sustained_of(case: Case) -> float:
+    text = machine_source(machine_path(case)).text
+    return float(next(line.split("=")[1] for line in text.splitlines() if line.startswith("sustained")))
+
+
+def ratio_at(case: Case, row: Mapping[str, Any], rate: float) -> float:
+    """Predicted over published tokens a second, where products keep this part of their speed."""
+    points = sorted((1 / float(key), seconds) for key, seconds in row["seconds_by_sustained"].items())
+    low, high = (points[0], points[1]) if 1 / rate <= points[1][0] else (points[1], points[2])
+    seconds = low[1] + (high[1] - low[1]) * (1 / rate - low[0]) / (high[0] - low[0])
+    return case.batch * case.sequence / case.devices / seconds / float(row["tokens_per_second"])
+
+
+def fitted(cases: Sequence[Case], rows: Mapping[str, Mapping[str, Any]]) -> float:
+    """`sustained` at which the ratios of these cases have a geometric mean of 1, from 0.5 to 1."""
+    low, high = 0.5, 1.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        mean = sum(log(ratio_at(case, rows[case.name], middle)) for case in cases) / len(cases)
+        low, high = (low, middle) if exp(mean) > 1 else (middle, high)
+    return (low + high) / 2
+
+
+def left_out(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """Of each case, `sustained` by the other cases on its machine, and its ratio by that."""
+    found = {}
+    known = [case for case in CASES if case.name in rows]
+    for case in known:
+        others = [other for other in known if other.machine == case.machine and other is not case]
+        row = rows[case.name]
+        fixed = case.machine == MEASURED or not others
+        rate = float(row["sustained"]) if fixed else fitted(others, rows)
+        found[case.name] = {"sustained": round(rate, 3), "ratio": round(ratio_at(case, row, rate), 3)}
+    return found
+
+
+# ---------------------------------------------------------------------------------------------- report
+
+
+def summary(rows: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Errors of all cases, by the fit and left out of it; how far FSDP and tensor parallelism are apart."""
+    found: dict[str, Any] = {"cases": len(rows), **_errors("error", [row["ratio"] for row in rows.values()])}
+    if all("left_out" in row for row in rows.values()):
+        found |= _errors("left_out_error", [row["left_out"]["ratio"] for row in rows.values()])
+    if all(name in rows for name in TENSOR_OR_NOT):
+        sliced, divided = (rows[name] for name in TENSOR_OR_NOT)
+        for told, key in (("predicted", "tokens_per_second_predicted"), ("published", "tokens_per_second")):
+            found[f"fsdp_over_tensor_parallelism_{told}"] = round(sliced[key] / divided[key], 2)
+    return found
+
+
+def _errors(name: str, ratios: Sequence[float]) -> dict[str, float]:
+    off = [abs(ratio - 1) for ratio in ratios]
+    return {f"median_{name}": round(median(off), 3), f"largest_{name}": round(max(off), 3)}
+
+
+def describe(name: str, row: Mapping[str, Any]) -> str:
+    predicted, published = row["tokens_per_second_predicted"], row["tokens_per_second"]
+    return f"{name}: {predicted:,.0f} tokens/s a device, {published:,.0f} published, {row['ratio']:.3f} times"
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from unity_dsl.graph.graph import Node, Value
@@ -11,12 +13,13 @@ from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.cast_price import price_cast, price_operand_casts, price_stored_cast
 from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.measured_operators import MeasuredOperators
 from unity_dsl.search.choices.operator_options import price_node
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
 LIBRARY = load_library()
-MACHINE = load_machine("dgx-h100")
+MACHINE = replace(load_machine("dgx-h100"), measured=MeasuredOperators())
 PER_BYTE = 1 / (MACHINE.memory_bandwidth * MACHINE.memory_efficiency)
 MODEL = """
 model m[b = 64, d = 32, c = 10]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -115,13 +116,47 @@ def test_kernels_behind_launches_take_less(tmp_path: Path) -> None:
     assert forward(machine(tmp_path, "cpu").exposing(exposure), 64, 64, 64) == pytest.approx(100e-6)
 
 
-def test_the_shipped_file_has_what_was_measured() -> None:
-    """machines/h200.toml ends with what bench/gpu_machine.py makes of the results."""
+def gpu_machine() -> ModuleType:
+    """bench/gpu_machine.py."""
     bench = folder("examples").parent / "bench"
     sys.path.insert(0, str(bench))
     try:
-        from gpu_machine import MARK, lines
+        import gpu_machine
     finally:
         sys.path.remove(str(bench))
-    text = (folder("machines") / "h200.toml").read_text()
-    assert text.endswith("\n".join([MARK.rstrip(), *lines()]) + "\n")
+    return gpu_machine
+
+
+def test_the_shipped_files_have_what_was_measured() -> None:
+    """machines/h200.toml ends with what bench/gpu_machine.py makes of the results, those of other GPUs with what it
+    derives.
+    """
+    bench = gpu_machine()
+    assert len(bench.FILES) == 5
+    for file in bench.FILES:
+        assert file.read_text().endswith(bench.sections(file))
+
+
+def test_products_of_another_gpu_are_derived() -> None:
+    """Of half the peak and a quarter of the bandwidth: what bounds a product decides, its start stays."""
+    other = gpu_machine().Device({"bf16": 2.0}, 4.0, 1e12)
+    side = 1000
+    moved = 3 * 2 * side**2 / 1e12
+    assert other.multiplies(100e-6, "bf16", (side,) * 3, 2e-6) == pytest.approx(2e-6 + 2 * 98e-6)
+    assert other.multiplies(10e-6, "bf16", (side,) * 3, 2e-6) == pytest.approx(2e-6 + 4 * moved)
+    assert other.multiplies(3e-6, "bf16", (side,) * 3, 2e-6) == pytest.approx(2e-6 + 4 * 1e-6), "it read from a cache"
+    assert other.multiplies(1e-6, "bf16", (side,) * 3, 2e-6) == pytest.approx(1e-6), "it only starts"
+
+
+def test_the_gradient_of_a_bias_is_priced_by_its_bytes(tmp_path: Path) -> None:
+    """No reduction was measured: its kernel reads the gradient of the result at the bandwidth of the memory."""
+    found = machine(tmp_path)
+    sizes = [Shape((64, 64)), Shape((64, 64)), Shape((64,))]
+    instance = instantiate(LIBRARY.operators["linear_bias"], sizes, {})
+    typed = type_operator(instance, (), Mesh(()), LIBRARY)
+    assert isinstance(typed, TypedOperator)
+    both, alone = (
+        price_operator(instance, typed, "bf16", Mesh(()), found, needs, LIBRARY)
+        for needs in ((False, False, True), (False,) * 3)
+    )
+    assert both - alone == pytest.approx(2 * 64 * 64 / 0.5e12 + 7e-6)

@@ -51,7 +51,7 @@ def test_megatron_is_found_where_it_is_optimal(compile_program: Compile, pool: R
     has no gradient: instead of that of the first norm's result those of its two weights are summed, in a bucket. It is
     long enough for kernels to take longer than their launches.
     """
-    out = compile_program(LAYER.format(b=1, s=255, d=512), devices=2, machine="dgx-a100")
+    out = compile_program(LAYER.format(b=1, s=1023, d=512), devices=2, machine="dgx-a100")
     assert check(out, pool=pool).ok
     forward, backward = pool.run(count_collectives, str(out), 1 << 24, ranks=2)[0]
     assert forward == Counter(all_reduce=2)

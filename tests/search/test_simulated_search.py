@@ -210,9 +210,9 @@ def test_products_run_in_chunks_where_a_step_is_shorter(build: Build, library: L
     plan = search(build(MEGATRON), all_meshes(machine, 2), machine, library, "auto", pins=pins)
     simulations = Simulations(machine, library)
     after = simulations.shortest(plan)
-    assert after.chunks == 8 and after.delayed_gradients
+    assert after.chunks == 2 and after.delayed_gradients
     assert simulations.seconds(after) < simulations.seconds(simulations.delayed(plan))
-    assert "`h_1`: a part of 8 is summed while the next is computed" in after.notes[-1]
+    assert "`h_1`: a part of 2 is summed while the next is computed" in after.notes[-1]
     assert simulations.shortest(replace(plan, notes=("other",))).notes == ("other", *after.notes[-2:])
     assert simulations.shortest(after) == after
     assert after.cost.memory.total == step_tasks(after, machine, library).peak().bytes
@@ -253,7 +253,7 @@ def test_repeats_in_turns_are_staggered_where_a_step_is_shorter(tmp_path: Path) 
         lines += [f"  v{i} = x{i}", f"  repeat 4 as tower{i}", "    weight w: f32[d, d] ~ normal(0.5)"]
         lines += [f"    v{i} = relu(linear(v{i}, w))"]
     towers.write_text("\n".join([*lines, "  loss mse((v0 + v1) + (v2 + v3), target)"]) + "\n")
-    for seed, expected in ((9, 2), (1, 3), (11, 1)):
+    for seed, expected in ((1, 2), (2, 3), (8, 1)):
         compiled = compile_model(Request(towers, machine="dgx-h100", devices=4, strategy=f"random:{seed}"))
         simulations = Simulations(machine, compiled.library)
         plan = replace(in_turns(compiled.plan), stagger=1)

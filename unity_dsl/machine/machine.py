@@ -75,10 +75,13 @@ class DeviceKind:
 
 @dataclass(frozen=True)
 class Collectives:
-    """What is known of collectives besides the levels: what is `measured`, and settings of NCCL, if that runs them."""
+    """What is known of collectives besides the levels: what is `measured`, settings of NCCL, if that runs them, and the
+    fraction of their speed that kernels lose while one runs on their device.
+    """
 
     measured: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
     nccl: NcclSettings | None = None
+    overlap_slowdown: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,11 +89,11 @@ class Machine:
     """`peak` is flops per second by FACTOR_TYPES, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
-    What is `measured` of operators, and of `collectives`, wins over these and over the levels. Other collectives are
-    priced as NCCL runs them, if `collectives` has its settings, else by the levels alone.
-    `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said of one device
-    then holds for all of them. All devices do the same, so the least of every figure counts. Prices count what is
-    exposed of the work that may be hidden.
+    `memory_bytes` are those that a plan may use. What is `measured` of operators, and of `collectives`, wins over these
+    and over the levels. Other collectives are priced as NCCL runs them, if `collectives` has its settings, else by the
+    levels alone. `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said
+    of one device then holds for all of them. All devices do the same, so the least of every figure counts. Prices count
+    what is exposed of the work that may be hidden.
     """
 
     name: str
@@ -182,7 +185,9 @@ def read_machine(source: Source) -> Machine:
     if device not in ("cpu", "cuda"):
         raise reader.fault("device", f"`device` is `cpu` or `cuda`, not `{device}`")
     levels = _links(reader)
-    kinds = _device_kinds(reader, levels) if "device_kind" in reader else (_device_kind(reader, "", 1),)
+    several = "device_kind" in reader
+    kinds = _device_kinds(reader, levels, device) if several else (_device_kind(reader, "", 1, device),)
+    slowdown = reader.part(SLOWDOWN) if SLOWDOWN in reader else OVERLAP_SLOWDOWN[device]
     return Machine(
         name=reader.text("name"),
         device=device,
@@ -195,24 +200,35 @@ def read_machine(source: Source) -> Machine:
         levels=levels,
         kinds=kinds if len(kinds) > 1 else (),
         measured=read_measured_operators(reader, FACTOR_TYPES).sustained(_sustained(reader)),
-        collectives=Collectives(read_measured_collectives(reader), read_nccl_settings(reader)),
+        collectives=Collectives(read_measured_collectives(reader), read_nccl_settings(reader), slowdown),
     )
 
 
 def _sustained(reader: TomlTable) -> float:
-    """The part of the speed of measured products that lasts: 1 unless the file says so."""
-    efficiency = reader.table("efficiency") if "efficiency" in reader else None
-    return efficiency.fraction(SUSTAINED) if efficiency is not None and SUSTAINED in efficiency else 1.0
+    """The part of the speed of measured products that lasts, that of the slowest kind: 1 unless the file says so."""
+    tables = reader.tables("device_kind") if "device_kind" in reader else [reader]
+    rates = [table.table("efficiency") for table in tables]
+    return min(rate.fraction(SUSTAINED) if SUSTAINED in rate else 1.0 for rate in rates)
 
 
-SUSTAINED = "sustained"
-_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind", LIBRARY, TABLE)
-_DEVICE_KEYS = ("memory_gb", "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
+SUSTAINED, SLOWDOWN, RESERVED = "sustained", "overlap_slowdown", "reserved_gb"
+OVERLAP_SLOWDOWN = {"cuda": 0.1, "cpu": 0.75}
+"""Unless the file says otherwise. Kernels of a GPU share its memory and processors with those of NCCL: 0.05 to 0.2 is
+usual. A rank on a CPU has one core, and gloo copies what it sends: so much of the time of an all-reduce its thread
+wants the core (processor time over wall time, relative to that of a matrix product beside it: 0.66 to 0.83 between
+local ranks).
+"""
+RESERVED_GB = {"cuda": 4.0, "cpu": 0.0}
+"""What a context, buffers of NCCL and fragmentation take of a device's memory, 3 to 8 GB on a GPU, unless the file says
+otherwise.
+"""
+_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind", LIBRARY, TABLE, SLOWDOWN)
+_DEVICE_KEYS = ("memory_gb", RESERVED, "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
 _MEASURED_KEYS = (OPERATORS, PRODUCTS, OPTIMIZER, UNALIGNED, COLLECTIVES)
 _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s", "latency_us", "network", "source")
 
 
-def _device_kind(reader: TomlTable, name: str, count: int) -> DeviceKind:
+def _device_kind(reader: TomlTable, name: str, count: int, device: str) -> DeviceKind:
     """The figures of one kind, which are at the top of a file that describes one kind only."""
     peak = reader.table("peak_tflops")
     peak.only(FACTOR_TYPES)
@@ -224,14 +240,24 @@ def _device_kind(reader: TomlTable, name: str, count: int) -> DeviceKind:
         count=count,
         peak={TF32: given[FULL], **given},
         memory_bandwidth=reader.positive("memory_bandwidth_gb_per_s") * 1e9,
-        memory_bytes=reader.positive("memory_gb") * 1e9,
+        memory_bytes=(reader.positive("memory_gb") - _reserved(reader, device)) * 1e9,
         launch_seconds=reader.positive("launch_latency_us") * 1e-6,
         compute_efficiency=efficiency.fraction("compute"),
         memory_efficiency=efficiency.fraction("memory"),
     )
 
 
-def _device_kinds(reader: TomlTable, levels: tuple[Link, ...]) -> tuple[DeviceKind, ...]:
+def _reserved(reader: TomlTable, device: str) -> float:
+    """GB of a device's memory that no plan may use."""
+    if RESERVED not in reader:
+        return RESERVED_GB[device] if reader.positive("memory_gb") > RESERVED_GB[device] else 0.0
+    reserved = reader.not_negative(RESERVED)
+    if reserved >= reader.positive("memory_gb"):
+        raise reader.fault(RESERVED, f"`{RESERVED}`{reader.place} leaves nothing of the memory to a plan")
+    return reserved
+
+
+def _device_kinds(reader: TomlTable, levels: tuple[Link, ...], device: str) -> tuple[DeviceKind, ...]:
     """Those of [[device_kind]], which together are all devices; a unit of the fastest level has one kind only."""
     for key in _DEVICE_KEYS:
         if key in reader:
@@ -239,7 +265,7 @@ def _device_kinds(reader: TomlTable, levels: tuple[Link, ...]) -> tuple[DeviceKi
     kinds: list[DeviceKind] = []
     for table in reader.tables("device_kind"):
         table.only(("name", "count", "source", *_DEVICE_KEYS))
-        kind = _device_kind(table, table.text("name"), table.whole("count"))
+        kind = _device_kind(table, table.text("name"), table.whole("count"), device)
         if kind.name in (other.name for other in kinds):
             raise table.fault("name", f"there are two [[device_kind]] called `{kind.name}`")
         if kind.count % levels[0].size:

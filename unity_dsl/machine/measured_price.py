@@ -15,10 +15,11 @@ from ..index.cost.kernels import EquationKernel, MatrixProduct, equation_kernels
 from ..index.cost.lowering_class import LoweringClass, lowering_class
 from ..index.cost.work import Count, Work, backward_work, work
 from ..index.equations.instance import Instance
-from .measured_curves import Numbers
+from .measured_curves import Curve, Numbers
 from .measured_operators import CurveKey, Direction, GridKey, MeasuredOperators, WorkCurve, class_name
 
 _PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
+_STREAMS = (LoweringClass.ROW_REDUCTION, LoweringClass.ELEMENTWISE)
 HALF = 2
 """Bytes of the floats whose products may be unaligned: tensor cores take them."""
 
@@ -33,8 +34,9 @@ class MeasuredPrice:
     product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
     call, each equation is a kernel, but those `absorbed` by others. Of elementwise ones each of the `passes` is, of
     which functions, bytes that are read and written, and those backward are known, by the curve of the operator that
-    is named as its function where that is unlike its class. Neither direction takes less than a launch. None is
-    returned where what that takes was not measured. In TF32 are products alone, by grids of their own.
+    is named as its function where that is unlike its class. Neither direction takes less than a launch. Reductions and
+    elementwise kernels that were not measured are priced by their bytes, if `streams` says how. None is returned where
+    what else that takes was not measured. In TF32 are products alone, by grids of their own.
     """
 
     instance: Instance
@@ -46,6 +48,7 @@ class MeasuredPrice:
     measured: MeasuredOperators
     launch: float
     absorbed: frozenset[int] = frozenset()
+    streams: Curve | None = None
 
     def forward(self) -> Numbers | None:
         seconds = self._forward()
@@ -122,7 +125,10 @@ class MeasuredPrice:
     def _class_curve(self, kind: LoweringClass, direction: Direction) -> WorkCurve | None:
         if kind is LoweringClass.VIEW and self.runs[0]:
             kind = LoweringClass.ELEMENTWISE
-        return self.measured.curves.get(CurveKey(class_name(kind), self._elements, direction))
+        found = self.measured.curves.get(CurveKey(class_name(kind), self._elements, direction))
+        if found is None and self.streams is not None and kind in _STREAMS:
+            return WorkCurve("bytes", self.streams)
+        return found
 
     def _view(self, done: Work) -> Numbers:
         """What has no kernels: as long as a view is measured to take, or a launch at least."""

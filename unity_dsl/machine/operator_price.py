@@ -25,6 +25,7 @@ from ..index.equations.instance import Instance, Key
 from ..index.library import Library
 from .collective_price import price_steps
 from .machine import Machine
+from .measured_curves import Curve
 from .measured_price import MeasuredPrice
 from .price import Price
 
@@ -143,7 +144,10 @@ class _Prices:
         launch, passes = self.machine.exposed_launch, kernels.passes_at(sizes)
         runs = kernels.forward > 0, kernels.backward > 0
         least = 0.0 if self.machine.launches_apart else launch
-        price = MeasuredPrice(self.instance, native, runs, passes, sizes, self.dtype, known, least, kernels.absorbed)
+        streams = Curve((1.0,), (float(self.machine.traffic_seconds(1.0)),)) if self.machine.launches_apart else None
+        price = MeasuredPrice(
+            self.instance, native, runs, passes, sizes, self.dtype, known, least, kernels.absorbed, streams
+        )
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
         if forward is None or backward is None:

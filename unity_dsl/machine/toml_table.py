@@ -59,6 +59,19 @@ class TomlTable:
             raise self.fault(key, f"`{key}`{self.place} is a fraction of the peak, so at most 1")
         return value
 
+    def not_negative(self, key: str) -> float:
+        value = self._entry(key)
+        if not _is_positive(value) and (isinstance(value, bool) or value != 0):
+            raise self.fault(key, f"`{key}`{self.place} must be 0 or a number above 0")
+        return float(value)
+
+    def part(self, key: str) -> float:
+        """A fraction from 0 on, less than the whole."""
+        value = self.not_negative(key)
+        if value >= 1:
+            raise self.fault(key, f"`{key}`{self.place} is a fraction below 1")
+        return value
+
     def whole(self, key: str) -> int:
         value = self.positive(key)
         if value != int(value):

@@ -23,11 +23,4 @@ class Hardware:
 
 def hardware_of(machine: Machine) -> Hardware:
     """The properties of a machine's devices."""
-    on_cpu = machine.device == "cpu"
-    return Hardware(machine.launch_seconds, host_computes=on_cpu, slowdown=GLOO_SLOWDOWN if on_cpu else 0.0)
-
-
-GLOO_SLOWDOWN = 0.75
-"""A rank has one core, and gloo copies what it sends: so much of the time of an all-reduce its thread wants the core
-(processor time over wall time, relative to that of a matrix product beside it: 0.66 to 0.83 between local ranks).
-"""
+    return Hardware(machine.launch_seconds, machine.device == "cpu", machine.collectives.overlap_slowdown)

@@ -18,6 +18,7 @@ from unity_dsl.search.accounting.weighed_plan import counted
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.shortest_beside import Later
 
+from ...datasheet import by_datasheet
 from ..conftest import TWO, Build
 
 ONE = Mesh(())
@@ -86,7 +87,7 @@ def test_what_all_has_room_is_not_run_again(library: Library, build: Build) -> N
 
 def test_layouts_and_segments_are_chosen_together(library: Library, build: Build) -> None:
     """On two devices the plan is at most 2 % above the best of every set given, and fits wherever one of these does."""
-    model, machine = build(MODEL), load_machine("dgx-a100")
+    model, machine = build(MODEL), by_datasheet("dgx-a100")
     free = search(model, TWO, machine, library)
     most, ratios = free.cost.memory.total, []
     for part in (0.35, 0.5, 0.65, 0.8, 0.95):
@@ -106,7 +107,7 @@ def test_plans_of_other_meshes_that_fit_are_kept(
     library: Library, build: Build, name: str, devices: int, part: float
 ) -> None:
     """With less memory plans of several meshes are compared: all fit, and are told as the one that is taken."""
-    model, machine = build(MODEL), load_machine(name)
+    model, machine = build(MODEL), by_datasheet(name)
     meshes = all_meshes(machine, devices)
     limited = machine.holding(int(part * search(model, meshes, machine, library).cost.memory.total))
 

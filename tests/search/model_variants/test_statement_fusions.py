@@ -17,6 +17,7 @@ from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_rules import RuleDecl
 from unity_dsl.syntax.read import read_source
 
+from ...datasheet import by_datasheet
 from ..conftest import Build
 
 MODEL = """model m[b = {b}, i = {i}, o = {o}]
@@ -74,7 +75,7 @@ def test_the_rule_fits_and_is_not_worth_it(rule: str, machine: str, library: Lib
 def test_without_their_statements_some_would_look_cheaper(
     library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    machine = load_machine("dgx-a100")
+    machine = by_datasheet("dgx-a100")
     mesh = build_mesh(machine, 4)
     one_kernel = EmittedKernels(1, 1, (), (), {})
     monkeypatch.setattr(operator_price, "emitted_kernels", lambda *_: one_kernel)

@@ -49,6 +49,6 @@ def test_the_search_is_the_same_again_and_no_worse_than_data_parallelism(build: 
 
 def test_it_recovers_tensor_parallelism(build: Build, space: MakeSpace) -> None:
     """Of a model whose batch is not divided, and whose weights are most of it."""
-    model = build(CHAIN.replace("b = 64", "b = 1"))
+    model = build(CHAIN.replace("b = 64, d = 512, h = 2048", "b = 1, d = 4096, h = 16384"))
     chosen = automap(space(model, "automap", (4,)))
     assert weights(chosen.graph) == {"up": "S0", "down": "S1"}
