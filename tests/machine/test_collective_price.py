@@ -12,15 +12,15 @@ import pytest
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Partial, Replicate, Shard, nest
 from unity_dsl.index.declarations.loading import load_library
-from unity_dsl.machine.collective_algorithms import (
+from unity_dsl.machine.collective_price import local_fraction, price_copies, price_step, price_steps
+from unity_dsl.machine.conversion_model import ConversionModel
+from unity_dsl.machine.device_group import crossings
+from unity_dsl.machine.group_price import (
     all_reduce_price,
     all_to_all_price,
     gathering_price,
     permutation_price,
 )
-from unity_dsl.machine.collective_price import local_fraction, price_copies, price_step, price_steps
-from unity_dsl.machine.conversion_model import ConversionModel
-from unity_dsl.machine.device_group import crossings
 from unity_dsl.machine.machine import Collectives, Link, Machine, load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.price import Price

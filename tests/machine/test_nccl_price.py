@@ -11,15 +11,15 @@ import pytest
 
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.plan import Exposure
-from unity_dsl.machine.collective_algorithms import (
+from unity_dsl.machine.collective_price import price_step
+from unity_dsl.machine.device_group import crossings
+from unity_dsl.machine.group_price import (
     all_reduce_price,
     all_to_all_price,
     gathering_price,
     partner_seconds,
     permutation_price,
 )
-from unity_dsl.machine.collective_price import price_step
-from unity_dsl.machine.device_group import crossings
 from unity_dsl.machine.machine import Collectives, Machine, load_machine, read_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.machine.nccl_price import communicator

@@ -11,7 +11,7 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.layout import Layout, Mesh, Overlap, Shard, Window
 from ..graph.layout_codes import Fractions
 from ..graph.single_steps import received_fraction
-from .collective_algorithms import (
+from .group_price import (
     all_reduce_price,
     all_to_all_price,
     gathering_price,

@@ -13,8 +13,8 @@ from ..graph.collective_steps import Step, StepKind
 from ..graph.layout import Layout, Mesh
 from ..graph.layout_exchange import Received
 from ..index.library import Library
-from .collective_algorithms import partner_seconds, permutation_price
 from .collective_price import exchange_copies, local_fraction, price_exchange
+from .group_price import partner_seconds, permutation_price
 from .machine import Machine
 from .price import Places, Price, PriceTable, Table
 from .step_prices import TIE, axes_of

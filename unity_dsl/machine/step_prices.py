@@ -13,8 +13,8 @@ from ..graph.layout import Mesh
 from ..graph.layout_codes import SHARD, Numbers
 from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.single_steps import STEP_KINDS, UNKNOWN, SingleSteps, single_steps
-from .collective_algorithms import partner_seconds, permutation_price
 from .collective_price import exchange_copies, fastest_price, local_price
+from .group_price import partner_seconds, permutation_price
 from .machine import Machine
 from .price import Places, Price, PriceTable, Table
 

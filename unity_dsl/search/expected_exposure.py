@@ -8,7 +8,7 @@ from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.model_flops import products_of_matrices, seconds_at_peak
 from ..graph.plan import Exposure
-from ..machine.collective_algorithms import gathering_price
+from ..machine.group_price import gathering_price
 from ..machine.machine import Machine
 
 AHEAD = Exposure(launches=0.2, sums=0.1, gathers=0.05)

@@ -1,7 +1,6 @@
-"""Prices of collectives over a group of mesh axes: as NCCL runs them, or by rings, trees and direct sends.
+"""Prices of collectives of which only the levels are known: by rings, trees and direct sends.
 
-A machine that names NCCL is priced by its own estimates (`nccl_price`). Of others only the levels are known. There a
-hop takes the latency of its level, and every collective the launch of its kernel; the fastest algorithm for the bytes
+A hop takes the latency of its level, and every collective the launch of its kernel; the fastest algorithm for the bytes
 counts. Of a group of p devices, a level joins u units of m devices, each of which sends r bytes a second (`Crossing`).
 
 | collective                 | algorithm | hops on a level        | seconds per byte of a level       |
@@ -23,75 +22,31 @@ scan (2009): tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
 
 from ..graph.collective_steps import StepKind
-from ..graph.layout import Mesh
-from .device_group import Crossing, crossings
+from .device_group import Crossing
 from .machine import Machine
-from .nccl_price import collective_price, message_seconds, sends_price
 from .price import AlgorithmPrice, LinkTime, Price, cheapest
 
-Group = tuple[int, ...]
-"""Mesh axes along which devices form groups."""
 
-
-@lru_cache(maxsize=4096)
-def gathering_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """Of an all-gather or a reduce-scatter, in bytes of the whole tensor."""
-    levels, size = crossings(axes, mesh, machine), mesh.degree(axes)
-    if machine.collectives.nccl is not None:
-        return collective_price(StepKind.ALL_GATHER, levels, size, machine)
+def collective_price(kind: StepKind, levels: tuple[Crossing, ...], size: int, machine: Machine) -> Price:
+    """Of an all-gather, a reduce-scatter or an all-reduce of a group of that size that crosses these levels."""
+    if kind is StepKind.ALL_REDUCE:
+        return cheapest((_ring(levels, size, 2, machine), _tree(levels, machine)))
     return Price((_ring(levels, size, 1, machine),))
 
 
-@lru_cache(maxsize=4096)
-def all_reduce_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """In bytes of the tensor that is summed."""
-    levels, size = crossings(axes, mesh, machine), mesh.degree(axes)
-    if machine.collectives.nccl is not None:
-        return collective_price(StepKind.ALL_REDUCE, levels, size, machine)
-    return cheapest((_ring(levels, size, 2, machine), _tree(levels, machine)))
-
-
-@lru_cache(maxsize=4096)
-def all_to_all_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """In bytes of what one device holds."""
-    levels, size = crossings(axes, mesh, machine), mesh.degree(axes)
-    peers = [level.peers for level in levels]
-    return _direct(levels, peers, [count / size for count in peers], size, machine)
-
-
-@lru_cache(maxsize=4096)
-def permutation_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """Every device sends to one other, in bytes that it receives: a single hop, and bytes on the slowest level."""
-    levels = crossings(axes, mesh, machine)
-    farthest, slowest = _farthest(levels), min(levels, key=lambda level: level.rate)
-    peers = [int(level is farthest) for level in levels]
-    return _direct(levels, peers, [float(level is slowest) for level in levels], mesh.degree(axes), machine)
-
-
-@lru_cache(maxsize=4096)
-def partner_seconds(axes: Group, mesh: Mesh, machine: Machine) -> float:
-    """What each partner besides the first adds to transfers between devices of a group."""
-    levels = crossings(axes, mesh, machine)
-    if machine.collectives.nccl is not None:
-        return message_seconds(_farthest(levels), levels, mesh.degree(axes), machine)
-    return _farthest(levels).latency
-
-
-def _farthest(levels: Sequence[Crossing]) -> Crossing:
-    return max(levels, key=lambda level: level.latency)
-
-
-def _direct(
+def sends_price(
     levels: tuple[Crossing, ...], peers: Sequence[int], parts: Sequence[float], size: int, machine: Machine
 ) -> Price:
-    """Messages to so many peers on each level, of so large parts of the bytes, one after the other."""
-    if machine.collectives.nccl is not None:
-        return sends_price(levels, peers, parts, size, machine)
+    """Of messages to so many peers by level, one after the other, of so large parts of the bytes that are counted."""
     times = [part / level.rate for part, level in zip(parts, levels, strict=True)]
     return Price((_algorithm("direct", levels, peers, times, sum(parts), machine, sum),))
+
+
+def message_seconds(farthest: Crossing, levels: tuple[Crossing, ...], size: int, machine: Machine) -> float:
+    """What a small message more takes over that level: a hop."""
+    return farthest.latency
 
 
 def _ring(levels: Sequence[Crossing], size: int, passes: int, machine: Machine) -> AlgorithmPrice:
