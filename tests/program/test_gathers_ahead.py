@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,3 +102,34 @@ def test_operators_in_no_loop_wait_for_what_they_read(freed: bool, tmp_path: Pat
     assert found == merged(simulated(plan, compiled))
     again = ["all_gather", "all_gather"] if freed else []  # `first` is read for its own gradient alone
     assert found == ["all_gather", "mm", "all_reduce", *again, "mm", "reduce_scatter"]
+
+
+LAYERS = """model layers[b = 8, d = 8]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  y = x
+  repeat 3 as layer
+    weight up: f32[d, d] ~ normal(0.5)
+    weight bias: f32[d] ~ normal(0.5)
+    weight down: f32[d, d] ~ normal(0.5)
+    h = tanh(linear(y, up) + bias)
+    y = linear(h, down)
+  loss mse(y, target)
+"""
+
+
+@pytest.mark.parametrize("freed", [False, True])
+def test_a_weight_that_is_gathered_along_one_axis_and_divided_along_another(
+    freed: bool, tmp_path: Path, pool: RankPool
+) -> None:
+    """Tensor parallelism whose biases are stored in slices of the data's axis: what an iteration reads of these is
+    gathered with its other weights, and does not wait behind those of the next one.
+    """
+    pins = ["layer.up=S1,S0", "layer.bias=S0,I", "layer.down=S0,S1", "layer.linear_1=S0,S1", "layer.add_1=S0,S1"]
+    choices = {"devices": 4, "mesh": (2, 2), "pins": pins, "shipped_rules": False}
+    plan, compiled = written(LAYERS, tmp_path, turns=False, freed=freed, **choices)
+    text = (tmp_path / "out" / "model.py").read_text()
+    listed = text[text.index("def gathers(self)") :].partition("def forward")[0]
+    assert "self.up)" in listed and re.search(r"parameter_gather_0_\w+_and_partition_0_\w+, self\.bias\)", listed)
+    assert check(tmp_path / "out", steps=2, pool=pool).ok
+    assert ran(tmp_path, 4, pool) == merged(simulated(plan, compiled))

@@ -402,8 +402,9 @@ def updates_again(graph: PlannedGraph, recomputed: frozenset[str], prefix: str =
 
 
 def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:
-    """The trained weights of a graph that one operator alone reads, on all devices, of which a device holds more then
-    than it stores: the layout that is read, by name. In mixed precision those that are not cast are not among them.
+    """The trained weights of a graph that one operator alone reads, on all devices, whose slices along some mesh axes
+    are gathered for it: the layout that is read, by name. In mixed precision those that are not cast are not among
+    them.
     """
     trained = [weight.value for weight in graph.graph.weights if weight.value.needs_gradient]
     weights = {value.name for value in trained if value.cast_from is None or value.is_cast}
@@ -415,7 +416,7 @@ def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:
                 if value.name in weights and reads[value.name] == 1:
                     planned = graph.values[value.name]
                     source = {made.layout: made.source for made in planned.materialised}.get(layout, planned.produced)
-                    gathered = len(layout.where(Shard)) < len(source.where(Shard)) and not layout.placement
+                    gathered = {*source.where(Shard)} - {*layout.where(Shard)} and not layout.placement
                     if source == planned.produced and gathered:
                         found[value.name] = layout
     return found
