@@ -25,6 +25,7 @@ from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.accounting.memory_budget import Budget
 from .search.expected_exposure import expected_exposure
+from .search.launch_bound import launch_notes
 from .search.layout_pins import parse_pins
 from .search.memory_limit.stored_bytes import StoredBytes
 from .search.meshes.near_search import Found
@@ -194,7 +195,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         help = "a plan takes seconds to find, of large models more"
         raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None
     within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
-    slow = unaligned_notes(plan, machine, library)
+    slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, simulations.timeline(plan), machine, library))
     plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within, *slow))
     accept_used(plan, fusing if algebra else (), shipped)
     used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
