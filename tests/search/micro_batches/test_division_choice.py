@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sampling import EVERYTHING
+from tests.sampling import EVERYTHING, of_the_day
 from unity_dsl.cli import run
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.plan import BatchDivision, Cost, Memory, Plan
@@ -32,34 +32,31 @@ def planned(example: str, memory: int, count: int | None = None, devices: int = 
     return compile_model(request(example, memory, count, devices)).plan
 
 
-LIMITED = [("mlp", 1, (0.6, 0.25)), ("mlp", 2, (0.6, 0.2))]
-"""Examples, devices, and the parts of what is held that fit."""
+LIMITED = of_the_day([("mlp", 1, 0.6), ("mlp", 1, 0.25), ("mlp", 2, 0.6), ("mlp", 2, 0.2)], 2)
+"""Examples, devices, and the part of what is held that fits."""
 if EVERYTHING:
-    LIMITED.append(("gpt2", 2, (0.12,)))
+    LIMITED.append(("gpt2", 2, 0.12))
 
 
-@pytest.mark.parametrize(("example", "devices", "parts"), LIMITED)
-def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int, parts: tuple[float, ...]) -> None:
-    """By simulated steps against every power of two, each compiled for itself, under limits from what the whole batch
-    holds downwards.
+@pytest.mark.parametrize(("example", "devices", "part"), LIMITED)
+def test_the_cheapest_number_that_fits_is_taken(example: str, devices: int, part: float) -> None:
+    """By simulated steps against every power of two, each compiled for itself, under limits of a part of what the whole
+    batch holds.
     """
     whole = planned(example, 10**12, devices=devices)
     assert whole.micro_batches == 1 and whole.unlimited_seconds is None
     held, stored = whole.cost.memory, 5 * whole.cost.memory.parameters  # with gradients, moments, and the update's
     shares = 1 if example == "mlp" else devices
-    taken = set()
-    for part in parts:
-        memory = int((stored + part * held.activations) / shares)
-        fixed = [planned(example, memory, count, devices) for count in (1, 2, 4, 8, 16, 32)]
-        fitting = [plan for plan in fixed if not plan.warnings]
-        found = planned(example, memory, devices=devices)
-        assert not found.warnings and found.cost.memory.total <= memory
-        best = min(plan.seconds for plan in fitting)
-        assert found.seconds <= best * 1.01, (found.micro_batches, [plan.seconds for plan in fixed])
-        taken.add(found.micro_batches)
-        if found.micro_batches > 1:
-            assert any("memory asks for micro-batches" in note for note in found.notes)
-    assert max(taken) > 1
+    memory = int((stored + part * held.activations) / shares)
+    fixed = [planned(example, memory, count, devices) for count in (1, 2, 4, 8, 16, 32)]
+    fitting = [plan for plan in fixed if not plan.warnings]
+    found = planned(example, memory, devices=devices)
+    assert not found.warnings and found.cost.memory.total <= memory
+    best = min(plan.seconds for plan in fitting)
+    assert found.seconds <= best * 1.01, (found.micro_batches, [plan.seconds for plan in fixed])
+    assert found.micro_batches > 1 or part > 0.5
+    if found.micro_batches > 1:
+        assert any("memory asks for micro-batches" in note for note in found.notes)
 
 
 def test_no_more_are_tried_where_the_cheapest_plan_of_all_takes_longer() -> None:
