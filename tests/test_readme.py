@@ -372,6 +372,24 @@ def test_prose_about_compilations_has_their_figures() -> None:
         assert re.search(rf"{name} with {seconds[case]:.1f} s on {devices}\b", text), case
 
 
+def test_the_table_of_published_runs_has_their_figures() -> None:
+    """Utilisation published and predicted, their ratio, and that by a fit without the run."""
+    document = json.loads((ROOT / "bench" / "results" / "utilisation.json").read_text())
+    told = {name: cells for name, _, *cells in rows("docs/search.md", PUBLISHED_RUNS)}
+    assert told.keys() == document["cases"].keys()
+    for name, case in document["cases"].items():
+        of_both = [f"{100 * case[f'{which}_utilisation']:.1f} %" for which in ("published", "predicted")]
+        assert told[name] == [*of_both, f"{case['ratio']:.2f}", f"{case['left_out']['ratio']:.2f}"], name
+    text, summary = prose("docs/search.md"), document["summary"]
+    errors = [f"{100 * summary[name]:.1f} %" for name in ("median_error", "largest_error")]
+    assert "The median error is {}, the largest {}.".format(*errors) in text
+    errors = [f"{100 * summary[name]:.1f} %" for name in ("median_left_out_error", "largest_left_out_error")]
+    assert "the median error is then {}, the largest {}.".format(*errors) in text
+
+
+PUBLISHED_RUNS = "| run | parallelism | published | predicted | ratio | left out |"
+
+
 def prose(document: str) -> str:
     """A page's text on one line."""
     return " ".join((ROOT / document).read_text().split())
