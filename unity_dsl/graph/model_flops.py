@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from ..index.cost.lowering_class import LoweringClass, lowering_class
+from ..index.cost.lowering_class import PRODUCT_CLASSES, LoweringClass, lowering_class
 from ..index.cost.product_flops import product_passes
 from .graph import Graph, Model, Node, Segment
-
-_PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
-"""Classes of products that are counted where the factors' axes do not tell two matrices: a depthwise convolution."""
 
 
 def model_flops(model: Model) -> Mapping[str, float]:
@@ -58,6 +55,7 @@ def _flops(node: Node) -> float:
     """Of an operator: each of its products, and as much again for each of the two factors that has a gradient."""
     instance, total = node.instance, 0.0
     for found in product_passes(instance, node.gradients):
-        if found.kernel.product is not None or (found.kernel.kind in _PRODUCTS and found.factors > 1):
+        # In a depthwise convolution the factors' axes do not tell two matrices.
+        if found.kernel.product is not None or (found.kernel.kind in PRODUCT_CLASSES and found.factors > 1):
             total += 2.0 * prod(instance.sizes[axis] for axis in found.axes) * (1 + found.gradients)
     return total

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ..index.cost.kernels import equation_kernels, is_depthwise
-from ..index.cost.lowering_class import LoweringClass, lowering_class
+from ..index.cost.lowering_class import PRODUCT_CLASSES, LoweringClass, lowering_class
 from ..index.equations.instance import Instance
 from ..index.library import Library
 from ..index.lowering.accumulation import accumulates
@@ -33,8 +33,6 @@ PRECISIONS = (FULL, "bf16", "f16", TF32)
 
 _TAIL = frozenset({LoweringClass.ELEMENTWISE, LoweringClass.ROW_REDUCTION, LoweringClass.VIEW})
 """Operators that compute in float32 where what they make is read in float32 alone."""
-
-_PRODUCTS = frozenset({LoweringClass.CONTRACTION, LoweringClass.WINDOW})
 
 _Stored = TypeVar("_Stored", Input, Weight, Buffer)
 
@@ -117,7 +115,7 @@ def rounds_factors(instance: Instance, native: bool) -> bool:
     products = [equation for equation, kernel in kernels if kernel.product is not None]
     if not native or len(products) != 1:
         return bool(products) and not native
-    return lowering_class(instance) in _PRODUCTS and not is_depthwise(instance, products[0])
+    return lowering_class(instance) in PRODUCT_CLASSES and not is_depthwise(instance, products[0])
 
 
 # ---------------------------------------------------------------------------------------------- of a graph

@@ -61,7 +61,10 @@ def fastest_price(step: Step, mesh: Mesh, machine: Machine) -> Price:
 
 def fastest_way(step: Step, mesh: Mesh, machine: Machine, count: float) -> Step:
     """How to do a step of a tensor of which a device holds so many bytes."""
-    return min(ways(step, mesh, machine), key=lambda way: price_step(way, mesh, machine, 1.0)[0].seconds(count))
+    found = list(ways(step, mesh, machine))
+    if len(found) == 1:
+        return step
+    return min(found, key=lambda way: price_step(way, mesh, machine, 1.0)[0].seconds(count))
 
 
 def price_block(step: Step, mesh: Mesh, machine: Machine) -> Price:
@@ -140,27 +143,23 @@ def price_exchange(
     """Slices packed, sent and put in place: a device receives one part of the tensor, and copies what it has before
     and after. Where nothing is sent, what it keeps is copied once.
     """
-    if not received:
-        return local_price(machine, 2).scaled(after)
-    further = further_partners(np.array([received]), np.array([before]))[0] * partner_seconds(axes, mesh, machine)
-    copied = local_price(machine, 2).scaled(before + after) + Price((AlgorithmPrice(latency=float(further)),))
-    return permutation_price(axes, mesh, machine).scaled(received) + copied
-
-
-def further_partners(received: Fractions, before: Fractions) -> Fractions:
-    """How many partners a device has besides one: no other device has more of what it takes than it holds."""
-    return np.asarray(np.maximum(np.ceil(received / before - 1e-9) - 1, 0.0))
+    partner = partner_seconds(axes, mesh, machine) if received else 0.0
+    parts_of_tensor = (np.array(part) for part in (received, before, after, partner))
+    latency, per_byte = exchange_copies(machine, *parts_of_tensor).tolist()
+    copied = Price((AlgorithmPrice("copy", latency, per_byte),))
+    return permutation_price(axes, mesh, machine).scaled(received) + copied if received else copied
 
 
 def exchange_copies(
     machine: Machine, received: Fractions, before: Fractions, after: Fractions, partner: Fractions
 ) -> Fractions:
     """Latency and price per byte of the copies of exchanges, and the latency of further partners, each of so many
-    seconds, as in `price_exchange`. Shape [2, exchanges].
+    seconds: no other device has more of what one takes than one holds. Shape [2, exchanges].
     """
     (copying,) = local_price(machine, 2).algorithms
     copied = np.where(received != 0, before + after, after)
-    return np.stack([copying.latency + further_partners(received, before) * partner, copying.per_byte * copied])
+    further = np.maximum(np.ceil(received / before - 1e-9) - 1, 0.0)
+    return np.stack([copying.latency + further * partner, copying.per_byte * copied])
 
 
 @lru_cache(maxsize=65536)

@@ -14,10 +14,10 @@ from ..graph.layout import Layout, Mesh
 from ..graph.layout_exchange import Received
 from ..index.library import Library
 from .collective_price import exchange_copies, local_fraction, price_exchange
-from .group_price import partner_seconds, permutation_price
+from .group_price import permutation_price
 from .machine import Machine
 from .price import Places, Price, PriceTable, Table
-from .step_prices import TIE, axes_of
+from .step_prices import TIE, groups_of, partners_of
 
 Pair = tuple[Layout, Layout]
 
@@ -106,23 +106,17 @@ class Exchanges:
             received[some] = fractions[some]
             group[some] = np.where(received[some] != 0, changed[some], 0)
             moved = received[some], held[sources[some]], held[targets[some]]
-            copies[:, some] = exchange_copies(self.machine, *moved, self._partner.take(group[some]))
+            copies[:, some] = exchange_copies(
+                self.machine, *moved, partners_of(self.mesh, self.machine).take(group[some])
+            )
         return _Priced(self._sending, group, received, copies)
 
     @cached_property
     def _sending(self) -> PriceTable:
         """By group of mesh axes as a bit set; nothing is sent in the first."""
-        return PriceTable([Price(), *(permutation_price(group, self.mesh, self.machine) for group in self._groups)])
-
-    @cached_property
-    def _partner(self) -> Table:
-        """What a further partner adds, by group."""
-        return np.array([0.0, *(partner_seconds(group, self.mesh, self.machine) for group in self._groups)])
-
-    @property
-    def _groups(self) -> list[tuple[int, ...]]:
-        """Of mesh axes, by bit set."""
-        return [axes_of(group) for group in range(1, 1 << len(self.mesh.axes))]
+        return PriceTable(
+            [Price(), *(permutation_price(axes, self.mesh, self.machine) for axes in groups_of(self.mesh))]
+        )
 
     def price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> Price:
         """The price of one of them, by the links that it keeps busy."""

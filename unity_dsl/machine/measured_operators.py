@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from ..index.cost.lowering_class import LoweringClass
+from ..index.cost.lowering_class import PRODUCT_CLASSES, LoweringClass
 from ..index.cost.work import Work
 from .measured_curves import Curve, Numbers, ProductGrid, read_curve, read_grid
 from .toml_table import TomlTable
@@ -138,7 +138,7 @@ def _read_operator(table: TomlTable, dtypes: tuple[str, ...]) -> tuple[CurveKey,
 
 def _read_product(table: TomlTable, dtypes: tuple[str, ...]) -> tuple[GridKey, ProductGrid]:
     table.only(("class", "dtype", "direction", "batched", "rows", "columns", "inner", "time_us", "launch_us"))
-    kind = LoweringClass(table.choice("class", (LoweringClass.CONTRACTION, LoweringClass.WINDOW)))
+    kind = LoweringClass(table.choice("class", PRODUCT_CLASSES))
     directions = (Direction.FORWARD, Direction.LEFT, Direction.RIGHT)
     direction = Direction(table.choice("direction", directions))
     return GridKey(kind, table.choice("dtype", dtypes), direction, table.flag("batched")), read_grid(table)

@@ -12,13 +12,12 @@ import numpy as np
 from ..graph.graph import DTYPE_BYTES
 from ..graph.precision import FULL, TF32
 from ..index.cost.kernels import EquationKernel, MatrixProduct, equation_kernels
-from ..index.cost.lowering_class import LoweringClass, lowering_class
+from ..index.cost.lowering_class import PRODUCT_CLASSES, LoweringClass, lowering_class
 from ..index.cost.work import Count, Work, backward_work, work
 from ..index.equations.instance import Instance
 from .measured_curves import Curve, Numbers
 from .measured_operators import CurveKey, Direction, GridKey, MeasuredOperators, WorkCurve, class_name
 
-_PRODUCTS = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
 _STREAMS = (LoweringClass.ROW_REDUCTION, LoweringClass.ELEMENTWISE)
 HALF = 2
 """Bytes of the floats whose products may be unaligned: tensor cores take them."""
@@ -114,7 +113,7 @@ class MeasuredPrice:
     @cached_property
     def _only_product(self) -> MatrixProduct | None:
         products = [kernel.product for kernel in self._kernels if kernel.product is not None]
-        return products[0] if len(products) == 1 and lowering_class(self.instance) in _PRODUCTS else None
+        return products[0] if len(products) == 1 and lowering_class(self.instance) in PRODUCT_CLASSES else None
 
     def _named(self, direction: Direction) -> WorkCurve | None:
         measured_natively = self.instance.native and self.instance.operator.torch is not None
@@ -145,7 +144,8 @@ class MeasuredPrice:
         batch, rows, columns, inner = (
             np.asarray(self._extent(axes)) for axes in (product.batch, product.rows, product.columns, product.inner)
         )
-        kind = LoweringClass.WINDOW if lowering_class(self.instance) is LoweringClass.WINDOW else _PRODUCTS[0]
+        window = lowering_class(self.instance) is LoweringClass.WINDOW
+        kind = LoweringClass.WINDOW if window else LoweringClass.CONTRACTION
         one, many = (
             self.measured.grids.get(GridKey(kind, self.dtype, direction, batched)) for batched in (False, True)
         )

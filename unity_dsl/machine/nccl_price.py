@@ -54,9 +54,7 @@ def sends_price(
     found = []
     for protocol in DIRECT:
         latency = BASE_LATENCY[Algorithm.RING][_POSTED[protocol]] * 1e-6
-        for number in inside:
-            link = _link(levels[number], machine)
-            latency += peers[number] * replace(group, link=link).hop(Algorithm.RING, protocol)
+        latency += sum(peers[number] * _hop(levels[number], group, protocol, machine) for number in inside)
         if outside:
             latency += (outside - 1) * group.posting[_POSTED[protocol]]
             latency += group.network_hop(Algorithm.RING, protocol)
@@ -75,8 +73,12 @@ def message_seconds(farthest: Crossing, levels: tuple[Crossing, ...], size: int,
     group = communicator(levels, size, machine)
     if machine.levels[farthest.level].network:
         return group.posting[_POSTED[Protocol.LL]] * machine.exposure.devices
-    link = replace(group, link=_link(farthest, machine))
-    return link.hop(Algorithm.RING, Protocol.LL) * machine.exposure.devices
+    return _hop(farthest, group, Protocol.LL, machine) * machine.exposure.devices
+
+
+def _hop(level: Crossing, group: Communicator, protocol: Protocol, machine: Machine) -> float:
+    """Of a message in a node."""
+    return replace(group, link=_link(level, machine)).hop(Algorithm.RING, protocol)
 
 
 _POSTED = {Protocol.LL: 0, Protocol.SIMPLE: 2}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -122,7 +122,12 @@ class Tariff:
         sent, distinct = np.unique(code * len(scales) + of_scale, return_inverse=True)
         number, scaled = np.divmod(sent, max(len(scales), 1))
         copied = self._copies(steps, first, kind, group, (rows, columns))
-        moved = received[exchanges], before[exchanges], after[exchanges], self.partner.take(group[exchanges])
+        moved = (
+            received[exchanges],
+            before[exchanges],
+            after[exchanges],
+            partners_of(self.mesh, self.machine).take(group[exchanges]),
+        )
         copied[:, exchanges] = exchange_copies(self.machine, *moved)
         around = copied.copy()
         around[0] += np.array([TIE * (_LOCAL if kind in LOCAL_STEPS else 1.0) for kind in STEP_KINDS]).take(kind)
@@ -151,17 +156,11 @@ class Tariff:
         return found
 
     @cached_property
-    def partner(self) -> Table:
-        """What a further partner adds to an exchange, by group of mesh axes as a bit set."""
-        groups = range(1, 1 << len(self.mesh.axes))
-        return np.array([0.0, *(partner_seconds(axes_of(group), self.mesh, self.machine) for group in groups)])
-
-    @cached_property
     def _sending(self) -> PriceTable:
         """Of steps by kind, and by group of mesh axes as a bit set, in bytes held, or in bytes received in permutations
         and exchanges.
         """
-        groups = [axes_of(group) for group in range(1, 1 << len(self.mesh.axes))]
+        groups = groups_of(self.mesh)
         return PriceTable(
             [price for kind in STEP_KINDS for price in (Price(), *(self._of_group(kind, axes) for axes in groups))]
         )
@@ -172,6 +171,13 @@ class Tariff:
         return fastest_price(Step(kind, axes), self.mesh, self.machine)
 
 
-def axes_of(group: int) -> tuple[int, ...]:
-    """The mesh axes of a bit set."""
-    return tuple(axis for axis in range(group.bit_length()) if group >> axis & 1)
+def groups_of(mesh: Mesh) -> list[tuple[int, ...]]:
+    """All groups of mesh axes, in the order of their numbers as bit sets from 1 on."""
+    every = range(len(mesh.axes))
+    return [tuple(axis for axis in every if group >> axis & 1) for group in range(1, 1 << len(every))]
+
+
+@lru_cache(maxsize=256)
+def partners_of(mesh: Mesh, machine: Machine) -> Table:
+    """Seconds that a further partner adds to an exchange, by group; nothing in the group of no axes, number 0."""
+    return np.array([0.0, *(partner_seconds(axes, mesh, machine) for axes in groups_of(mesh))])

@@ -4,8 +4,8 @@ A ring over all ranks takes a hop for each. In two steps a gather of N nodes of 
 and r - 1 within them, and every rank's card carries a part of the nodes' blocks only. But then each step has to move
 its bytes by itself, and blocks are put in order by a copy. It is shorter where latencies count.
 
-Source: the hierarchical all-reduce and all-gather of Jia et al. 2018, "Highly Scalable Deep Learning Training System
-with Mixed-Precision", section 4.3, and of ZeRO++ (Wang et al. 2023, section 3.2).
+Sources: the hierarchical all-reduce of Jia et al. 2018, "Highly Scalable Deep Learning Training System with
+Mixed-Precision", and the two-hop all-to-all of ZeRO++ (Wang et al. 2023).
 """
 
 from __future__ import annotations

@@ -26,6 +26,10 @@ class LoweringClass(StrEnum):
     EXTERN = "extern"
 
 
+PRODUCT_CLASSES = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
+"""Classes of sums of products: matrix products and convolutions."""
+
+
 def lowering_class(instance: Instance) -> LoweringClass:
     """The class of the most demanding equation; a lookup inside a larger expression is no gather."""
     return _lowering_class(instance.identity)

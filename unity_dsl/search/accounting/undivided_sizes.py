@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from ...graph.graph import Model
 from ...graph.layout import Mesh
 from ...index.axes.axis_classes import AxisKind, classify
-from ...index.cost.lowering_class import LoweringClass, lowering_class
+from ...index.cost.lowering_class import PRODUCT_CLASSES, lowering_class
 from ...index.library import Library
 from ...syntax.diagnostic import first_of
 from ..choices.restriction import places
 
-_HEAVY = frozenset({LoweringClass.CONTRACTION, LoweringClass.WINDOW})
-"""Where the work is: for the sake of these operators an axis is divided."""
 _NAMED = 3
 
 
@@ -28,7 +26,7 @@ def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[st
         if place.node is None or not place.node.instance.equations:
             continue
         instance = place.node.instance
-        if lowering_class(instance) in _HEAVY:
+        if lowering_class(instance) in PRODUCT_CLASSES:  # where the work is: for their sake an axis is divided
             for axis, entry in classify(instance, library).items():
                 size = instance.sizes[axis]
                 if entry.kind is not AxisKind.BLOCKED and size >= least > 2 and _whole(size, mesh):
