@@ -3,14 +3,14 @@
 That writes a folder of programs, kernels and what measures them. `python DIR/gpu.py` then runs it on a machine that
 needs Python, torch and triton alone. The phases save what they find, and go on where another one fails:
 
-  steps     a training step of six models by torch's operators, by our kernels, and by hand with the best native calls,
-            with losses and gradients against float64
+  steps     a training step of six models by torch's operators, by our kernels, both as they are and as CUDA graphs, and
+            by hand with the best native calls, with losses and gradients against float64
   families  families of kernels against eager calls, torch.compile and the device's ceilings
   curves    products, attention, convolutions, memory, and the host's time by kind of call
   profile   `unityc profile`, so that the simulator's error on each step can be computed
   ranks     programs of two ranks on one GPU through gloo
+  compiled  the steps by torch.compile, which take minutes to compile
   programs  train.py as users start it
-  compiled  the steps by torch.compile and as CUDA graphs, which take minutes to compile
 
 A kernel that gave way to operations of torch counts as failed. All is written to `--out DIR/gpu.json` after each phase;
 `python bench/gpu_report.py` compares it with what the simulator predicts.
@@ -49,22 +49,20 @@ MODELS: Mapping[str, Mapping[str, int]] = {
 }
 """What is smaller than in the examples, to fit one GPU with float64 beside it."""
 
-RECORDED = ("gpt2", "dlrm", "resnext50")
-"""Models whose compiled step is recorded as CUDA graphs as well."""
-
 KERNELS = ("torch", "triton")
 TWO_RANKS = (
     ("gpt2", "zero"), ("gpt2", "data_parallel"), ("llama3_8b", "expert"), ("mixtral_8x7b", "auto"),
     ("resnext50", "data_parallel"),
 )  # fmt: skip
 COMMANDS: tuple[tuple[str, ...], ...] = (
-    ("gpt2_triton",), ("resnext50_torch",), ("dlrm_torch", "--cuda-graphs"), ("gpt2_torch", "--compile"),
+    ("gpt2_triton", "--cuda-graphs"), ("dlrm_torch", "--cuda-graphs"), ("resnext50_torch",),
+    ("gpt2_torch", "--cuda-graphs", "--compile"),
 )  # fmt: skip
 """Programs, and the options of their train.py."""
 
 FAMILY_MACHINE = "dgx-h100"
 
-PHASES = ("steps", "families", "curves", "profile", "ranks", "programs", "compiled")
+PHASES = ("steps", "families", "curves", "profile", "ranks", "compiled", "programs")
 MOST_SECONDS = {
     "steps": 20, "families": 60, "curves": 90, "profile": 100, "ranks": 60, "programs": 60, "compiled": 20,
 }  # fmt: skip
@@ -113,8 +111,7 @@ def prepared_models(
         record = {"sizes": dict(plan.parameters), "predicted": plan.seconds, "precision": plan.model.precision or "f32"}
         kinds = [kernels for kernels in KERNELS if (made / f"{name}_{kernels}" / "model.py").exists()]
         print(f"prepared {name}", flush=True)
-        record |= {"kernels": kinds, "cuda_graphs": name in RECORDED}
-        yield name, record | {"dropout": plan.parameters.get("dropout", 0) > 0}
+        yield name, record | {"kernels": kinds, "dropout": plan.parameters.get("dropout", 0) > 0}
 
 
 def prepared_ranks(made: Path, machine: str, models: Collection[str]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ run on a GPU: losses and gradients in float64 against the program of one device.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import importlib
 import json
 import sys
@@ -39,6 +40,7 @@ def step(module: Any, mesh: Any, device: torch.device) -> tuple[float, dict[str,
 
 def rank_step(rank: int, made: str, name: str, store: str, kind: str, results: Any) -> None:
     """What one rank does, in a process of its own."""
+    faulthandler.enable()
     try:
         device = torch.device(kind, 0) if kind == "cuda" else torch.device(kind)
         if kind == "cuda":

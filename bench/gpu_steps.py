@@ -1,7 +1,7 @@
 """A training step of one model on a device, in several ways: `python gpu_steps.py NAME --programs DIR --out FILE`.
 
-The emitted program with torch's operators and with kernels, both also compiled, and a module by hand with the best
-native calls. Losses and gradients are compared with float64; of a step are measured seconds, the host's seconds to
+The emitted program with torch's operators and with kernels, both also recorded as a CUDA graph, the former compiled, and
+a module by hand with the best native calls. Losses and gradients are compared with float64; of a step are measured seconds, the host's seconds to
 issue it, peak memory, and the seconds of each kernel. A phase of bench/gpu.py.
 """
 
@@ -17,6 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -45,6 +46,8 @@ class Way:
     loss: Callable[[], Tensor]
     tf32: bool = False
     optimizer: Any = torch.optim.AdamW
+    recorded: Callable[[], Tensor] | None = None
+    """Forward and backward as train.py records them; it returns the loss."""
 
 
 class Steps:
@@ -82,33 +85,35 @@ class Steps:
     def ways(self, compiled: bool) -> dict[str, Callable[[], Way]]:
         """By name, what makes a way. Made one at a time: each has weights, gradients and an optimizer of its own."""
         if compiled:
-            found = {"torch_compiled": lambda: self.emitted("torch", "default")}
-            if self.record["cuda_graphs"]:
-                found["torch_cuda_graphs"] = lambda: self.emitted("torch", "reduce-overhead")
+            found = {"torch_compiled": lambda: self.emitted("torch", compiled=True)}
             if self.name in BY_HAND:
                 found["by_hand_compiled"] = lambda: self.hand(True)
             return found
         found = {kind: lambda kind=kind: self.emitted(kind) for kind in self.modules}  # type: ignore[misc]
+        if self.device.type == "cuda":
+            found |= {f"{kind}_recorded": lambda kind=kind: self.recorded(kind) for kind in self.modules}  # type: ignore[misc]
         if self.name in BY_HAND:
             found["by_hand"] = lambda: self.hand(False)
         if self.record["precision"] == "f32":
             found |= {f"{way}_tf32": lambda make=make: replace(make(), tf32=True) for way, make in found.items()}  # type: ignore[misc]
         return found
 
-    def emitted(self, kind: str, mode: str | None = None) -> Way:
+    def emitted(self, kind: str, compiled: bool = False) -> Way:
         model, batch = self.model(kind), self.batch
 
         def loss(**batch: Tensor) -> Tensor:
             found: Tensor = model(**batch)[0]
             return found
 
-        call = loss
-        if mode is not None:  # as train.py does it
-            if mode == "reduce-overhead" and hasattr(model, "counters"):
-                model.counters = tuple(counter.to(self.device) for counter in model.counters)  # type: ignore[union-attr]
-            call = torch.compile(loss, mode=mode, fullgraph=True, backend=self.backend)
+        call = torch.compile(loss, fullgraph=True, backend=self.backend) if compiled else loss
         optimizer = self.optimizer if kind == "triton" else torch.optim.AdamW
         return Way(model, lambda: call(**batch), optimizer=optimizer)
+
+    def recorded(self, kind: str) -> Way:
+        """A pass as a CUDA graph, by the class of train.py."""
+        way, train = self.emitted(kind), importlib.import_module(f"{self.name}_{kind}.train")
+        one_pass = train.Recorded(way.model, partial(train.train_pass, way.model, lambda **batch: way.model(**batch)[0], 1))
+        return replace(way, recorded=lambda: one_pass(self.batch, 0))
 
     def hand(self, compiled: bool) -> Way:
         module = self.by_hand()
@@ -135,9 +140,17 @@ def initial_weights(module: Any, device: torch.device) -> dict[str, Tensor]:
     return found
 
 
-def gradients(model: nn.Module, loss: Tensor) -> dict[str, Tensor]:
-    """Of the model's parameters by name; those of the model itself are set to None again."""
+def one_pass(way: Way) -> Tensor:
+    """Forward and backward of a batch; the loss."""
+    if way.recorded is not None:
+        return way.recorded()
+    loss = way.loss()
     loss.backward()
+    return loss.detach()
+
+
+def gradients(model: nn.Module) -> dict[str, Tensor]:
+    """Of the model's parameters by name; those of the model itself are set to None again."""
     found = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
     for parameter in model.parameters():
         parameter.grad = None
@@ -169,19 +182,20 @@ def checked(steps: Steps, kinds: Iterable[str]) -> dict[str, Any]:
     wide = {name: x.double() if x.is_floating_point() else x for name, x in steps.batch.items()}
     with torch.no_grad():
         evaluated = float(exact.eval()(**wide)[0])
-    loss = exact.train()(**wide)[0]
-    told, wanted = float(loss.detach()), gradients(exact, loss)
-    del exact, loss
+    exact.train()
+    told, wanted = float(one_pass(Way(exact, lambda: exact(**wide)[0]))), gradients(exact)
+    del exact
     found: dict[str, Any] = {"float64": {"loss": told, "evaluated": evaluated}}
     for kind in kinds:
-        way = steps.emitted(kind)
-        value = way.loss()
-        reached = float(value.detach())
+        way = steps.ways(False)[kind]()
+        for _ in range(4 if way.recorded is not None else 1):  # the last two are those that were recorded
+            way.model.zero_grad(set_to_none=True)
+            reached = float(one_pass(way))
         row: dict[str, Any] = {"loss": reached, "loss_error": abs(reached - told) / abs(told)}
-        row |= errors(gradients(way.model, value), wanted)
+        row |= errors(gradients(way.model), wanted)
         synchronise()
-        found[kind] = row | {"fell_back": steps.failures if kind == "triton" else {}}
-        del way, value
+        found[kind] = row | {"fell_back": steps.failures if kind.startswith("triton") else {}}
+        del way
         release(steps)
     del wanted
     release(steps)
@@ -199,13 +213,14 @@ def hand_checked(steps: Steps, evaluated: float) -> dict[str, Any]:
     with torch.no_grad():
         found = float(exact(**wide))
     exact.train(not steps.record["dropout"])  # what dropout draws differs
-    wanted = gradients(exact, exact(**wide))
+    one_pass(Way(exact, lambda: exact(**wide)))
+    wanted = gradients(exact)
     del exact
     way = steps.hand(False)
     way.model.train(not steps.record["dropout"])
-    value = way.loss()
+    one_pass(way)
     row = {"float64_loss": found, "same_model": abs(found - evaluated) / abs(evaluated)}
-    row |= errors(gradients(way.model, value), wanted)
+    row |= errors(gradients(way.model), wanted)
     release(steps)
     return row | {"correct": row["same_model"] <= 1e-6}
 
@@ -219,7 +234,7 @@ def training_step(way: Way) -> Callable[[], None]:
     optimizer = way.optimizer(way.model.parameters(), lr=1e-5, **({"fused": True} if native else {}))
 
     def run() -> None:
-        way.loss().backward()
+        one_pass(way)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
         if getattr(optimizer, "failed", False):
@@ -330,7 +345,8 @@ def main() -> int:
         release(steps)
     if not options.compiled:
         with alone(options.out.parent):
-            attempt(results, "check", lambda: checked(steps, steps.modules))
+            emitted = [name for name in ways if name in steps.modules or name.endswith("_recorded")]
+            attempt(results, "check", lambda: checked(steps, emitted))
             if options.name in BY_HAND:
                 evaluated = results["check"].get("float64", {}).get("evaluated", float("nan"))
                 attempt(results, "check_by_hand", lambda: hand_checked(steps, evaluated))

@@ -106,7 +106,7 @@ def test_the_backward_of_a_compiled_step_has_one_cotangent(programs: Programs) -
         model = module.Model(dtype=torch.float64)
         model.initialise(0)
         batch = data.synthetic(module.INPUTS, 0, 0, "train")
-        entry.loss_function(model, argparse.Namespace(compile=backend, cuda_graphs=False))(**batch).backward()
+        entry.loss_function(model, argparse.Namespace(compile=backend))(**batch).backward()
         compiled = [p.grad.clone() for p in model.parameters()]
         model.zero_grad()
         model(**batch)[0].backward()
@@ -138,8 +138,6 @@ def test_cuda_graphs_need_a_gpu(programs: Programs) -> None:
     ("choices", "reason"),
     [
         ({"devices": 2, "strategy": "data_parallel"}, "this program has collectives"),
-        ({"kernels": "triton"}, "the kernels of --kernels triton are not recorded"),
-        ({"micro_batches": 2}, "micro-batches add up gradients"),
         ({"model": GATED}, "a cond of this program decides by the data"),
     ],
 )
@@ -159,28 +157,6 @@ def test_programs_of_which_no_graphs_are_made(
     with modules(tmp_path / "out") as (_, _, entry), pytest.raises(SystemExit) as caught:
         entry.arguments()
     assert caught.value.code == 2 and f"--cuda-graphs: {reason}" in capsys.readouterr().err
-
-
-def test_graphs_are_made_by_reduce_overhead(programs: Programs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the whole step, which is the step; what random numbers are counted by lies on the device of the model."""
-    import argparse
-
-    import torch
-
-    given: list[dict[str, Any]] = []
-    monkeypatch.setattr(torch, "compile", lambda call, **options: given.append(options) or call)
-    options = argparse.Namespace(compile=None, cuda_graphs=True)
-    out = programs.out(1, p=0.5)
-    with load_program(out) as module, modules(out) as (data, _, entry):
-        elsewhere = module.Model(device="meta")
-        entry.loss_function(elsewhere, options)
-        assert [counter.device.type for counter in elsewhere.counters] == ["meta", "meta"]
-        model = module.Model(dtype=torch.float64)
-        model.initialise(0)
-        model.step = 3
-        batch = data.synthetic(module.INPUTS, 0, 0, "train")
-        assert model(**batch)[0] == entry.loss_function(model, options)(**batch)
-    assert given == 2 * [{"mode": "reduce-overhead", "fullgraph": True}]
 
 
 # ---------------------------------------------------------------------------------------------- each rank its part

@@ -48,7 +48,8 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
         seconds=plan.seconds,
         tokens=tokens and count * tokens,
         samples=_samples(plan),
-        branches=any(step.segment.predicate is not None for step in _segments(plan.graph)),
+        branches=_branches(plan),
+        unrecorded=_unrecorded(plan),
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
 
@@ -63,6 +64,18 @@ def _samples(plan: Plan) -> int | None:
     """Rows of a batch, if all inputs that have dimensions have as many."""
     rows = {given.value.shape[0] for given in plan.model.graph.inputs if given.value.shape}
     return rows.pop() * plan.micro_batches if len(rows) == 1 else None
+
+
+def _branches(plan: Plan) -> bool:
+    """Whether a cond of the model decides by the data what runs."""
+    return any(step.segment.predicate is not None for step in _segments(plan.graph))
+
+
+def _unrecorded(plan: Plan) -> str | None:
+    """Why passes are not recorded as CUDA graphs, which run the same kernels at the same addresses every time."""
+    if plan.mesh.size > 1:
+        return "this program has collectives, and is not recorded with them"
+    return "a cond of this program decides by the data which kernels run" if _branches(plan) else None
 
 
 def _segments(graph: PlannedGraph) -> Iterator[PlannedSegment]:

@@ -61,7 +61,11 @@ def recorded(call: Call) -> Call:
     except RuntimeError:
         torch.cuda.synchronize()
         return call
-    return graph.replay
+
+    def replay(kept: Call = call) -> None:  # the graph reads tensors of the call, which nothing else may keep
+        graph.replay()
+
+    return replay
 
 
 def median_seconds(calls: Sequence[Call], clock: Clock, allowance: float) -> list[float]:

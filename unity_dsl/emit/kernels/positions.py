@@ -96,14 +96,14 @@ class Positions:
         return name
 
     def of_draw(self, expr: Uniform) -> str:
-        """The position of a random number among those of all devices and micro-batches."""
+        """The position of a random number among those of all devices, in a micro-batch."""
         axes = [index.name for index in expr.index if isinstance(index, Name)]
         if len(axes) < len(expr.index):
             raise NoKernelError("a random number at other positions than its own")
         sizes = self.instance.sizes
         strides = {axis: prod(sizes[other] for other in axes[place + 1 :]) for place, axis in enumerate(axes)}
         starts = [f"{self.start(axis)} * {strides[axis]}" for axis in axes if axis in self.local.divided]
-        return " + ".join([*starts, self.linear(strides), "first_position"])
+        return " + ".join([*starts, self.linear(strides)])
 
     def touches(self, axes: Sequence[str]) -> bool:
         return any(axis in self.local.divided for axis in axes)

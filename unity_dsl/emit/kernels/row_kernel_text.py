@@ -119,8 +119,7 @@ class _Body:
         if self.loops:
             for name, variable in sums.items():
                 if not self.in_memory(name):
-                    shape = "1, BLOCK_COLUMNS" if self.nests[name].equation.target.axes else "1, 1"
-                    lines.append(f"    {variable} = tl.zeros([{shape if kernel.columns else '1'}], T)")
+                    lines.append(f"    {variable} = tl.zeros([{self.sum_shape(name)}], T)")
             step = "tl.num_programs(0) * BLOCK_ROWS"
             lines += self.before.lines
             lines.append(f"    for first_row in range(tl.program_id(0) * BLOCK_ROWS, {self.rows}, {step}):")
@@ -214,30 +213,35 @@ class _Body:
         across = self.depends.on_columns(nest.value)
         column = self.column_mask() if across else None
         mask = f"{self.row_mask()} & {column}" if column else self.row_mask()
-        added = f"tl.sum({self.kept(self.terms.piece(nest.value), '0.0', mask)}, axis=0, keep_dims=True)"
-        if across and not nest.equation.target.axes:
-            added = f"tl.sum({added}, axis=1, keep_dims=True)"
+        added = self.kept(self.terms.piece(nest.value), "0.0", mask)
         scope = self.tile or self.root
         if self.in_memory(target):
-            column = self.column_mask()
+            column, added = self.column_mask(), f"tl.sum({added}, axis=0, keep_dims=True)"
             scope.write(f"place = {pointer(target)} + tl.program_id(0) * {self.columns} + column")
             scope.write(f"tl.store(place, tl.load(place, mask={column}) + {added}, mask={column})")
         else:
             scope.write(f"{variable} += {added}")
+
+    def sum_shape(self, target: str) -> str:
+        """Of what a program keeps of a sum over rows: a thread adds up what it reads, and they add up theirs at the end."""
+        if not self.kernel.columns:
+            return "BLOCK_ROWS"
+        return f"BLOCK_ROWS, {'BLOCK_COLUMNS' if self.over_columns(target) else '1'}"
 
     def in_memory(self, target: str) -> bool:
         """Whether a sum over rows has more columns than are held at once."""
         return self.tiled and bool(self.nests[target].equation.target.axes)
 
     def partial_store(self, target: str, variable: str) -> str:
-        terms = pointer(target)
+        terms, total = pointer(target), f"tl.sum({variable}, axis=0, keep_dims=True)"
         if not self.nests[target].equation.target.axes:
+            total = f"tl.sum({total}, axis=1, keep_dims=True)" if self.kernel.columns else total
             one = "tl.arange(0, 1)" + ("[:, None]" if self.kernel.columns else "")
             number = "tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)" if self.split else "tl.program_id(0)"
-            return f"tl.store({terms} + {number} + {one}, {variable})"
+            return f"tl.store({terms} + {number} + {one}, {total})"
         mask = self.column_mask()
         place = f"{terms} + tl.program_id(0) * {self.columns} + column"
-        return f"tl.store({place}, {variable}{f', mask={mask}' if mask else ''})"
+        return f"tl.store({place}, {total}{f', mask={mask}' if mask else ''})"
 
     def store(self, target: str) -> None:
         """A tensor to memory, at its own axes."""
@@ -377,7 +381,7 @@ class _Body:
             self.functions.add("uniform_numbers")
             place = self.positions.of_draw(expr)
             rows, columns = self.depends.on_rows(expr), self.depends.on_columns(expr)
-            known = self.define("draw", f"uniform_numbers({place}, seed, step, site, T)", rows, columns, expr)
+            known = self.define("draw", f"uniform_numbers({place}, first_position, seed, step, site, T)", rows, columns, expr)
         return Piece(known, Sort.FLOAT)
 
     # ------------------------------------------------------------------------------------------ masks
