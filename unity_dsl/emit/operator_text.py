@@ -43,8 +43,9 @@ class Collectives(Protocol):
 
 @dataclass(frozen=True)
 class ProductCall:
-    """The call of a function of parallel.py that stands for a product: of a weight that was read before, if it is
-    `delayed`; of what was `sent` in blocks; or of one whose result departs, with what more is `given` to send it.
+    """The call of a function that stands for a product: in parallel.py of a weight that was read before, if it is
+    `delayed`; of what was `sent` in blocks; or of one whose result departs, with what more is `given` to send it. If
+    nothing of this is so it is one of the program's with gradients of its own.
     """
 
     product: WeightProduct
@@ -54,7 +55,9 @@ class ProductCall:
 
     @property
     def function(self) -> str:
-        return f"{self.product.function}_sent" if self.given else self.product.function
+        if not (self.delayed or self.sent or self.given):
+            return f"{self.product.function.capitalize()}.apply"
+        return f"parallel.{self.product.function}{'_sent' if self.given else ''}"
 
 
 @dataclass
@@ -64,7 +67,7 @@ class Place:
     `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
     `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
     draws numbers of its own. `random` records that it draws. `constants` holds what depends on no operand, under the
-    comment `words`. A `product` may be computed by a function of parallel.py, beside what travels.
+    comment `words`. A `product` may be computed by a function of parallel.py, beside what travels, or of the program.
     """
 
     names: Names
@@ -105,7 +108,7 @@ def operator_text(
 
 
 def _with_call(lowering: Lowering, call: ProductCall) -> Lowering:
-    """The lowering with a function of parallel.py in place of the product."""
+    """The lowering with the function in place of the product."""
     product = call.product
 
     def changed(argument: Argument) -> Argument:
@@ -118,7 +121,7 @@ def _with_call(lowering: Lowering, call: ProductCall) -> Lowering:
             given[product.factor] = Term("name", (Variable(product.weight),))
         given += [Term("word", (text,)) for text in call.given]
         sent = (("sent", Term("word", (call.sent,))),) if call.sent is not None else ()
-        return replace(argument, operation=f"parallel.{call.function}", arguments=tuple(given), keywords=sent)
+        return replace(argument, operation=call.function, arguments=tuple(given), keywords=sent)
 
     statements = []
     for one in lowering.statements:

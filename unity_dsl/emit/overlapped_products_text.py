@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..graph.chunked_products import NONE, Chunked, chunked_products
-from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients
+from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients, weight_product
 from ..graph.graph import Value
 from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedNode
@@ -84,8 +84,8 @@ def add_travelling(
 
 
 def product_call(text: ForwardText, step: PlannedNode, arguments: list[str]) -> ProductCall | None:
-    """How an operator is called, if it is a product beside which something travels. Its delayed weight is put among the
-    arguments.
+    """How an operator is called, if it is a product beside which something travels, or that has gradients of its own.
+    Its delayed weight is put among the arguments.
     """
     node, program = step.node, text.program
     delayed, weight = text.delayed.get(node.name, (None, ""))
@@ -107,7 +107,16 @@ def product_call(text: ForwardText, step: PlannedNode, arguments: list[str]) -> 
         program.chunked = True
         given = f"parallel.{found.name}", f"{text.state}.groups", str(leaving.parts)
         return ProductCall(leaving.product, delayed is not None, given=given)
-    return None if delayed is None else ProductCall(delayed, True)
+    return _with_own_gradients(program, step) if delayed is None else ProductCall(delayed, True)
+
+
+def _with_own_gradients(program: Program, step: PlannedNode) -> ProductCall | None:
+    """The call of a product of which autograd's gradient of the weight would be copied."""
+    product = weight_product(step, program.mesh, program.library)
+    if product is None or not product.copied:
+        return None
+    program.own_gradients = True
+    return ProductCall(product, False)
 
 
 def add_delays(text: ForwardText, products: Sequence[WeightProduct], travelling: str) -> None:

@@ -47,7 +47,7 @@ class Program:
     those of weights are computed while cotangents travel; `products` are the functions that are given such weights.
     With `chunks`, more than 1, products run in parts beside what travels; `chunked` says that some do. `kernels` are
     functions of kernels.py, if groups of operators run as such. `constants` holds what depends on no input and no
-    parameter.
+    parameter. `own_gradients` says that some products have gradients that are not autograd's.
     """
 
     mesh: Mesh
@@ -70,4 +70,5 @@ class Program:
     random: bool = False
     gathered: bool = False
     chunked: bool = False
+    own_gradients: bool = False
     products: set[str] = field(default_factory=set)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..index.library import Library
+from ..index.lowering.einsum_gradients import gradient_is_copied, gradients_are_einsums
 from ..index.lowering.operand_reuse import NO_REUSE
 from ..index.lowering.operator_lowering import Lowering
 from ..index.lowering.torch_term import Argument, Term, Variable
@@ -41,6 +42,20 @@ class WeightProduct:
     def factor(self) -> int:
         """Which argument of the term is the second factor."""
         return 2 if self.function == "einsum" else 1
+
+    @property
+    def spec(self) -> str:
+        """The letters of an einsum."""
+        (spec, *_) = self.term.arguments
+        assert isinstance(spec, Term)
+        return str(spec.arguments[0]).strip('"')
+
+    @property
+    def copied(self) -> bool:
+        """Whether autograd's gradient of a weight that is read as it lies would be copied into the weight's order."""
+        factor = self.term.arguments[self.factor]
+        as_it_lies = isinstance(factor, Term) and factor.operation == "name"
+        return self.function == "einsum" and as_it_lies and gradient_is_copied(self.spec)
 
 
 Delayed = Mapping[tuple[str, Layout], tuple[WeightProduct, ...]]
@@ -163,7 +178,7 @@ def _product(lowering: Lowering, weight: int, step: PlannedNode) -> WeightProduc
     if (
         term.keywords
         or len(term.arguments) <= found.factor
-        or (found.function == "einsum" and not _has_gradients(term))
+        or (found.function == "einsum" and not gradients_are_einsums(found.spec))
     ):
         return None
     first, second = term.arguments[found.factor - 1], term.arguments[found.factor]
@@ -190,16 +205,3 @@ def _within(argument: Argument) -> Iterator[Term]:
 
 def _variables(term: Term) -> Iterator[int]:
     yield from (argument.number for argument in term.arguments if isinstance(argument, Variable))
-
-
-def _has_gradients(term: Term) -> bool:
-    """Whether an einsum is of two factors, and the gradient of each an einsum of the result's and the other one: every
-    letter is in two of the three, in each once.
-    """
-    spec, *factors = term.arguments
-    if len(factors) != 2 or not isinstance(spec, Term) or spec.operation != "word":
-        return False
-    inputs, _, result = str(spec.arguments[0]).strip("'\"").partition("->")
-    names = [*inputs.split(","), result]
-    letters = "".join(names)
-    return all(len(set(name)) == len(name) for name in names) and all(letters.count(one) > 1 for one in letters)
