@@ -131,15 +131,6 @@ FAMILIES: Mapping[str, Family] = {
         lambda x: F.dropout(x.tanh().softmax(-1), P),
     ),
     "rope": Family(HEADS, FEW_HEADS, {"x": "f32[b, h, s, e]"}, ("y = rope(x)",), _rope, head="e", shape="b, h, s, 1"),
-    "relu_max_pool": Family(
-        {"n": 256, "c": 64, "h": 112, "w": 112},
-        {"n": 2, "c": 3, "h": 6, "w": 6},
-        {"x": "f32[n, c, h, w]"},
-        ("y = max_pool2d(relu(x); size=2, stride=2)",),
-        lambda x: F.max_pool2d(F.relu(x), 2, 2),
-        head="w // 2",
-        shape="n, c, h // 2, 1",
-    ),
     "causal_attention": Family(
         HEADS,
         FEW_HEADS,
