@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,9 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.resources import folder
 
 
-def report(brought: Path, profile: Path | None) -> None:
+def report(brought: Sequence[Path], profile: Path | None) -> None:
     """Write `results/gpu.json`: what a machine brought back, beside the steps that the simulator predicts of it."""
-    results = json.loads(brought.read_text())
+    results = reduce(joined, (json.loads(file.read_text()) for file in brought))
     machines = {"predicted": results["machine"], **({"predicted_by_profile": str(profile)} if profile else {})}
     kept: dict[str, Any] = {"command": "python bench/gpu.py", "machine": results["machine"], "models": {}}
     kept["hardware"] = results["hardware"]
@@ -64,6 +66,13 @@ def predicted_step(name: str, machine: str) -> float:
     return float(compile_model(request).plan.seconds)
 
 
+def joined(before: Any, after: Any) -> Any:
+    """Results of a run and of a later one, which has the last word on what both have."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return after
+    return {**before, **{key: joined(before.get(key), value) for key, value in after.items()}}
+
+
 def without_traces(found: Any) -> Any:
     """Results without tracebacks, and with the kernels that take the longest alone."""
     if not isinstance(found, dict):
@@ -76,7 +85,7 @@ def without_traces(found: Any) -> Any:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("brought", type=Path, metavar="gpu.json")
+    parser.add_argument("brought", type=Path, nargs="+", metavar="gpu.json", help="of one run, or of several in turn")
     parser.add_argument("--profile", type=Path, metavar="measured.toml", help="predict by this profile too")
     options = parser.parse_args()
     report(options.brought, options.profile)
