@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import gcd
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +16,7 @@ from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.machine.cast_price import price_cast
 from unity_dsl.machine.machine import Machine, load_machine
-from unity_dsl.machine.operator_price import price_operator
+from unity_dsl.machine.operator_price import is_padded, price_operator, priced_kernels
 from unity_dsl.resources import folder
 
 LIBRARY = load_library()
@@ -95,6 +96,54 @@ def test_rows_that_are_no_multiple_of_so_many_bytes_slow_a_product(
     found = machine(tmp_path)
     alone = 100e-6 * columns / 64 * inner / 64
     assert forward(found, 64, columns, inner) == pytest.approx(times * alone + 7e-6)
+
+
+LEFT_AND_RIGHT = "".join(
+    f"""
+[[product]]
+class = "contraction"
+dtype = "bf16"
+direction = "{direction}"
+batched = false
+rows = [64]
+columns = [64]
+inner = [64]
+time_us = [[[{time}]]]
+"""
+    for direction, time in (("left", 150), ("right", 50))
+)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "inner", "paid"),
+    [(64, 63, 64, True), (64, 66, 640, True), (64, 63, 63, False), (64, 64, 64, False), (64, 1, 64, False)],
+)
+def test_columns_are_padded_where_that_takes_less(
+    tmp_path: Path, rows: int, columns: int, inner: int, paid: bool
+) -> None:
+    """Of both passes: the products of the next multiple of 8 and copies, or those of these columns."""
+    file = tmp_path / "cuda.toml"
+    file.write_text(FILE.format(device="cuda", rest="", efficiency="") + LEFT_AND_RIGHT)
+    found = load_machine(str(file))
+    even = -(-columns // 8) * 8
+    times, after = ({1: 6, 2: 3}.get(gcd(length, inner, 4), 1) for length in (columns, even))
+    one = rows / 64 * inner / 64 / 64 * 1e-6
+    stream = 2 * even / 0.5e12
+    as_it_is = [times * columns * time * one for time in (100, 200)]
+    padded = [
+        after * even * 100 * one + stream * 3 * inner,
+        after * even * 200 * one + stream * (3 * rows + 2 * inner),
+    ]
+    wanted = padded if sum(padded) < sum(as_it_is) else as_it_is
+    assert (wanted is padded) == paid
+    instance = instantiate(LIBRARY.operators["linear"], [Shape((rows, inner)), Shape((columns, inner))], {})
+    typed = type_operator(instance, (), Mesh(()), LIBRARY)
+    assert isinstance(typed, TypedOperator)
+    given = instance, typed, "bf16", Mesh(()), found
+    assert is_padded(*given, LIBRARY) == paid
+    launches = sum(priced_kernels(*given[:4], LIBRARY, (True, True)))
+    assert price_operator(*given, (False, False), LIBRARY) == pytest.approx(wanted[0] + 7e-6)
+    assert price_operator(*given, (True, True), LIBRARY) == pytest.approx(sum(wanted) + 7e-6 * launches)
 
 
 def test_products_of_a_step_keep_a_part_of_their_speed(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ model m[b = 4096, d = 1024, words = 30001]
 """
 
 
-def planned(folder: Path, words: int, machine: str = "h200", precision: str | None = None) -> Plan:
+def planned(folder: Path, words: int, d: int = 1024, machine: str = "h200", precision: str | None = None) -> Plan:
     path = folder / "m.udl"
     path.write_text(MODEL)
-    request = Request(path, settings={"words": words}, machine=machine, strategy="single", precision=precision)
+    request = Request(path, settings={"words": words, "d": d}, machine=machine, strategy="single", precision=precision)
     return compile_model(request).plan
 
 
@@ -32,12 +32,21 @@ def told(plan: Plan) -> list[str]:
 
 
 def test_the_step_is_as_much_shorter_as_is_told(tmp_path: Path) -> None:
-    odd, even = planned(tmp_path, 30001), planned(tmp_path, 30008)
+    """Of what is summed, which is not padded."""
+    odd, even = planned(tmp_path, 30000, 1021), planned(tmp_path, 30000, 1024)
     (note,) = told(odd)
-    assert "rows of 30,001 numbers are slow, as no 8 divides that: with 30,008 the step" in note
+    assert "rows of 1,021 numbers are slow, as no 8 divides that: with 1,024 the step" in note
     (milliseconds,) = map(float, re.findall(r"take ([\d.]+) ms less", note))
     assert odd.seconds - even.seconds == pytest.approx(1e-3 * milliseconds, rel=0.02)
     assert not told(even)
+
+
+def test_padded_columns_take_what_is_copied_more(tmp_path: Path) -> None:
+    """The weight is written twice and read, the cotangent of the result so too, that of the weight copied."""
+    odd, even = planned(tmp_path, 30001), planned(tmp_path, 30008)
+    assert not told(odd)
+    copied = 2 * 30008 * (3 * 1024 + 3 * 4096 + 2 * 1024)
+    assert odd.seconds - even.seconds == pytest.approx(copied / (4.8e12 * 0.88), rel=0.05)
 
 
 def test_nothing_is_told_of_other_types_and_machines(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ class ForwardText:
         shared = self.names, program.mesh, program.library, program.collectives, self.state
         words = origin(node, self.roles(step))
         numbers = self.site(node.site), self.float_type(dtype), program.micro_batches, program.constants, words
-        place = Place(*shared, *numbers, call)
+        place = Place(*shared, *numbers, call, padded=self.padded(step))
         lines = [*operator_text(node.instance, typed, arguments, made, place), *casts]
         if place.random:
             self.program.random = self.module.sites = True
@@ -290,6 +290,13 @@ class ForwardText:
             self.add(value, name, layout)
         if sent:
             self.departed[node.results[0].name, self.chunks.leaving[node.name].layout] = results[0]
+
+    def padded(self, step: PlannedNode) -> tuple[int, int] | None:
+        """The columns of a product that is padded, and how many more it has then. What runs in chunks is not."""
+        program, in_chunks = self.program, self.chunks.reading(step) or step.node.name in self.chunks.leaving
+        if program.padding is None or in_chunks:
+            return None
+        return program.padding.columns(self.prefix + step.node.name, step, program.mesh, program.library)
 
     def roles(self, step: PlannedNode) -> str:
         operands = [operand.name for operand in step.node.instance.inputs]

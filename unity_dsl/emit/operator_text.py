@@ -14,6 +14,7 @@ from ..index.equations.instance import Instance
 from ..index.library import Library
 from ..index.lowering.constant_terms import split_constants, without_constants
 from ..index.lowering.operator_lowering import Lowering
+from ..index.lowering.padded_columns import with_padded_columns
 from ..index.lowering.torch_term import Argument, Term, Variable
 from ..index.lowering.value_lowering import Statement
 from ..syntax.ast import ReductionKind
@@ -68,6 +69,7 @@ class Place:
     `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
     draws numbers of its own. `random` records that it draws. `constants` holds what depends on no operand, under the
     comment `words`. A `product` may be computed by a function of parallel.py, beside what travels, or of the program.
+    A linear map of so many columns may be `padded` by so many more.
     """
 
     names: Names
@@ -81,6 +83,7 @@ class Place:
     constants: ConstantsText | None = None
     words: str = ""
     product: ProductCall | None = None
+    padded: tuple[int, int] | None = None
     random: bool = False
 
 
@@ -90,6 +93,8 @@ def operator_text(
     """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
 
     def text(lowering: Lowering) -> list[str]:
+        if place.padded is not None:
+            lowering = with_padded_columns(lowering, *place.padded)
         return _Text(lowering, instance, typed, arguments, results, place).lines()
 
     lowering = training_lowering(instance, typed, place.mesh, place.library)

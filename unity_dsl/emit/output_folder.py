@@ -18,6 +18,7 @@ from ..machine.machine import read_machine
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_bytes
+from .column_padding import ColumnPadding
 from .kernels.contraction_choice import ContractionChoice
 from .plan_file import NAME, TRITON, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program_text import ProgramText, render_kernels, render_model, render_parallel, write_down
@@ -33,15 +34,16 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
     One device needs no parallel.py, and what has no loss nothing to train it with.
     """
-    contractions = ContractionChoice(read_machine(sources.machine))
-    text = write_down(plan, library, NONE, choices.kernels, contractions)
-    if smaller := _smaller_sizes(text, library, sources, choices, contractions):
-        text = write_down(plan, library, smaller, choices.kernels, contractions)
+    machine = read_machine(sources.machine)
+    chosen = ContractionChoice(machine), ColumnPadding(machine)
+    text = write_down(plan, library, NONE, choices.kernels, *chosen)
+    if smaller := _smaller_sizes(text, library, sources, choices, *chosen):
+        text = write_down(plan, library, smaller, choices.kernels, *chosen)
     kernels = render_kernels(text)
     train: dict[str, str] = {}
     if plan.model.loss is not None:
         fused = choices.kernels == TRITON
-        train = {"train.py": render_train(plan, read_machine(sources.machine), fused), "data.py": render_data(plan)}
+        train = {"train.py": render_train(plan, machine, fused), "data.py": render_data(plan)}
         train |= {"optimizer.py": render_optimizer()} if fused else {}
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
@@ -56,7 +58,12 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
 
 def _smaller_sizes(
-    text: ProgramText, library: Library, sources: Sources, choices: Choices, contractions: ContractionChoice
+    text: ProgramText,
+    library: Library,
+    sources: Sources,
+    choices: Choices,
+    contractions: ContractionChoice,
+    padding: ColumnPadding,
 ) -> SmallerSizes:
     file, precision = parse_model(sources.model), text.plan.model.precision
     settings = {**choices.settings, **text.plan.part_of_batch}
@@ -81,7 +88,7 @@ def _smaller_sizes(
         )
 
     def write(plan: Plan) -> object:
-        return comparable(write_down(plan, library, NONE, choices.kernels, contractions))
+        return comparable(write_down(plan, library, NONE, choices.kernels, contractions, padding))
 
     return find_smaller_sizes(text.plan, comparable(text), file, library, again, write)
 

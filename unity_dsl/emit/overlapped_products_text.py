@@ -13,13 +13,15 @@ from ..graph.graph import Value
 from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedNode
 from ..graph.precision import arithmetic, operand_types
+from ..index.lowering.padded_columns import padded_weight
+from ..index.lowering.torch_term import Term
 from .interleaved_text import Travelling, arrive, depart
 from .module_text import ModuleText
 from .operator_text import ProductCall
 from .program_names import Names
 from .program_state import Program
 from .source_lines import statement
-from .torch_text import argument_text
+from .torch_text import term_text
 
 
 class ForwardText(Travelling, Protocol):
@@ -39,6 +41,9 @@ class ForwardText(Travelling, Protocol):
     chunks: Chunked
     departed: dict[tuple[str, Layout], str]
     alone: set[str]
+
+    def padded(self, step: PlannedNode) -> tuple[int, int] | None:
+        """The columns of a product that is padded, and how many more it has then."""
 
     def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> str:
         """The variable that holds a value in a layout."""
@@ -131,11 +136,13 @@ def add_delays(text: ForwardText, products: Sequence[WeightProduct], travelling:
         read = text.variable(value, layout, wanted)
         name = text.names.fresh(f"{value.name}_delayed")
         words = f"its gradient while that of {travelling} travels"
-        text.module.lines += statement(f"{name} = parallel.delayed({_factor(found, read)})", words)
+        text.module.lines += statement(f"{name} = parallel.delayed({_factor(found, read, text.padded(step))})", words)
         text.delayed[node.name] = found, name
         text.program.products.add(found.function)
 
 
-def _factor(product: WeightProduct, read: str) -> str:
+def _factor(product: WeightProduct, read: str, padded: tuple[int, int] | None) -> str:
     """The factor of a product that is made of a weight, which a variable holds."""
-    return argument_text(product.term.arguments[product.factor], lambda weight: read)
+    factor = product.term.arguments[product.factor]
+    assert isinstance(factor, Term)
+    return term_text(padded_weight(factor, padded[1]) if padded else factor, lambda weight: read)

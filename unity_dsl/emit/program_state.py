@@ -11,6 +11,7 @@ from ..graph.graph import Value
 from ..graph.interleaved_repeats import Interleaved
 from ..graph.layout import Layout, Mesh
 from ..index.library import Library
+from .column_padding import ColumnPadding
 from .constant_text import ConstantsText
 from .conversion_text import Collectives
 from .module_text import ModuleText
@@ -46,8 +47,9 @@ class Program:
     `interleaved` are sets of repeats whose iterations run in turns, and begin `stagger`ed. With `delayed_gradients`
     those of weights are computed while cotangents travel; `products` are the functions that are given such weights.
     With `chunks`, more than 1, products run in parts beside what travels; `chunked` says that some do. `kernels` are
-    functions of kernels.py, if groups of operators run as such. `constants` holds what depends on no input and no
-    parameter. `own_gradients` says that some products have gradients that are not autograd's.
+    functions of kernels.py, if groups of operators run as such. `padding` chooses products with padded columns.
+    `constants` holds what depends on no input and no parameter. `own_gradients` says that some products have gradients
+    that are not autograd's.
     """
 
     mesh: Mesh
@@ -65,6 +67,7 @@ class Program:
     delayed_gradients: bool = False
     chunks: int = 1
     kernels: KernelCalls | None = None
+    padding: ColumnPadding | None = None
     constants: ConstantsText | None = None
     modules: list[ModuleText] = field(default_factory=list)
     random: bool = False

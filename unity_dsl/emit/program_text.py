@@ -20,6 +20,7 @@ from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
 from ..syntax.ast import Number
+from .column_padding import ColumnPadding
 from .constant_text import ConstantsText
 from .conversion_text import Collectives
 from .forward_text import ForwardText
@@ -133,9 +134,10 @@ def write_down(
     smaller: SmallerSizes = NONE,
     kernels: str = TORCH,
     contractions: ContractionChoice | None = None,
+    padding: ColumnPadding | None = None,
 ) -> ProgramText:
     """Walk the plan once: every line of the forward, and everything it needs. `kernels` is one of KERNELS; matrix
-    products are among them where `contractions` say so.
+    products are among them where `contractions` say so. Others have padded columns where `padding` does.
     """
     mesh, graph = plan.mesh, plan.graph
     if kernels != TRITON:  # which make tensors of their own
@@ -164,6 +166,7 @@ def write_down(
         plan.delayed_gradients,
         plan.chunks,
         calls,
+        padding,
     )
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))

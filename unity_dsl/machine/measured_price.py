@@ -15,12 +15,22 @@ from ..index.cost.kernels import EquationKernel, MatrixProduct, equation_kernels
 from ..index.cost.lowering_class import PRODUCT_CLASSES, LoweringClass, lowering_class
 from ..index.cost.work import Count, Work, backward_work, work
 from ..index.equations.instance import Instance
+from ..index.lowering.padded_columns import LINEAR
+from ..syntax.ast import NativeCall
 from .measured_curves import Curve, Numbers
 from .measured_operators import CurveKey, Direction, GridKey, MeasuredOperators, WorkCurve, class_name
 
 _STREAMS = (LoweringClass.ROW_REDUCTION, LoweringClass.ELEMENTWISE)
+_COTANGENTS = (Direction.LEFT, Direction.RIGHT)
 HALF = 2
 """Bytes of the floats whose products may be unaligned: tensor cores take them."""
+TOGETHER = 8
+"""Floats of 16 bits that tensor cores load at a time."""
+
+
+def aligned(extent: Numbers) -> Numbers:
+    """The next multiple of what is loaded at a time."""
+    return np.asarray(np.ceil(extent / TOGETHER) * TOGETHER)
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,8 @@ class MeasuredPrice:
     which functions, bytes that are read and written, and those backward are known, by the curve of the operator that
     is named as its function where that is unlike its class. Neither direction takes less than a launch. Reductions and
     elementwise kernels that were not measured are priced by their bytes, if `streams` says how. None is returned where
-    what else that takes was not measured. In TF32 are products alone, by grids of their own.
+    what else that takes was not measured. In TF32 are products alone, by grids of their own. The columns of a linear
+    map are `padded` where that takes less, copies included.
     """
 
     instance: Instance
@@ -61,7 +72,8 @@ class MeasuredPrice:
         if named is not None:
             return named.at(done)
         if self.native and (product := self._only_product) is not None:
-            return self._product(product, Direction.FORWARD)
+            alone = self._product(product, Direction.FORWARD)
+            return None if alone is None else alone + self.padded * self._copies(product)[0]
         if self.native or not self._kernels:
             curve = self._class_curve(lowering_class(self.instance), Direction.FORWARD)
             return None if curve is None else curve.at(done)
@@ -83,7 +95,8 @@ class MeasuredPrice:
             return named.at(done)
         wanted = {operand.name for operand, needed in zip(self.instance.inputs, needs, strict=True) if needed}
         if self.native and (product := self._only_product) is not None:
-            return self._cotangents(product, wanted)
+            found = self._cotangents(product, wanted)
+            return None if found is None else found + self.padded * self._copies(product)[1]
         if self.native or not self._kernels:
             curve = self._class_curve(lowering_class(self.instance), Direction.BACKWARD)
             return None if curve is None else curve.at(done)
@@ -141,9 +154,43 @@ class MeasuredPrice:
         return None if curve is None else curve.at(Work(0, count, 0))
 
     def _product(self, product: MatrixProduct, direction: Direction) -> Numbers | None:
-        batch, rows, columns, inner = (
-            np.asarray(self._extent(axes)) for axes in (product.batch, product.rows, product.columns, product.inner)
+        columns = np.asarray(self._extent(product.columns))
+        return self._of_columns(product, direction, np.where(self.padded, aligned(columns), columns))
+
+    @cached_property
+    def padded(self) -> Numbers:
+        """Where a native linear map takes less, forward and backward, if its columns are padded until they are aligned.
+
+        That is the same whether a gradient is wanted or not, as one text is run for both.
+        """
+        product, call = self._only_product, self.instance.operator.torch
+        linear = self.native and isinstance(call, NativeCall) and call.function == LINEAR
+        apart = self.streams is not None and self.measured.unaligned and not self._named(Direction.FORWARD)
+        if product is None or not linear or not apart:
+            return np.zeros((), dtype=bool)
+        columns = np.asarray(self._extent(product.columns))
+        as_it_is, even = (
+            _total([self._of_columns(product, way, extent) for way in (Direction.FORWARD, *_COTANGENTS)])
+            for extent in (columns, aligned(columns))
         )
+        if as_it_is is None or even is None:
+            return np.zeros((), dtype=bool)
+        return np.asarray(even + sum(self._copies(product)) < as_it_is)
+
+    def _copies(self, product: MatrixProduct) -> tuple[Numbers, Numbers]:
+        """Seconds of what pads columns, forward and backward, at the speed at which bytes stream: zeros are written and
+        the weight is copied over them. So is the cotangent of the result; that of the weight is copied once.
+        """
+        if self.streams is None:
+            return np.zeros(()), np.zeros(())
+        rows, inner = self._extent((*product.batch, *product.rows)), self._extent(product.inner)
+        column = HALF * aligned(np.asarray(self._extent(product.columns)))
+        forward, backward = (self.streams.at(column * count) for count in (3 * inner, 3 * rows + 2 * inner))
+        return forward, backward
+
+    def _of_columns(self, product: MatrixProduct, direction: Direction, columns: Numbers) -> Numbers | None:
+        """A product with so many columns."""
+        batch, rows, inner = (np.asarray(self._extent(axes)) for axes in (product.batch, product.rows, product.inner))
         window = lowering_class(self.instance) is LoweringClass.WINDOW
         kind = LoweringClass.WINDOW if window else LoweringClass.CONTRACTION
         one, many = (
@@ -170,7 +217,7 @@ class MeasuredPrice:
         """Of the product's operands; of any other input, as a bias, it is a sum over the rows of the result's."""
         parts = [
             self._product(product, direction)
-            for direction, side in ((Direction.LEFT, product.left), (Direction.RIGHT, product.right))
+            for direction, side in zip(_COTANGENTS, (product.left, product.right), strict=True)
             if side & wanted
         ]
         if wanted - product.left - product.right:

@@ -138,16 +138,9 @@ class _Prices:
         return self.by_datasheet(kernels, sizes) if measured is None else measured
 
     def measured(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> Seconds | None:
-        known = self.machine.measured
-        if not known.curves and not known.grids:
+        if not self.machine.measured.curves and not self.machine.measured.grids:
             return None
-        launch, passes = self.machine.exposed_launch, kernels.passes_at(sizes)
-        runs = kernels.forward > 0, kernels.backward > 0
-        least = 0.0 if self.machine.launches_apart else launch
-        streams = Curve((1.0,), (float(self.machine.traffic_seconds(1.0)),)) if self.machine.launches_apart else None
-        price = MeasuredPrice(
-            self.instance, native, runs, passes, sizes, self.dtype, known, least, kernels.absorbed, streams
-        )
+        price, launch = self.by_measurements(kernels, native, sizes), self.machine.exposed_launch
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
         if forward is None or backward is None:
@@ -156,6 +149,14 @@ class _Prices:
             return forward + backward
         launches = kernels.forward + (kernels.backward if any(self.needs) else 0)
         return np.asarray(forward + backward + launches * launch)
+
+    def by_measurements(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> MeasuredPrice:
+        apart, passes = self.machine.launches_apart, kernels.passes_at(sizes)
+        runs = kernels.forward > 0, kernels.backward > 0
+        least = 0.0 if apart else self.machine.exposed_launch
+        streams = Curve((1.0,), (float(self.machine.traffic_seconds(1.0)),)) if apart else None
+        known, absorbed = self.machine.measured, kernels.absorbed
+        return MeasuredPrice(self.instance, native, runs, passes, sizes, self.dtype, known, least, absorbed, streams)
 
     def by_datasheet(self, kernels: EmittedKernels, sizes: Mapping[str, Seconds]) -> Seconds:
         width, between = DTYPE_BYTES[self.dtype], kernels.traffic(sizes)
@@ -171,6 +172,15 @@ class _Prices:
                 at_once = np.maximum(arithmetic, _traffic(done, self.machine)) + self.machine.traffic_seconds(traffic)
                 seconds = seconds + at_once + launches * self.machine.exposed_launch
         return seconds
+
+
+def is_padded(
+    instance: Instance, typed: LocalOperator, dtype: str, mesh: Mesh, machine: Machine, library: Library
+) -> bool:
+    """Whether an operator is priced as a product whose columns are padded."""
+    prices = _Prices(instance, dtype, mesh, machine, (False,) * len(instance.inputs), library)
+    sizes = {axis: np.array(float(size)) for axis, size in typed.local_sizes.items()}
+    return bool(prices.by_measurements(prices.kernels(typed), typed.native, sizes).padded)
 
 
 def priced_kernels(

@@ -12,20 +12,17 @@ from ..graph.precision import arithmetic
 from ..index.cost.kernels import equation_kernels
 from ..index.library import Library
 from ..machine.machine import Machine
-from ..machine.measured_price import HALF
-from ..machine.operator_price import price_operator
+from ..machine.measured_price import HALF, TOGETHER
+from ..machine.operator_price import is_padded, price_operator
 from ..machine.written_figures import duration
 
 LEAST_TOLD = 0.02
 """The part of a step that is told."""
 
-TOGETHER = 8
-"""Floats of 16 bits that tensor cores load at a time."""
-
 
 def unaligned_notes(plan: Plan, machine: Machine, library: Library) -> Iterator[str]:
     """The size of a device's matrices that costs most, where it costs enough, the next one that does not, and how much
-    shorter the step is with it.
+    shorter the step is with it. Products that are padded are left out.
     """
     if not machine.measured.unaligned:
         return
@@ -35,7 +32,9 @@ def unaligned_notes(plan: Plan, machine: Machine, library: Library) -> Iterator[
         dtype = arithmetic(planned.node, planned.native, library)
         size = _unaligned_size(planned) if DTYPE_BYTES[dtype] == HALF else None
         if size is not None:
-            given = planned.node.instance, planned.typed, dtype, plan.mesh
+            given = planned.node.instance, replace(planned.typed, native=planned.native), dtype, plan.mesh
+            if is_padded(*given, machine, library):
+                continue
             seconds, least = (
                 price_operator(*given, one, planned.node.gradients, library) for one in (machine, aligned)
             )

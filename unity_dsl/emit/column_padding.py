@@ -1,0 +1,34 @@
+"""Which products are written with padded columns: those that are priced so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from ..graph.layout import Mesh
+from ..graph.layout_typing import Configuration
+from ..graph.plan import PlannedNode
+from ..graph.precision import priced_type
+from ..index.library import Library
+from ..machine.machine import Machine
+from ..machine.measured_price import TOGETHER
+from ..machine.operator_price import is_padded
+
+
+@dataclass(frozen=True)
+class ColumnPadding:
+    """Chosen by prices of a machine, and noted by path and configuration: other sizes of a model are written alike."""
+
+    machine: Machine
+    noted: dict[tuple[str, Configuration], bool] = field(default_factory=dict)
+
+    def columns(self, path: str, step: PlannedNode, mesh: Mesh, library: Library) -> tuple[int, int] | None:
+        """The columns that the operator at that path makes, and how many more it computes; None if it is not padded."""
+        key, instance = (path, step.typed.configuration), step.node.instance
+        if key not in self.noted:
+            typed, dtype = replace(step.typed, native=step.native), priced_type(step.node, step.native, library)
+            self.noted[key] = is_padded(instance, typed, dtype, mesh, self.machine, library)
+        if not self.noted[key]:
+            return None
+        columns = prod(step.typed.local_sizes[axis] for axis in instance.outputs[0].dims[-1])
+        return columns, -columns % TOGETHER
