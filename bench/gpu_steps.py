@@ -1,8 +1,8 @@
 """A training step of one model on a device, in several ways: `python gpu_steps.py NAME --programs DIR --out FILE`.
 
 The emitted program with torch's operators and with kernels, both also recorded as a CUDA graph, the former compiled, and
-a module by hand with the best native calls. Losses and gradients are compared with float64; of a step are measured seconds, the host's seconds to
-issue it, peak memory, and the seconds of each kernel. A phase of bench/gpu.py.
+a module by hand with the best native calls. Losses and gradients are compared with float64; of a step are measured
+seconds, the host's seconds to issue it, peak memory, and the seconds of each kernel. A phase of bench/gpu.py.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class Steps:
     def recorded(self, kind: str) -> Way:
         """A pass as a CUDA graph, by the class of train.py."""
         way, train = self.emitted(kind), importlib.import_module(f"{self.name}_{kind}.train")
-        one_pass = train.Recorded(way.model, partial(train.train_pass, way.model, lambda **batch: way.model(**batch)[0], 1))
+        one_pass = train.Recorded(
+            way.model, partial(train.train_pass, way.model, lambda **batch: way.model(**batch)[0], 1)
+        )
         return replace(way, recorded=lambda: one_pass(self.batch, 0))
 
     def hand(self, compiled: bool) -> Way:
@@ -182,9 +184,10 @@ def checked(steps: Steps, kinds: Iterable[str]) -> dict[str, Any]:
     wide = {name: x.double() if x.is_floating_point() else x for name, x in steps.batch.items()}
     with torch.no_grad():
         evaluated = float(exact.eval()(**wide)[0])
-    exact.train()
-    told, wanted = float(one_pass(Way(exact, lambda: exact(**wide)[0]))), gradients(exact)
-    del exact
+    loss = exact.train()(**wide)[0]
+    loss.backward()
+    told, wanted = float(loss.detach()), gradients(exact)
+    del exact, loss
     found: dict[str, Any] = {"float64": {"loss": told, "evaluated": evaluated}}
     for kind in kinds:
         way = steps.ways(False)[kind]()
@@ -213,7 +216,7 @@ def hand_checked(steps: Steps, evaluated: float) -> dict[str, Any]:
     with torch.no_grad():
         found = float(exact(**wide))
     exact.train(not steps.record["dropout"])  # what dropout draws differs
-    one_pass(Way(exact, lambda: exact(**wide)))
+    exact(**wide).backward()
     wanted = gradients(exact)
     del exact
     way = steps.hand(False)

@@ -22,6 +22,9 @@ Action = Callable[[], Any]
 GRAPH_BELOW = 60e-6
 """Seconds: a shorter call is recorded in a CUDA graph, so that its time is that of its kernels, not of its launches."""
 
+WAIT_CYCLES = 2_000_000
+"""Of the device's clock, about a millisecond: longer than the host takes to launch what is measured."""
+
 LEAST_ELAPSED = 3e-3
 """Seconds of kernels that a measurement takes, at least."""
 
@@ -63,7 +66,10 @@ def synchronise() -> None:
 
 
 def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: int = 2) -> dict[str, float]:
-    """Median seconds of each action. They take turns; the cache of a GPU is overwritten before each."""
+    """Median seconds of each action. They take turns; the cache of a GPU is overwritten before each.
+
+    A GPU waits before each, so that its kernels do not wait for the host, which launches them meanwhile.
+    """
     cuda = torch.cuda.is_available()
     flushed = torch.empty(2**27, dtype=torch.uint8, device="cuda") if cuda else None
     times: dict[str, list[float]] = {name: [] for name in actions}
@@ -71,6 +77,7 @@ def seconds_in_turns(actions: Mapping[str, Action], repetitions: int, warmup: in
         for name, action in actions.items():
             if flushed is not None:
                 flushed.zero_()
+                torch.cuda._sleep(WAIT_CYCLES)
                 begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
                 begin.record()
                 action()

@@ -26,6 +26,8 @@ HALF = 2
 """Bytes of the floats whose products may be unaligned: tensor cores take them."""
 TOGETHER = 8
 """Floats of 16 bits that tensor cores load at a time."""
+LAUNCHES_OF_PADDING = 5e-5
+"""Seconds of the host, to launch the five kernels that pad a product: one is not padded to save less."""
 
 
 def aligned(extent: Numbers) -> Numbers:
@@ -175,7 +177,7 @@ class MeasuredPrice:
         )
         if as_it_is is None or even is None:
             return np.zeros((), dtype=bool)
-        return np.asarray(even + sum(self._copies(product)) < as_it_is)
+        return np.asarray(even + sum(self._copies(product)) + LAUNCHES_OF_PADDING < as_it_is)
 
     def _copies(self, product: MatrixProduct) -> tuple[Numbers, Numbers]:
         """Seconds of what pads columns, forward and backward, at the speed at which bytes stream: zeros are written and

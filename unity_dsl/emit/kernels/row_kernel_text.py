@@ -135,8 +135,7 @@ class _Body:
         across = -(-self.columns // self.block_columns) if self.split else 1
         terms = {name: programs * (1 if self.operands[name].axes else across) for name in kernel.summed}
         blocks = {"BLOCK_ROWS": self.block_rows, **({"BLOCK_COLUMNS": self.block_columns} if kernel.columns else {})}
-        # So that a thread has eight elements, or four where it keeps sums besides.
-        per_warp = 128 if self.loops else 256
+        per_warp = 256  # a thread has eight elements: of 16 bits as many as it loads at a time
         return KernelText(
             self.name,
             tuple(self.loads),
@@ -223,7 +222,7 @@ class _Body:
             scope.write(f"{variable} += {added}")
 
     def sum_shape(self, target: str) -> str:
-        """Of what a program keeps of a sum over rows: a thread adds up what it reads, and they add up theirs at the end."""
+        """Of what a program keeps of a sum over rows: threads add up what they read, and at the end what they have."""
         if not self.kernel.columns:
             return "BLOCK_ROWS"
         return f"BLOCK_ROWS, {'BLOCK_COLUMNS' if self.over_columns(target) else '1'}"
@@ -381,7 +380,9 @@ class _Body:
             self.functions.add("uniform_numbers")
             place = self.positions.of_draw(expr)
             rows, columns = self.depends.on_rows(expr), self.depends.on_columns(expr)
-            known = self.define("draw", f"uniform_numbers({place}, first_position, seed, step, site, T)", rows, columns, expr)
+            known = self.define(
+                "draw", f"uniform_numbers({place}, first_position, seed, step, site, T)", rows, columns, expr
+            )
         return Piece(known, Sort.FLOAT)
 
     # ------------------------------------------------------------------------------------------ masks

@@ -254,7 +254,9 @@ class Frame:
             for side in (self.down, self.across):
                 body.declare(side)
             place = self.positions.of_draw(expr)
-            known = body.define("draw", f"uniform_numbers({place}, first_position, seed, step, site, T)", self.looped, key)
+            known = body.define(
+                "draw", f"uniform_numbers({place}, first_position, seed, step, site, T)", self.looped, key
+            )
         return Piece(known, Sort.FLOAT)
 
     def store(self, name: str, value: str) -> str:
