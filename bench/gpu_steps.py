@@ -1,7 +1,7 @@
 """A training step of one model on a device, in several ways: `python gpu_steps.py NAME --programs DIR --out FILE`.
 
-The emitted program with torch's operators and with kernels, both also recorded as a CUDA graph, the former compiled, and
-a module by hand with the best native calls. Losses and gradients are compared with float64; of a step are measured
+The emitted program with torch's operators and with kernels, both also recorded as a CUDA graph, the former compiled,
+and a module by hand with the best native calls. Losses and gradients are compared with float64; of a step are measured
 seconds, the host's seconds to issue it, peak memory, and the seconds of each kernel. A phase of bench/gpu.py.
 """
 
