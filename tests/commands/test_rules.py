@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.sampling import of_the_day
 from unity_dsl.cli import run
 from unity_dsl.emit.plan_file import load_plan_file
 from unity_dsl.index.library import Library
@@ -363,12 +364,12 @@ def test_a_compile_names_the_facts_that_its_rules_assume(capsys: pytest.CaptureF
 
 
 def test_the_shipped_rules_have_the_certificates_of_their_proofs(capsys: pytest.CaptureFixture[str]) -> None:
-    """After a change: `unityc rules prove rules/*.rules --write`."""
-    shipped = sorted((ROOT / "rules").glob("*.rules"))
+    """Of other files every day. After a change: `unityc rules prove rules/*.rules --write`."""
+    shipped = of_the_day(sorted((ROOT / "rules").glob("*.rules")), 5)
     rules = sum(len(parse_rules(read_source(path)).rules) for path in shipped)
-    assert shipped and run(["rules", "verify"]) == 0
+    assert shipped and run(["rules", "verify", *map(str, shipped)]) == 0
     told = capsys.readouterr().out
-    assert re.fullmatch(rf"{rules} rules proved, 0 not proved, in .* s; median .* ms a proof\n", told)
+    assert len(re.findall(r"^proved ", told, re.MULTILINE)) == rules
 
 
 def test_a_compile_with_certificates_loads_no_prover() -> None:
