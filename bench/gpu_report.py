@@ -79,7 +79,7 @@ def without_traces(found: Any) -> Any:
         return found
     kept = {key: without_traces(value) for key, value in found.items() if key not in ("trace", "log", "took")}
     if "kernels" in kept and "kernel_seconds" in kept:
-        kept["kernels"] = dict(list(kept["kernels"].items())[:12])
+        kept["kernels"] = dict(list(kept["kernels"].items())[:28])
     return kept
 
 

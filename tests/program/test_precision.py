@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -216,11 +217,10 @@ def train_scaled(rank: int, ranks: int, program: str) -> list[tuple[float, bool,
                 next(model.parameters()).grad.view(-1)[0] = float("inf")
 
         model.synchronise = poisoned
+        one_pass = partial(train.train_pass, model, lambda **given: model(**given)[0], scaler, options.accumulate)
         for step in range(4):
             before = [p.detach().clone() for p in model.parameters()]
-            train.train_step(
-                model, lambda **given: model(**given)[0], optimizer, scaler, batch, step, 2 * step, options
-            )
+            train.train_step(model, one_pass, optimizer, scaler, batch, step, 2 * step, options)
             changed = not all(map(torch.equal, before, model.parameters()))
             found.append((scaler.get_scale(), changed, all(bool(p.isfinite().all()) for p in model.parameters())))
         sys.modules.pop(train.__name__)
