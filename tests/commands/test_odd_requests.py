@@ -96,6 +96,7 @@ def test_no_memory_is_told(number: int, capsys: pytest.CaptureFixture[str]) -> N
     assert answered(told, ("E313",)), f"UNITY_SAMPLE={SAMPLE}: {strategy}: {told}"
 
 
+@pytest.mark.a_day(6)
 @pytest.mark.parametrize("devices", DEVICES)
 @pytest.mark.parametrize("model", MODELS)
 def test_all_strategies_side_by_side(model: str, devices: int, capsys: pytest.CaptureFixture[str]) -> None:

@@ -97,7 +97,7 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.a_day(12)
+@pytest.mark.a_day(6)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
     ("mesh", "groups"),

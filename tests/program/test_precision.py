@@ -53,7 +53,7 @@ TENSOR = ("layer.up=S0", "layer.down=S1", "layer.h=S2", "x=I")
 # ---------------------------------------------------------------------------------------------- examples
 
 
-@pytest.mark.a_day(6)
+@pytest.mark.a_day(3)
 @pytest.mark.parametrize(
     ("ranks", "strategy", "precision"), [(1, "auto", "f16"), (2, "data_parallel", "bf16"), (4, "random:1", "bf16")]
 )

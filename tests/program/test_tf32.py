@@ -74,6 +74,7 @@ def test_train_sets_up_the_device_with_it(compile_program: Compile, precision: s
     assert settings() == (precision == "tf32",) * 2
 
 
+@pytest.mark.a_day(2)
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("example", ["gpt2", "resnext50"])
 def test_an_example_is_as_good_as_on_one_device(

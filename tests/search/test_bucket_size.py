@@ -111,6 +111,7 @@ None for any but the usual, the best of those that were tried: from the usual on
 """
 
 
+@pytest.mark.a_day(2)
 @pytest.mark.parametrize(("example", "machine", "devices", "per_device", "strategy", "size"), PLANS)
 def test_the_step_of_a_plan_is_the_shortest_of_all_sizes(
     example: str, machine: str, devices: int, per_device: int, strategy: str, size: int | None

@@ -89,6 +89,7 @@ def test_data_parallel_needs_a_batch_that_divides(library: Library, build: Build
     assert "7" in raised.value.diagnostic.message
 
 
+@pytest.mark.a_day(2)
 @pytest.mark.parametrize("devices", [1, 2, 4])
 def test_auto_is_the_cheapest(devices: int, library: Library, build: Build) -> None:
     for name in ("local", "dgx-a100"):

@@ -25,6 +25,7 @@ only for other functions is not refuted.
 """
 
 
+@pytest.mark.a_day(1)
 @pytest.mark.parametrize("witness", [True, False], ids=["with numbers", "without numbers"])
 def test_no_answer_is_wrong_and_what_differs_is_refuted(witness: bool) -> None:
     seed = SEED if witness else SEED + 1
