@@ -208,3 +208,26 @@ def test_what_is_skipped_is_executed_on_no_rank(pins: list[str], compile_program
             inside = [found[name] for name in ("skip.w", "layer.0.inner.v", "layer.1.inner.v")]
             assert all((norm is None) == (gate == 0) for norm in inside)
             assert found["first"] is not None and found["shared"] is not None
+
+
+WEIGHTLESS = """
+model weightless[b = 8, d = 16]
+  input x: f32[b, d]
+  input target: f32[b, d]
+  weight w: f32[d, d] ~ normal(0.3)
+  y = x
+  repeat 3 as layer
+    y = relu(y)
+  z = linear(y, w)
+  repeat 2 as outer
+    repeat 3 as inner
+      z = tanh(z)
+  loss mse(z, target)
+"""
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_loops_without_weights(compile_program: Compile, pool: RankPool, ranks: int) -> None:
+    """On one device each of their tensors has one layout alone, that of an input too."""
+    report = check(compile_program(WEIGHTLESS, devices=ranks), pool=pool)
+    assert report.ok, report

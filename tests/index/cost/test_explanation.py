@@ -85,5 +85,5 @@ def test_sizes_are_found_that_meet_the_conditions(text: str) -> None:
 
 
 def test_conditions_that_nothing_meets_are_said() -> None:
-    library = declare("op f(x: [a]) -> y: [a]\n  where a == 1000003\n  y[a] = x[a]\n")
+    library = declare("op f(x: [a]) -> y: [a]\n  where a == 1000003, a == 1000004\n  y[a] = x[a]\n")
     assert "no sizes were found" in describe_operator(library.operators["f"], library)

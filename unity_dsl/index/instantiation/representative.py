@@ -14,7 +14,7 @@ from ...syntax.diagnostic import InputError
 from ...syntax.rational import Rational
 from ..equations.instance import Instance
 from ..equations.term import call, rewrite, walk
-from ..equations.where_conditions import Unsolvable, counts, value_of
+from ..equations.where_conditions import Unsolvable, Value, counts, value_of
 from .call_frame import integer_attributes
 from .instantiate import Binding, Shape, instantiate
 from .view_call import takes_pattern
@@ -25,6 +25,8 @@ _SIZES = (101, 97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47)
 _NUMBERS = (3, 7, 19, 31)
 _DIMENSIONS = (1, 2, 3, 0)
 _RELATED = (24, 12, 6, 4, 2)
+_EVEN = (2, 4)
+"""Further numbers of attributes, where conditions determine sizes."""
 _TRIALS = 4000
 _SMALL = (1, 2, 3, 4, 6)
 _SMALL_TRIALS = 50
@@ -45,7 +47,8 @@ def representative(operator: OperatorDecl, rank: int = 1, given: Mapping[str, in
     Raises the InputError of the first trial where none is found.
     """
     error: InputError | None = None
-    for sizes, attributes in islice(_trials(operator, given or {}), _TRIALS):
+    trials = (islice(_trials(operator, given or {}, *more), _TRIALS) for more in ((), (_EVEN,)))
+    for sizes, attributes in chain.from_iterable(trials):
         try:
             instance = instance_at(operator, sizes, attributes, rank)
         except InputError as reason:
@@ -103,21 +106,49 @@ def _dimensions(operator: OperatorDecl) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _trials(operator: OperatorDecl, fixed: Mapping[str, int]) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+def _trials(
+    operator: OperatorDecl, fixed: Mapping[str, int], more: Sequence[int] = ()
+) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
+    """Sizes and attributes to be tried; with `more` numbers sizes are those that conditions determine."""
     axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
     every = {attribute.name for attribute in operator.attributes}
     counted = {name: axis for name, axis in counts(operator.conditions, every) if axis in axes}
     missing = [a.name for a in operator.attributes if a.default is None or a.name in counted]
     names = [name for name in _dimensions(operator) if name not in counted.values()]
     ranks = {name for name in missing if counts_dimensions(operator, name)}
-    choices = [_DIMENSIONS if name in ranks else (_NUMBERS[missing.index(name) % 4], 1) for name in missing]
+    numbers = [(_NUMBERS[place % len(_NUMBERS)], 1, *more) for place in range(len(missing))]
+    choices = [_DIMENSIONS if name in ranks else found for name, found in zip(missing, numbers, strict=True)]
     every_given = [{**dict(zip(missing, values, strict=True)), **fixed} for values in product(*choices)]
     given = [attributes for attributes in every_given if _may_hold(operator, attributes)]
     different = dict(zip(names, (_SIZES * (len(names) // len(_SIZES) + 1)), strict=False))
     related = (dict(zip(names, sizes, strict=True)) for sizes in product(_RELATED, repeat=len(names)))
     for sizes in chain([different], related if given else ()):
         for attributes in given or every_given[:1]:
-            yield sizes | {size: attributes[name] for name, size in counted.items()}, attributes
+            found = sizes | {size: attributes[name] for name, size in counted.items()}
+            yield (_determined(operator, found, attributes) if more else found), attributes
+
+
+def _determined(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of which those that a condition equates with what is known are that: 32 by `u == 32`."""
+    known: dict[str, Value] = {one.name: one.default for one in operator.attributes if one.default is not None}
+    known |= attributes
+    equations = [c for c in operator.conditions if isinstance(c, Apply) and c.function == "=="]
+    sides = [pair for left, right in (c.arguments for c in equations) for pair in ((left, right), (right, left))]
+    alone = {name.name: other for name, other in sides if isinstance(name, Name)}
+    for name in sorted(sizes, key=lambda name: name in alone):
+        for _ in sides:
+            found = {one: _value(other, known) for one, other in alone.items() if one not in known}
+            known |= {one: value for one, value in found.items() if value is not None}
+        known.setdefault(name, sizes[name])
+    return {name: value if isinstance(value := known[name], int) and value > 0 else sizes[name] for name in sizes}
+
+
+def _value(expr: Expr, known: Mapping[str, Value]) -> Value | None:
+    """The value of an expression where it is known and has one."""
+    try:
+        return value_of(expr, known)
+    except Unsolvable:
+        return None
 
 
 def _may_hold(operator: OperatorDecl, attributes: Mapping[str, int]) -> bool:

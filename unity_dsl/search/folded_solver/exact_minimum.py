@@ -144,6 +144,8 @@ def _scope(ports: Sequence[Port]) -> tuple[int, ...]:
 def _port_factor(ports: Sequence[Port], table: Table, layouts: Sequence[Layouts]) -> Factor:
     """A table over layouts as a table over the variables that decide them; a variable may decide several."""
     scope = _scope(ports)
+    if not ports:  # a body of which each tensor has one layout
+        return Factor(scope, table)
     index = []
     for port, choices in zip(ports, layouts, strict=True):
         place = np.searchsorted(choices, port.layouts)
@@ -152,7 +154,7 @@ def _port_factor(ports: Sequence[Port], table: Table, layouts: Sequence[Layouts]
         shape[scope.index(port.variable)] = len(place)
         index.append(place.reshape(shape))
     padded = np.pad(table, [(0, 1)] * table.ndim, constant_values=np.inf)
-    return Factor(scope, padded[tuple(index)] if index else table)
+    return Factor(scope, padded[tuple(index)])
 
 
 class Steady:
