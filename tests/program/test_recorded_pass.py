@@ -5,10 +5,12 @@ on the tensors that it read, and leaves results where they were, as a CUDA graph
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -91,8 +93,17 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> None:
         "graph_pool_handle": lambda: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    # As on a GPU, counters of random numbers are read where they lie.
-    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+
+
+class OnDevice:
+    """torch as a program sees it whose counters of random numbers are read where they lie, as on a GPU and in a
+    compiled step. Torch itself stays as it is: what compiles keeps its functions.
+    """
+
+    compiler = SimpleNamespace(is_compiling=lambda: True)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
 
 
 def steps(out: Path, accumulate: int, recorded: bool) -> list[Any]:
@@ -101,6 +112,7 @@ def steps(out: Path, accumulate: int, recorded: bool) -> list[Any]:
     options.schedule, options.warmup, options.steps = "constant", 0, STEPS
     found: list[Any] = []
     with load_program(out) as module, modules(out) as (data, _, entry):
+        vars(sys.modules[module.Model.__module__])["torch"] = OnDevice()
         model = module.Model(dtype=torch.float64)
         model.initialise(0)
         model.seed = 3
