@@ -197,7 +197,7 @@ def checked(steps: Steps, kinds: Iterable[str]) -> dict[str, Any]:
         row: dict[str, Any] = {"loss": reached, "loss_error": abs(reached - told) / abs(told)}
         row |= errors(gradients(way.model), wanted)
         synchronise()
-        found[kind] = row | {"fell_back": steps.failures if kind.startswith("triton") else {}}
+        found[kind] = row | {"fell_back": dict(steps.failures) if kind.startswith("triton") else {}}
         del way
         release(steps)
     del wanted

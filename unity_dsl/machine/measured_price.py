@@ -171,6 +171,8 @@ class MeasuredPrice:
         if product is None or not linear or not apart:
             return np.zeros((), dtype=bool)
         columns = np.asarray(self._extent(product.columns))
+        if np.all(columns % TOGETHER == 0):
+            return np.zeros((), dtype=bool)
         as_it_is, even = (
             _total([self._of_columns(product, way, extent) for way in (Direction.FORWARD, *_COTANGENTS)])
             for extent in (columns, aligned(columns))
