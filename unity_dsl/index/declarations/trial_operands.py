@@ -52,6 +52,10 @@ ORDINARY = (0.0, 1.0, 2.0, 3.0, 0.5, 6.0, 10.0, 20.0, 40.0)
 NEAR = (0.0, 1e-6, -1e-6, 1e-2, -1e-2)
 """Distances from a special number, relative to it where it is not 0."""
 MODES = ("normal", "grid", "special", "rare", "tied", "unit", "wide", "positive")
+SMALL = "small"
+"""The mode of operands that are small as a whole."""
+SCALES = (1e-3, 1e-6, 1e-10, 1e-4, 1e-8, 1e-14)
+"""Magnitudes of such operands, besides those at which small constants of the declaration count."""
 
 
 # ---------------------------------------------------------------------------------------------- numbers
@@ -279,6 +283,26 @@ def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, r
         case "positive":
             return np.abs(random.choice(special, shape)) if random.random() < 0.5 else np.exp(normal)
     return normal
+
+
+def scales(constants: Iterable[float]) -> tuple[float, ...]:
+    """Magnitudes of small operands: ordinary ones, small constants and their roots, which squares are compared with."""
+    given = sorted({abs(number) for number in constants if 1e-60 < abs(number) < 1e-3})[:3]
+    return (*SCALES, *given, *map(sqrt, given))
+
+
+def small_values(instance: Instance, scale: float, random: np.random.Generator) -> dict[str, Array]:
+    """Values of which all floats, or those of one input, have this magnitude. They are numbers of float32."""
+    floats = [operand.name for operand in instance.inputs if operand.integer_range is None]
+    one = floats[int(random.integers(len(floats)))] if floats and random.random() < 0.5 else None
+    found: dict[str, Array] = {}
+    for operand in instance.inputs:
+        value = _draw(operand, instance.shape(operand), "normal", np.zeros(1), random)
+        if operand.integer_range is None:
+            size = scale if one is None or operand.name == one else 1.0
+            value = (value * size).astype(np.float32).astype(np.float64)
+        found[operand.name] = value
+    return found
 
 
 def cotangents(instance: Instance, free: Iterable[str], random: np.random.Generator) -> dict[str, Array]:

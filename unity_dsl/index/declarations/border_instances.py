@@ -1,0 +1,152 @@
+"""Instances at the borders between the cases of a declaration, and at and beside the constants that it names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+
+import numpy as np
+
+from ...syntax.ast import FunctionDecl, Number, OperatorDecl
+from ...syntax.diagnostic import InputError
+from ...syntax.rational import Rational, plain_number
+from ..equations.instance import Instance
+from ..equations.term import walk
+from ..instantiation.representative import instance_at
+from ..instantiation.view_call import takes_pattern
+from .case_borders import Border, borders, equal_names
+from .trial_operands import NUMBERS, SIZES, declared_numbers, positions
+
+Functions = Mapping[str, FunctionDecl]
+
+LEAST, MOST = 8, 20_000
+"""Constants of a declaration that are tried as sizes. Smaller ones are sizes of other trials."""
+NAMED = 64
+"""Limit of constants that are tried as sizes and attributes, besides those at which cases change."""
+ATTEMPTS = 60
+ROOM = 8_000
+"""Positions that an instance may have besides four for each of the size that is tried."""
+MAX_POSITIONS = 2_000_000
+"""Limit of positions in the index space of one equation: beyond it an instance takes seconds and gigabytes."""
+
+
+@dataclass(frozen=True)
+class Untried:
+    """A border at which cases change, and at which no instance is small enough to be run."""
+
+    border: Border
+    positions: int
+
+
+def border_instances(
+    operator: OperatorDecl, functions: Functions, random: np.random.Generator
+) -> Iterator[tuple[Border, Instance] | Untried]:
+    """Two instances at each border, of other sizes and attributes, as small as they can be."""
+    base = _base(operator, random)
+    if base is None:
+        return
+    constants = {*declared_numbers(operator, functions), *_condition_numbers(operator)}
+
+    def build(sizes: Mapping[str, int], attributes: Mapping[str, Rational]) -> Instance:
+        return instance_at(operator, sizes, attributes, rank=1)
+
+    certain = borders(operator, build, base, constants, functions)
+    named = [border for border in _named(operator, base, constants) if border not in certain][:NAMED]
+    draw = _Draw(operator, equal_names(operator), random)
+    for border in (*certain, *named):
+        for usual in (True, False):
+            found = draw.at(border, base, usual=usual)
+            if found is not None and positions(found) <= MAX_POSITIONS:
+                yield border, found
+            elif found is not None and border in certain:
+                yield Untried(border, positions(found))
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """Draws of an operator's other sizes and attributes."""
+
+    operator: OperatorDecl
+    equal: Mapping[str, frozenset[str]]
+    random: np.random.Generator
+
+    def at(
+        self, border: Border, base: tuple[Mapping[str, int], Mapping[str, Rational]], *, usual: bool
+    ) -> Instance | None:
+        """The first instance that is small beside the border, else the smallest one that is found."""
+        least: Instance | None = None
+        names = self.equal.get(border.name, frozenset({border.name}))
+        room = ROOM + 4 * abs(int(border.value))
+        for attempt in range(ATTEMPTS):
+            small = SIZES[: max(2, len(SIZES) - attempt)] if border.name in base[1] else SIZES[: 1 + attempt % 2]
+            sizes = {name: size if attempt == 0 else int(self.random.choice(small)) for name, size in base[0].items()}
+            attributes = dict(base[1])
+            if not usual and attempt % 2:
+                attributes |= {name: plain_number(self.random.choice(NUMBERS).item()) for name in attributes}
+            for name in names:
+                if name in sizes and isinstance(border.value, int) and border.value > 0:
+                    sizes[name] = border.value
+                if name in attributes:
+                    attributes[name] = border.value
+            try:
+                found = instance_at(self.operator, sizes, attributes, 1 if usual else int(self.random.integers(0, 3)))
+            except (InputError, ArithmeticError):
+                continue
+            if positions(found) <= room:
+                return found
+            least = found if least is None or positions(found) < positions(least) else least
+        return least
+
+
+def _base(
+    operator: OperatorDecl, random: np.random.Generator
+) -> tuple[dict[str, int], dict[str, Rational]] | None:
+    """Small sizes and attributes, at their defaults where there are any, at which the operator has an instance."""
+    groups = takes_pattern(operator)
+    if groups is not None and groups[1] is not None:
+        return None
+    names = [dim.name for tensor in operator.inputs for dim in tensor.dims]
+    names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
+    said = sorted(int(number) for number in _condition_numbers(operator) if number in range(1, MOST))
+    equal = equal_names(operator)
+    for attempt in range(40 * ATTEMPTS):
+        sizes = {name: int(random.choice((*SIZES[:4], *said))) for name in names}
+        attributes: dict[str, Rational] = {}
+        for one in operator.attributes:
+            given = one.default is None or attempt % 4 == 3
+            attributes[one.name] = plain_number(random.choice(NUMBERS).item()) if given else plain_number(one.default)
+            for name in equal.get(one.name, ()):
+                value = attributes[one.name]
+                if name in sizes and isinstance(value, int) and value > 0:
+                    sizes[name] = value
+        try:
+            instance_at(operator, sizes, attributes, rank=1)
+        except (InputError, ArithmeticError):
+            continue
+        return sizes, attributes
+    return None
+
+
+def _named(
+    operator: OperatorDecl, base: tuple[Mapping[str, int], Mapping[str, Rational]], constants: Iterable[float]
+) -> Iterator[Border]:
+    """The constants and their neighbours, as attributes and as sizes."""
+    finite = sorted({number for number in constants if isfinite(number)}, key=abs)
+    beside = [plain(number + step) for number in finite for step in (0.0, 1.0, -1.0)]
+    beside += [plain((low + high) / 2) for low, high in zip(sorted(finite), sorted(finite)[1:], strict=False)]
+    values = [value for value in dict.fromkeys(beside) if value not in NUMBERS]
+    for value in values:
+        yield from (Border(name, value) for name in base[1])
+        if isinstance(value, int) and LEAST <= abs(value) <= MOST:
+            yield from (Border(name, abs(value)) for name in base[0])
+
+
+def plain(number: float) -> int | float:
+    """A number as an int where it is one."""
+    return int(number) if number == int(number) else number
+
+
+def _condition_numbers(operator: OperatorDecl) -> set[float]:
+    nodes = (node for condition in operator.conditions for node in walk(condition))
+    return {float(node.value) for node in nodes if isinstance(node, Number) and isfinite(node.value)}
