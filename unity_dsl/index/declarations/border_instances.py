@@ -20,10 +20,13 @@ from .trial_operands import NUMBERS, SIZES, declared_numbers, positions
 
 Functions = Mapping[str, FunctionDecl]
 
-LEAST, MOST = 8, 20_000
-"""Constants of a declaration that are tried as sizes. Smaller ones are sizes of other trials."""
+LEAST, MOST = 8, 4_096
+"""Constants of a declaration that are tried as sizes. Smaller ones are sizes of other trials, larger ones are tried
+where a case begins or ends."""
 NAMED = 64
 """Limit of constants that are tried as sizes and attributes, besides those at which cases change."""
+LONGEST = 2**17
+"""The largest size at which the range of integer results is tried."""
 ATTEMPTS = 60
 ROOM = 8_000
 """Positions that an instance may have besides four for each of the size that is tried."""
@@ -42,7 +45,7 @@ class Untried:
 def border_instances(
     operator: OperatorDecl, functions: Functions, random: np.random.Generator
 ) -> Iterator[tuple[Border, Instance] | Untried]:
-    """Two instances at each border, of other sizes and attributes, as small as they can be."""
+    """Two instances at each border, one at each constant, of other sizes and attributes as small as they can be."""
     base = _base(operator, random)
     if base is None:
         return
@@ -51,16 +54,39 @@ def border_instances(
     def build(sizes: Mapping[str, int], attributes: Mapping[str, Rational]) -> Instance:
         return instance_at(operator, sizes, attributes, rank=1)
 
-    certain = borders(operator, build, base, constants, functions)
+    found = borders(operator, build, base, constants, functions)
+    certain = [border for border in found if border.name in base[1] or border.value not in SIZES]
     named = [border for border in _named(operator, base, constants) if border not in certain][:NAMED]
     draw = _Draw(operator, equal_names(operator), random)
     for border in (*certain, *named):
-        for usual in (True, False):
-            found = draw.at(border, base, usual=usual)
-            if found is not None and positions(found) <= MAX_POSITIONS:
-                yield border, found
-            elif found is not None and border in certain:
-                yield Untried(border, positions(found))
+        for usual in (True, False) if border in certain else (True,):
+            made = draw.at(border, base, usual=usual)
+            if made is not None and positions(made) <= MAX_POSITIONS:
+                yield border, made
+            elif made is not None and border in certain:
+                yield Untried(border, positions(made))
+
+
+def long_instances(operator: OperatorDecl, random: np.random.Generator) -> Iterator[Instance]:
+    """Instances with one size or range of integers up to `LONGEST`, or with all of them of equal lengths."""
+    base = _base(operator, random)
+    if base is None:
+        return
+    draw = _Draw(operator, equal_names(operator), random)
+    powers = [2**power + step for power in range(3, LONGEST.bit_length()) for step in (-1, 0, 1)]
+    lengths = [*powers, *(10**power for power in range(2, 6))]
+    for name in base[0]:
+        for length in lengths:
+            made = draw.at(Border(name, length), base, usual=True)
+            if made is not None and positions(made) <= ROOM + 4 * length:
+                yield made
+    for length in lengths:
+        try:
+            made = instance_at(operator, dict.fromkeys(base[0], length), base[1], rank=1)
+        except (InputError, ArithmeticError):
+            continue
+        if positions(made) <= MAX_POSITIONS // 10:
+            yield made
 
 
 @dataclass(frozen=True)

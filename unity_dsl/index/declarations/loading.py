@@ -17,7 +17,7 @@ from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
 from ..library import LIBRARIES, Library
-from .trial_record import is_tried, remember, texts_tried
+from .trial_record import is_tried, makes_claims, remember, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
 LOG = logging.getLogger(__name__)
@@ -123,8 +123,7 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
     from .native_trials import check_native_lines
     from .sample_trials import check_samples
 
-    stating = [one for one in declarations if one.torch is not None or isinstance(one, FunctionDecl)]
-    untried = [one for one in stating if not is_tried(one, library.functions)]
+    untried = [one for one in declarations if makes_claims(one) and not is_tried(one, library.functions)]
     for declaration in declarations:
         if new := declaration in untried:
             place = untried.index(declaration) + 1
@@ -135,11 +134,9 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
             check_facts(declaration, library.functions)
             if new:
                 check_function_lines(declaration, library.functions)
-        else:
-            if any(output.integer_range is not None for output in declaration.outputs):
-                check_samples(declaration, library)
-            if new:
-                check_native_lines(declaration, library)
+        elif new:
+            check_samples(declaration, library)
+            check_native_lines(declaration, library)
         if new:
             remember(declaration, library.functions)
 

@@ -264,8 +264,7 @@ def trial_values(
 
 def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator) -> Array:
     if operand.integer_range is not None:
-        low = operand.integer_range - 1 if mode == "tied" and random.random() < 0.5 else 0
-        return random.integers(low, operand.integer_range, shape)
+        return _draw_integers(operand.integer_range, shape, mode, special, random)
     normal = random.standard_normal(shape)
     match mode:
         case "grid":
@@ -280,9 +279,26 @@ def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, r
             return random.uniform(0, 1, shape)
         case "wide":
             return 10 * normal
+        case "least" | "greatest":
+            return (-1.0 if mode == "least" else 1.0) * np.abs(random.choice(special, shape))
         case "positive":
             return np.abs(random.choice(special, shape)) if random.random() < 0.5 else np.exp(normal)
     return normal
+
+
+def _draw_integers(
+    bound: int, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator
+) -> Array:
+    """Integers below a bound: all of them, its ends alone, or its ends and those at and beside the special numbers."""
+    if mode in ("least", "greatest"):
+        return np.full(shape, 0 if mode == "least" else bound - 1)
+    if mode == "tied" and random.random() < 0.5:
+        return np.full(shape, bound - 1)
+    if mode in ("special", "rare", "wide"):
+        beside = [number + step for number in special if abs(number) < bound for step in (-1, 0, 1)]
+        chosen = np.array([0, bound - 1, *(int(number) for number in beside if 0 <= number < bound)])
+        return np.where(random.random(shape) < 0.5, random.choice(chosen, shape), random.integers(0, bound, shape))
+    return random.integers(0, bound, shape)
 
 
 def scales(constants: Iterable[float]) -> tuple[float, ...]:

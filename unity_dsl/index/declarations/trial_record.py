@@ -80,6 +80,13 @@ def texts_tried(sources: Iterable[Source]) -> bool:
     return all(texts.get(Path(source.name).name) == _text_hash(source) for source in sources)
 
 
+def makes_claims(declaration: FunctionDecl | OperatorDecl) -> bool:
+    """Whether it claims what is tried on numbers: a function, a `torch:` line, or a range of integer results."""
+    if isinstance(declaration, FunctionDecl) or declaration.torch is not None:
+        return True
+    return any(output.integer_range is not None for output in declaration.outputs)
+
+
 def is_tried(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> bool:
     """Whether a declaration of this content has passed, before release or on this machine."""
     found = content_hash(declaration, functions)
