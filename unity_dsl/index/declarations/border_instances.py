@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from itertools import combinations
+from math import isfinite, prod
 
 import numpy as np
 
@@ -27,6 +28,8 @@ NAMED = 64
 """Limit of constants that are tried as sizes and attributes, besides those at which cases change."""
 LONGEST = 2**17
 """The largest size at which the range of integer results is tried."""
+PAIRS = 48
+"""Limit of instances at two borders at once."""
 ATTEMPTS = 60
 ROOM = 8_000
 """Positions that an instance may have besides four for each of the size that is tried."""
@@ -42,10 +45,21 @@ class Untried:
     positions: int
 
 
+@dataclass(frozen=True)
+class BorderInstance:
+    """An instance at a border; `counts` where the number there may be compared with a count of elements."""
+
+    instance: Instance
+    counts: bool = False
+
+
 def border_instances(
     operator: OperatorDecl, functions: Functions, random: np.random.Generator
-) -> Iterator[tuple[Border, Instance] | Untried]:
-    """Two instances at each border, one at each constant, of other sizes and attributes as small as they can be."""
+) -> Iterator[BorderInstance | Untried]:
+    """Two instances at each border, some at two borders at once, and two at each constant.
+
+    Their other sizes and attributes are as small as they can be.
+    """
     base = _base(operator, random)
     if base is None:
         return
@@ -57,14 +71,25 @@ def border_instances(
     found = borders(operator, build, base, constants, functions)
     certain = [border for border in found if border.name in base[1] or border.value not in SIZES]
     named = [border for border in _named(operator, base, constants) if border not in certain][:NAMED]
-    draw = _Draw(operator, equal_names(operator), random)
+    draw = _Draw(operator, base, equal_names(operator), random)
     for border in (*certain, *named):
-        for usual in (True, False) if border in certain else (True,):
-            made = draw.at(border, base, usual=usual)
+        for usual in (True, False):
+            made = draw.at(border, usual=usual)
             if made is not None and positions(made) <= MAX_POSITIONS:
-                yield border, made
+                yield BorderInstance(made, counts=border in named and border.name in base[0])
             elif made is not None and border in certain:
                 yield Untried(border, positions(made))
+    for first, second in _pairs(certain, random):
+        made = draw.at(first, second, usual=True)
+        if made is not None and positions(made) <= MAX_POSITIONS // 10:
+            yield BorderInstance(made)
+
+
+def _pairs(found: Sequence[Border], random: np.random.Generator) -> Iterator[tuple[Border, Border]]:
+    """Pairs of borders of different names, at most `PAIRS` of them."""
+    every = [pair for pair in combinations(found, 2) if pair[0].name != pair[1].name]
+    chosen = random.permutation(len(every))[:PAIRS]
+    return (every[place] for place in sorted(chosen.tolist()))
 
 
 def long_instances(operator: OperatorDecl, random: np.random.Generator) -> Iterator[Instance]:
@@ -72,12 +97,12 @@ def long_instances(operator: OperatorDecl, random: np.random.Generator) -> Itera
     base = _base(operator, random)
     if base is None:
         return
-    draw = _Draw(operator, equal_names(operator), random)
+    draw = _Draw(operator, base, equal_names(operator), random)
     powers = [2**power + step for power in range(3, LONGEST.bit_length()) for step in (-1, 0, 1)]
     lengths = [*powers, *(10**power for power in range(2, 6))]
     for name in base[0]:
         for length in lengths:
-            made = draw.at(Border(name, length), base, usual=True)
+            made = draw.at(Border(name, length), usual=True)
             if made is not None and positions(made) <= ROOM + 4 * length:
                 yield made
     for length in lengths:
@@ -91,38 +116,49 @@ def long_instances(operator: OperatorDecl, random: np.random.Generator) -> Itera
 
 @dataclass(frozen=True)
 class _Draw:
-    """Draws of an operator's other sizes and attributes."""
+    """Draws of an operator's other sizes and attributes, at `base` first."""
 
     operator: OperatorDecl
+    base: tuple[Mapping[str, int], Mapping[str, Rational]]
     equal: Mapping[str, frozenset[str]]
     random: np.random.Generator
 
-    def at(
-        self, border: Border, base: tuple[Mapping[str, int], Mapping[str, Rational]], *, usual: bool
-    ) -> Instance | None:
-        """The first instance that is small beside the border, else the smallest one that is found."""
+    def at(self, *chosen: Border, usual: bool) -> Instance | None:
+        """The first instance that is small beside the borders, else the smallest one that is found.
+
+        Attributes are those of `base` if `usual`, else others as well.
+        """
         least: Instance | None = None
-        names = self.equal.get(border.name, frozenset({border.name}))
-        room = ROOM + 4 * abs(int(border.value))
+        room = ROOM + 4 * prod(abs(int(border.value)) or 1 for border in chosen if border.name in self.base[0])
         for attempt in range(ATTEMPTS):
-            small = SIZES[: max(2, len(SIZES) - attempt)] if border.name in base[1] else SIZES[: 1 + attempt % 2]
-            sizes = {name: size if attempt == 0 else int(self.random.choice(small)) for name, size in base[0].items()}
-            attributes = dict(base[1])
-            if not usual and attempt % 2:
-                attributes |= {name: plain_number(self.random.choice(NUMBERS).item()) for name in attributes}
-            for name in names:
-                if name in sizes and isinstance(border.value, int) and border.value > 0:
-                    sizes[name] = border.value
-                if name in attributes:
-                    attributes[name] = border.value
+            rank = 1 if usual else int(self.random.integers(0, 3))
             try:
-                found = instance_at(self.operator, sizes, attributes, 1 if usual else int(self.random.integers(0, 3)))
+                found = instance_at(self.operator, *self.numbers(chosen, attempt, usual=usual), rank)
             except (InputError, ArithmeticError):
                 continue
             if positions(found) <= room:
                 return found
             least = found if least is None or positions(found) < positions(least) else least
         return least
+
+    def numbers(
+        self, chosen: Sequence[Border], attempt: int, *, usual: bool
+    ) -> tuple[dict[str, int], dict[str, Rational]]:
+        """Sizes and attributes, those of the borders and what equals them as they say."""
+        sizes, attributes = dict(self.base[0]), dict(self.base[1])
+        if attempt:
+            is_long = any(border.name in sizes for border in chosen)
+            choices = SIZES[: 1 + attempt % 2] if is_long else SIZES[: max(2, len(SIZES) - attempt)]
+            sizes = {name: int(self.random.choice(choices)) for name in sizes}
+        if not usual and attempt % 2:
+            attributes |= {name: plain_number(self.random.choice(NUMBERS).item()) for name in attributes}
+        for border in chosen:
+            for name in self.equal.get(border.name, frozenset({border.name})):
+                if name in sizes and isinstance(border.value, int) and border.value > 0:
+                    sizes[name] = border.value
+                if name in attributes:
+                    attributes[name] = border.value
+        return sizes, attributes
 
 
 def _base(
@@ -136,12 +172,13 @@ def _base(
     names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
     said = sorted(int(number) for number in _condition_numbers(operator) if number in range(1, MOST))
     equal = equal_names(operator)
+    numbers = (*NUMBERS, *(number + step for number in said for step in (0, 1, -1)))
     for attempt in range(40 * ATTEMPTS):
         sizes = {name: int(random.choice((*SIZES[:4], *said))) for name in names}
         attributes: dict[str, Rational] = {}
         for one in operator.attributes:
             given = one.default is None or attempt % 4 == 3
-            attributes[one.name] = plain_number(random.choice(NUMBERS).item()) if given else plain_number(one.default)
+            attributes[one.name] = plain_number(random.choice(numbers).item()) if given else plain_number(one.default)
             for name in equal.get(one.name, ()):
                 value = attributes[one.name]
                 if name in sizes and isinstance(value, int) and value > 0:
@@ -161,11 +198,13 @@ def _named(
     finite = sorted({number for number in constants if isfinite(number)}, key=abs)
     beside = [plain(number + step) for number in finite for step in (0.0, 1.0, -1.0)]
     beside += [plain((low + high) / 2) for low, high in zip(sorted(finite), sorted(finite)[1:], strict=False)]
+    ranges = {tensor.integer_range for tensor in operator.inputs}
     values = [value for value in dict.fromkeys(beside) if value not in NUMBERS]
     for value in values:
         yield from (Border(name, value) for name in base[1])
         if isinstance(value, int) and LEAST <= abs(value) <= MOST:
-            yield from (Border(name, abs(value)) for name in base[0])
+            # The greatest integer of a range is one below it.
+            yield from (Border(name, abs(value) + (name in ranges)) for name in base[0])
 
 
 def plain(number: float) -> int | float:

@@ -28,6 +28,7 @@ from ..instantiation.view_call import takes_pattern
 from .border_instances import Untried, border_instances
 from .function_trials import ERRORS, check_numpy_call, differs, refused, told_apart
 from .trial_operands import (
+    ENDS,
     MODES,
     SMALL,
     cotangents,
@@ -130,8 +131,9 @@ def _trials(operator: OperatorDecl, library: Library, random: np.random.Generato
         if isinstance(found, Untried):
             yield found
             continue
-        mode = MODES[place // 2 % len(MODES)]
-        yield _Trial(found[1], trial_values(found[1], mode, constants, random), library, mode, place, random)
+        mode = ENDS[place % 2] if found.counts else MODES[place // 2 % len(MODES)]
+        values = trial_values(found.instance, mode, constants, random)
+        yield _Trial(found.instance, values, library, mode, place, random)
     small = scales(constants)
     for place, instance in enumerate(trial_instances(operator, random, SMALL_INSTANCES)):
         values = small_values(instance, small[place % len(small)], random)

@@ -21,7 +21,7 @@ from ..evaluation.evaluate import evaluate
 from ..instantiation.representative import small_instances
 from ..library import Library
 from .border_instances import Untried, border_instances, long_instances
-from .trial_operands import MODES, declared_numbers, trial_values
+from .trial_operands import ENDS, MODES, declared_numbers, trial_values
 
 Array = npt.NDArray[Any]
 
@@ -80,7 +80,7 @@ def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Con
             border = instance.border
             reason = f"its cases change at `{border.name}` = {border.value}, which is too large to be tried"
             return Contradiction({}, reason)
-        for mode in ("least", "greatest", str(random.choice(MODES))):
+        for mode in (*ENDS, str(random.choice(MODES))):
             values = trial_values(instance, mode, constants, random)
             for training in (True, False) if instance.evaluation else (True,):
                 try:
@@ -95,7 +95,7 @@ def _further_instances(
 ) -> Iterator[Instance | Untried]:
     """Instances where cases begin and end, and such as are long along one axis, or of a large range of integers."""
     for found in border_instances(operator, library.functions, random):
-        yield found if isinstance(found, Untried) else found[1]
+        yield found if isinstance(found, Untried) else found.instance
     yield from long_instances(operator, random)
 
 

@@ -52,6 +52,8 @@ ORDINARY = (0.0, 1.0, 2.0, 3.0, 0.5, 6.0, 10.0, 20.0, 40.0)
 NEAR = (0.0, 1e-6, -1e-6, 1e-2, -1e-2)
 """Distances from a special number, relative to it where it is not 0."""
 MODES = ("normal", "grid", "special", "rare", "tied", "unit", "wide", "positive")
+ENDS = ("least", "greatest")
+"""Modes of operands of one sign, and of integers at one end of their range: counts are then as large as they can be."""
 SMALL = "small"
 """The mode of operands that are small as a whole."""
 SCALES = (1e-3, 1e-6, 1e-10, 1e-4, 1e-8, 1e-14)
@@ -279,8 +281,8 @@ def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, r
             return random.uniform(0, 1, shape)
         case "wide":
             return 10 * normal
-        case "least" | "greatest":
-            return (-1.0 if mode == "least" else 1.0) * np.abs(random.choice(special, shape))
+        case _ if mode in ENDS:
+            return (-1.0 if mode == "least" else 1.0) * np.abs(random.choice(special[special != 0], shape))
         case "positive":
             return np.abs(random.choice(special, shape)) if random.random() < 0.5 else np.exp(normal)
     return normal
@@ -290,7 +292,7 @@ def _draw_integers(
     bound: int, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator
 ) -> Array:
     """Integers below a bound: all of them, its ends alone, or its ends and those at and beside the special numbers."""
-    if mode in ("least", "greatest"):
+    if mode in ENDS:
         return np.full(shape, 0 if mode == "least" else bound - 1)
     if mode == "tied" and random.random() < 0.5:
         return np.full(shape, bound - 1)
