@@ -1,4 +1,4 @@
-"""Finds what a `.uop` or a `.rules` text declares, and where, without parsing it."""
+"""Finds what a `.uop`, `.udl` or `.rules` text declares, and where, without parsing it."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def outline(source: Source) -> dict[str, Span] | None:
 def outline_rules(source: Source) -> dict[str, Span] | None:
     """The same of the rules of a text."""
     return _parts(source, _RULE)
+
+
+def declared_parts(source: Source) -> tuple[Span, ...]:
+    """The lines of each declaration, with the comments above it: what a fault in one of them leaves to be read."""
+    found = [beginning.start() for beginning in _BEGINNING.finditer(source.text) if beginning[0] != ")"]
+    starts = [_with_comments(source.text, start) for start in found]
+    return tuple(Span(source, start, end) for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True))
 
 
 def called_before_arrow(rule: Span) -> frozenset[str]:

@@ -161,9 +161,7 @@ class _Draw:
         return sizes, attributes
 
 
-def _base(
-    operator: OperatorDecl, random: np.random.Generator
-) -> tuple[dict[str, int], dict[str, Rational]] | None:
+def _base(operator: OperatorDecl, random: np.random.Generator) -> tuple[dict[str, int], dict[str, Rational]] | None:
     """Small sizes and attributes, at their defaults where there are any, at which the operator has an instance."""
     groups = takes_pattern(operator)
     if groups is not None and groups[1] is not None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from ...resources import folder
 from ...syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
-from ...syntax.diagnostic import Label, fail
+from ...syntax.diagnostic import InputError, Label, fail, gathered
 from ...syntax.outline import outline
 from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
@@ -97,16 +97,33 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
     _check_distinct(functions)
     named = _by_name(functions)
     library = Library(Operators({**outlined, **_by_name(operators)}, named), _by_name(parallels), named)
-    for function in functions:
-        check_function(function, named)
-    for operator in operators:
-        check_operator(operator, named)
-    for parallel in parallels:
-        check_parallel(parallel, named)
+    _check_all(operators, parallels, functions, named)
     given: list[FunctionDecl | OperatorDecl] = [*functions, *operators]
     if given := [declaration for declaration in given if not _is_of(declaration, shipped)]:
         _try(given, library)
     return library
+
+
+def _check_all(
+    operators: Sequence[OperatorDecl],
+    parallels: Sequence[ParallelDecl],
+    functions: Sequence[FunctionDecl],
+    named: Mapping[str, FunctionDecl],
+) -> None:
+    """Checks each declaration by itself. Raises the faults of all."""
+    checks = [
+        *(partial(check_function, one, named) for one in functions),
+        *(partial(check_operator, one, named) for one in operators),
+        *(partial(check_parallel, one, named) for one in parallels),
+    ]
+    faults = []
+    for check in checks:
+        try:
+            check()
+        except InputError as fault:
+            faults.append(fault)
+    if faults:
+        raise gathered(faults)
 
 
 @lru_cache(maxsize=LIBRARIES)

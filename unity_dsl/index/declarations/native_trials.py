@@ -339,7 +339,6 @@ class _Trial:
             wrong = (found != reference.value) & (far | ~np.isfinite(found)) & (reference.error < 1e-10 * size)
             yield from self.elements(f"`{output.name}", "` in float32", wrong, reference, found)
 
-
     def compare_small(self, doubles: Sequence[Any], expected: Sequence[Bounded]) -> Iterator[Contradiction]:
         """Compares in float32 with bounds of float32 for the statements, and of what the call itself rounds off.
 

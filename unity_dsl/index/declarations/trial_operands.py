@@ -288,9 +288,7 @@ def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, r
     return normal
 
 
-def _draw_integers(
-    bound: int, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator
-) -> Array:
+def _draw_integers(bound: int, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator) -> Array:
     """Integers below a bound: all of them, its ends alone, or its ends and those at and beside the special numbers."""
     if mode in ENDS:
         return np.full(shape, 0 if mode == "least" else bound - 1)

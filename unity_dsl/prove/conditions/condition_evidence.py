@@ -17,7 +17,7 @@ import numpy as np
 from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
-from ..refutation.counterexample import SEEDS, SIZE_RUNS, Shrinking, smaller_sizes
+from ..refutation.counterexample import SEEDS, SIZE_RUNS, SIZES_LOOKED_AT, Shrinking, least_sizes, smaller_sizes
 from ..refutation.numeric_run import Difference, IllShaped, Numbers, Run, witness_sizes
 from ..translation.real_attributes import with_reals
 from ..translation.real_conditions import drawn_reals, meets
@@ -265,7 +265,8 @@ class Evidence:
     def _smaller(self, found: Undefined) -> Undefined:
         """Smaller sizes at which the rule is ill-shaped, too."""
         setting = next(setting for setting in self.settings if set(setting.names) == found.sizes.keys())
-        least = smaller_sizes({name: int(size) for name, size in found.sizes.items()})
+        whole = {name: int(size) for name, size in found.sizes.items()}
+        least = islice(smaller_sizes(whole, least_sizes(self.claim, whole)), SIZES_LOOKED_AT)
         for sizes in islice(filter(self.claim.holds, least), SIZE_RUNS):
             try:
                 Run(self.rule, self.claim, self.library, setting.ranks, setting.views, sizes).difference(0)

@@ -22,6 +22,8 @@ from .numeric_run import SPARSE, Array, Difference, IllShaped, InputValues, Numb
 
 SIZE_RUNS = 60
 """Limit of evaluations to find smaller sizes."""
+SIZES_LOOKED_AT = 3_000
+"""Limit of sizes that are compared with the conditions; beyond it each size is minimised in turn."""
 INPUT_RUNS = 200
 """Limit of evaluations to find simpler inputs."""
 SEEDS = (2, 11, 4, 1, SPARSE, SPARSE + 1)
@@ -53,21 +55,24 @@ class Shrinking:
 
     def _smaller(self, found: Difference) -> Difference:
         budget = SIZE_RUNS
-        for sizes in smaller_sizes(found.sizes):
+        least = least_sizes(self.claim, found.sizes)
+        for number, sizes in enumerate(smaller_sizes(found.sizes, least)):
+            if number == SIZES_LOOKED_AT:
+                return self._reduced(found, least)
             if not self.claim.holds(sizes):
                 continue
             if not budget:
-                return self._reduced(found)
+                return self._reduced(found, least)
             budget -= 1
             smaller = self._difference(sizes, found)
             if smaller is not None:
                 return smaller
         return found
 
-    def _reduced(self, found: Difference) -> Difference:
+    def _reduced(self, found: Difference, least: Mapping[str, int]) -> Difference:
         """Each size minimised in turn, the others fixed."""
-        for name in found.sizes:
-            for value in sorted({1, 2, found.sizes[name] // 2} & set(range(1, found.sizes[name]))):
+        for name, low in least.items():
+            for value in sorted({low, low + 1, found.sizes[name] // 2} & set(range(low, found.sizes[name]))):
                 sizes = {**found.sizes, name: value}
                 smaller = self._difference(sizes, found) if self.claim.holds(sizes) else None
                 if smaller is not None:
@@ -127,11 +132,21 @@ def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None
         return None
 
 
-def smaller_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """The size assignments with a smaller sum, in increasing order of the sum."""
-    for excess in range(sum(sizes.values()) - len(sizes)):
+def smaller_sizes(sizes: Mapping[str, int], least: Mapping[str, int] | None = None) -> Iterator[dict[str, int]]:
+    """The size assignments from `least` on, or from 1, with a smaller sum, in increasing order of the sum."""
+    low = dict.fromkeys(sizes, 1) if least is None else least
+    for excess in range(sum(sizes.values()) - sum(low.values())):
         for raised in combinations_with_replacement(sizes, excess):
-            yield {name: 1 + raised.count(name) for name in sizes}
+            yield {name: low[name] + raised.count(name) for name in sizes}
+
+
+def least_sizes(claim: Claim, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Of each size the least number that the conditions on it alone admit, `h >= 64`."""
+    found = {}
+    for name, size in sizes.items():
+        own = replace(claim, conditions=tuple(one for one in claim.conditions if set(one.poly.symbols()) == {name}))
+        found[name] = next((value for value in range(1, size) if own.holds({name: value})), size)
+    return found
 
 
 def _is_like(found: Difference, before: Difference) -> bool:
