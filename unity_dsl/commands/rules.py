@@ -117,7 +117,8 @@ def prove_command(
         faults = [fault for _, _, found in loaded for fault in found]
         if as_json:
             told = [summarise_diagnostic(fault.diagnostic) for fault in faults]
-            click.echo(json.dumps({"rules": list(map(summarise_verdict, answered)), "errors": told}, indent=1))
+            document: dict[str, Any] = {"rules": list(map(summarise_verdict, answered))}
+            click.echo(json.dumps({**document, "errors": told} if told else document, indent=1))
     tell_all(faults)
     if any(status_of(verdict) != "proved" for verdict in answered):
         raise click.exceptions.Exit(1)

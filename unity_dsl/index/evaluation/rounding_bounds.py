@@ -182,7 +182,7 @@ class _Space:
         if self.equation.kind is not None:
             count = prod(space[len(shape) :])
             whole = value.map(lambda part: np.broadcast_to(part, space).reshape(*shape, count))
-            value = _reduce(self.equation.kind, whole, count)
+            value = reduce_bounded(self.equation.kind, whole, count)
         dims = tuple(prod(self.sizes[axis] for axis in dim) for dim in target.dims)
         return value.map(lambda part: np.array(np.broadcast_to(part, shape)).reshape(dims))
 
@@ -195,9 +195,9 @@ class _Space:
             case Name(name):
                 return exact(self.index(name))
             case Apply(function, arguments):
-                return _apply(function, [self.value(argument) for argument in arguments], self.functions)
+                return apply_bounded(function, [self.value(argument) for argument in arguments], self.functions)
             case Select(condition, then, otherwise):
-                return _select(self.value(condition), self.value(then), self.value(otherwise))
+                return select_bounded(self.value(condition), self.value(then), self.value(otherwise))
             case Read():
                 return self.read(expr)
             case Uniform(index):
@@ -221,7 +221,7 @@ class _Space:
             places.append(np.where(valid, part.value, 0).astype(np.int64))
         found = tensor.map(lambda part: np.asarray(part[tuple(places)]))
         fill = exact(np.nan) if read.fill is None else self.value(read.fill)
-        found = _chosen(inside, found, fill)
+        found = chosen_bounded(inside, found, fill)
         return Bounded(found.value, np.where(known, found.error, np.inf), known & found.undefined)
 
     def position(self, index: tuple[Expr, ...]) -> npt.NDArray[np.int64]:
@@ -233,7 +233,7 @@ class _Space:
         return position
 
 
-def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
+def reduce_bounded(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
     """The reduction over the last axis."""
     if kind in (ReductionKind.MAX, ReductionKind.MIN):
         extremum = np.max if kind is ReductionKind.MAX else np.min
@@ -284,13 +284,13 @@ def _define(expr: Expr, bound: Mapping[str, Bounded], functions: Mapping[str, Fu
         case Name(name):
             return bound[name]
         case Apply(function, arguments):
-            return _apply(function, [_define(argument, bound, functions) for argument in arguments], functions)
+            return apply_bounded(function, [_define(argument, bound, functions) for argument in arguments], functions)
         case Select(condition, then, otherwise):
-            return _select(*(_define(part, bound, functions) for part in (condition, then, otherwise)))
+            return select_bounded(*(_define(part, bound, functions) for part in (condition, then, otherwise)))
     raise TypeError(f"{type(expr).__name__} in the definition of a function")
 
 
-def _apply(function: str, parts: Sequence[Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
+def apply_bounded(function: str, parts: Sequence[Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
     if function in _ARITHMETIC:
         return _ARITHMETIC[function](*parts)
     if function in COMPARISON_CALLS:
@@ -331,9 +331,9 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
     return _overflow(value, error, parts, pole | (outside & _all(part.decided for part in parts)))
 
 
-def _select(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
+def select_bounded(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
     """The branch taken; where the condition is not decided, the union of both bounds."""
-    chosen = _chosen(condition.value != 0, then, otherwise)
+    chosen = chosen_bounded(condition.value != 0, then, otherwise)
     either = np.fmax(then.error, otherwise.error) + _distance(
         np.fmax(then.value, otherwise.value), np.fmin(then.value, otherwise.value)
     )
@@ -342,7 +342,7 @@ def _select(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
     return _known(chosen.value, np.where(certain, chosen.error, either), undefined)
 
 
-def _chosen(taken: Array, then: Bounded, otherwise: Bounded) -> Bounded:
+def chosen_bounded(taken: Array, then: Bounded, otherwise: Bounded) -> Bounded:
     pairs = (then.value, otherwise.value), (then.error, otherwise.error), (then.undefined, otherwise.undefined)
     return Bounded(*(np.where(taken, *pair) for pair in pairs))
 

@@ -18,7 +18,19 @@ from ..normal_form.form import Unsupported
 from ..translation.real_attributes import with_reals
 from ..translation.rule_forms import Ranks, Views, claim_of, views_at
 from ..translation.size_assumptions import Claim
-from .numeric_run import SPARSE, Array, Difference, IllShaped, InputValues, Numbers, Run, witness_sizes
+from .numeric_run import (
+    SPARSE,
+    Array,
+    Difference,
+    IllShaped,
+    InputValues,
+    Numbers,
+    Run,
+    least_size,
+    small_sizes,
+    witness_sizes,
+)
+from .sampled_run import SampledRun
 
 SIZE_RUNS = 60
 """Limit of evaluations to find smaller sizes."""
@@ -49,9 +61,24 @@ class Shrinking:
 
     def smallest(self, found: Difference) -> Difference:
         """The smallest sizes and simplest inputs found, within the limits, that still give a difference."""
+        if any(given.places is not None for given in found.inputs):
+            return self._smaller_sampled(found)
         return self._simpler(self._smaller(found))
 
     # ------------------------------------------------------------------------------------------ sizes
+
+    def _smaller_sampled(self, found: Difference) -> Difference:
+        """The same of tensors that are too large to be evaluated as a whole: at the least sizes, if they differ there."""
+        least = small_sizes(self.claim, tuple(found.sizes), 1)
+        for seed in SEEDS if least is not None and least != found.sizes else ():
+            try:
+                run = SampledRun(self.rule, self.claim, self.library, self.ranks, self.views, least or {})
+                smaller = run.difference(seed)
+            except (IllShaped, Unsupported):
+                continue
+            if smaller is not None and _is_like(smaller, found):
+                return smaller
+        return found
 
     def _smaller(self, found: Difference) -> Difference:
         budget = SIZE_RUNS
@@ -141,12 +168,8 @@ def smaller_sizes(sizes: Mapping[str, int], least: Mapping[str, int] | None = No
 
 
 def least_sizes(claim: Claim, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Of each size the least number that the conditions on it alone admit, `h >= 64`."""
-    found = {}
-    for name, size in sizes.items():
-        own = replace(claim, conditions=tuple(one for one in claim.conditions if set(one.poly.symbols()) == {name}))
-        found[name] = next((value for value in range(1, size) if own.holds({name: value})), size)
-    return found
+    """Of each size the least number that the conditions on it alone admit, and no more than it is."""
+    return {name: min(least_size(claim, name), size) for name, size in sizes.items()}
 
 
 def _is_like(found: Difference, before: Difference) -> bool:
@@ -194,8 +217,11 @@ def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Diffe
     names = tuple(difference.sizes)
     sizes = witness_sizes(claim, names, 0) or difference.sizes
     views = views_at(rule, claim, library, difference.ranks, sizes)
-    run = Run(rule, claim, library, difference.ranks, views, difference.sizes)
-    found = run.difference_at(_numbers(difference.inputs))
+    question = (rule, claim, library, difference.ranks, views, difference.sizes)
+    if any(given.places is not None for given in difference.inputs):
+        found = SampledRun(*question).difference_at_places(difference)
+    else:
+        found = Run(*question).difference_at(_numbers(difference.inputs))
     return None if found is None else replace(found, evaluation=difference.evaluation)
 
 
@@ -240,9 +266,13 @@ def _label(given: InputValues) -> str:
 def _values_text(given: InputValues) -> str:
     """All elements of a small input, the nonzero ones of a large one."""
     shape = list(given.shape)
-    if len(given.values) <= SHOWN:
+    if given.places is None and len(given.values) <= SHOWN:
         return _nested(given.numbers().array)
-    other = [(place, value) for place, value in zip(np.ndindex(given.shape), given.values, strict=True) if value]
+    if given.places is None:
+        places = list(np.ndindex(given.shape))
+    else:
+        places = [tuple(map(int, np.unravel_index(place, given.shape))) for place in given.places]
+    other = [(place, value) for place, value in zip(places, given.values, strict=True) if value]
     parts = [f"[{', '.join(map(str, place))}] = {number_text(value)}" for place, value in other[:SHOWN]]
     if len(other) > SHOWN:
         return f"of shape {shape}: {', '.join(parts)}, {len(other) - SHOWN} more that are not 0"
