@@ -29,7 +29,7 @@ MAX_GROUPS = 4
 def load_rules(
     source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
 ) -> tuple[RuleDecl, ...]:
-    """The rules of a `.rules` text, all well formed. Raises as `parse_rules` and `check_rule` do, all faults at once."""
+    """The rules of a `.rules` text, all well formed. Raises all faults, as `parse_rules` and `check_rule` do."""
     rules, faults = read_rules(source, library, certificates)
     if faults:
         raise gathered(faults)

@@ -36,8 +36,9 @@ class Diagnostic:
 
 
 class InputError(Exception):
-    """Raised by every stage for a fault in the user's input; carries one diagnostic, and `more` where a text has several
-    faults that do not follow from one another.
+    """Raised by every stage for a fault in the user's input; carries one diagnostic.
+
+    `more` are those of further faults of the same text.
     """
 
     def __init__(self, diagnostic: Diagnostic, more: tuple[Diagnostic, ...] = ()) -> None:

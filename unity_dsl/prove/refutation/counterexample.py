@@ -63,7 +63,7 @@ class Shrinking:
         """The smallest sizes and simplest inputs found, within the limits, that still give a difference."""
         if any(given.places is not None for given in found.inputs):
             return self._smaller_sampled(found)
-        return self._simpler(self._smaller(found))
+        return self._sparser(self._simpler(self._smaller(found)))
 
     # ------------------------------------------------------------------------------------------ sizes
 
@@ -149,6 +149,25 @@ class Shrinking:
                         found = simpler
                         break
         return found
+
+    def _sparser(self, found: Difference) -> Difference:
+        """A difference of fewer elements that are not 0, where there are more than a table shows."""
+        if _elements(found) <= SHOWN or found.shapes is not None:
+            return found
+        run = SampledRun(self.rule, self.claim, self.library, self.ranks, self.views, found.sizes)
+        for seed in SEEDS:
+            try:
+                other = run.difference(seed)
+            except (IllShaped, Unsupported):
+                return found
+            if other is not None and _is_like(other, found) and _elements(other) < _elements(found):
+                return other
+        return found
+
+
+def _elements(found: Difference) -> int:
+    """The number of elements of inputs that are not 0."""
+    return sum(value != 0 for given in found.inputs for value in given.values)
 
 
 def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None:

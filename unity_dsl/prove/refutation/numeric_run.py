@@ -118,7 +118,6 @@ class InputValues:
             return Numbers(self.devices, dense.reshape(self.shape), self.integer_range)
         return Numbers(self.devices, np.array(self.values, dtype=kind).reshape(self.shape), self.integer_range)
 
-
     def to_json(self) -> dict[str, Any]:
         """The input as JSON values; of one that is 0 but at `places` these and the values there."""
         found = {
@@ -161,11 +160,7 @@ class Difference:
         found: dict[str, Any] = {
             "sizes": dict(self.written),
             "ranks": dict(self.ranks),
-            "inputs": [
-                given.to_json()
-                for given in self.inputs
-                if given.name not in self.reals
-            ],
+            "inputs": [given.to_json() for given in self.inputs if given.name not in self.reals],
             "output": self.output,
             "index": list(self.position),
             "left": _finite(self.left),

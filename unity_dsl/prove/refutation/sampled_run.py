@@ -22,19 +22,22 @@ from ...syntax.ast import Name, OperatorDecl
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from ..normal_form.form import Unsupported
 from ..normal_form.polynomial import product
-from ..normal_form.step_limit import spend
+from ..normal_form.step_limit import OutOfSteps, spend
 from ..translation.real_conditions import drawn_reals, meets
 from ..translation.rule_forms import call_pattern, declaration, input_dims
 from ..translation.symbolic_sizes import valued
-from .numeric_run import ELEMENTS, SPARSE, Array, Difference, IllShaped, InputValues, Run
+from .numeric_run import ELEMENTS, MAX_ELEMENTS, SPARSE, Array, Difference, IllShaped, InputValues, Run
 
 POSITIONS = 24
 """Sampled positions of a result: its corners, and others drawn at random."""
 MAX_POSITION = 2_000_000
 """Limit of elements of one equation that the sampled positions need."""
+KEPT = (1, 2, 4, 16, 64, 512)
+"""Numbers of elements of each input that are tried first."""
 ZEROED = 40
 """Evaluations that make elements of a counterexample 0."""
-MOST_SHOWN = 200_000
+MOST_SHOWN = MAX_ELEMENTS
+"""Limit of elements of a counterexample; inputs of at most as many elements have all of them recorded."""
 
 
 @dataclass(frozen=True)
@@ -83,11 +86,12 @@ class SampledRun(Run):
             left, right = self.rule.left[output], self.rule.right[output]
             shape, other = self._type(left)[0], self._type(right)[0]
             if shape != other:
-                inputs = tuple(self._recorded({}))
-                return self._told(Difference(self.sizes, output, (), prod(shape), prod(other), shapes=(shape, other)), inputs)
+                self.given = {name: replace(one, seed=None) for name, one in self.given.items()}
+                return self._told(Difference(self.sizes, output, (), prod(shape), prod(other), shapes=(shape, other)))
             for place in _sampled(shape, seed):
-                if self._differs(output, place) is not None:
-                    return self._simplest(output, place)
+                sides = self._differs(output, place)
+                if sides is not None:
+                    return self._simplest(output, place, sides)
         return None
 
     def difference_at_places(self, found: Difference) -> Difference | None:
@@ -116,56 +120,98 @@ class SampledRun(Run):
         other = float(right.value[0])
         return float(left.value[0]), nan if np.isnan(other) or right.undefined[0] else other
 
-    def _simplest(self, output: int, place: int) -> Difference:
-        """The difference with as many elements of inputs 0 as are found: halves, quarters, …, then the others ±1."""
-        self._differs(output, place)
-        kept = {name: np.unique(np.concatenate(parts)) for name, parts in self.touched.items()}
-        for name, one in self.given.items():
-            places = kept.get(name, np.zeros(0, dtype=np.int64))
-            values = one.at(name, places)
-            self.given[name] = replace(one, seed=None, places=places[values != 0], values=values[values != 0])
-        tries = ZEROED
-        for name in self.given:
-            pieces = 1
-            while tries and len(self.given[name].places) and pieces <= 2 * len(self.given[name].places):
-                before, smaller = self.given[name], False
-                for part in np.array_split(np.arange(len(before.places)), min(pieces, len(before.places))):
-                    if not tries:
-                        break
-                    tries -= 1
-                    left = np.delete(np.arange(len(before.places)), part)
-                    self.given[name] = replace(before, places=before.places[left], values=before.values[left])
-                    if self._differs(output, place) is not None:
-                        smaller = True
-                        break
-                    self.given[name] = before
-                pieces = pieces if smaller else 2 * pieces
-        for name, one in self.given.items():
-            if name in self.claim.reals:
-                continue
-            self.given[name] = replace(one, values=np.sign(one.values))
-            if self._differs(output, place) is None:
-                self.given[name] = one
-        sides = self._differs(output, place)
-        assert sides is not None
+    def _simplest(self, output: int, place: int, sides: tuple[float, float]) -> Difference:
+        """The difference at a position with as many elements of inputs 0 as are found, the others ±1 where that does.
+
+        Raises Unsupported where too many are left to be shown.
+        """
+        best = dict(self._needed()), sides
+        try:
+            for given in self._fewer(best[0]):
+                found = self._with(given, output, place)
+                if found is not None:
+                    best = given, found
+                    break
+            best = self._halved(best, output, place)
+            for name in best[0]:
+                signs = {**best[0], name: replace(best[0][name], values=np.sign(best[0][name].values))}
+                found = None if name in self.claim.reals else self._with(signs, output, place)
+                best = best if found is None else (signs, found)
+        except OutOfSteps:
+            pass  # the best that is known is told
+        self.given, sides = best
+        if sum(len(one.places) for one in self.given.values()) > MOST_SHOWN:
+            raise Unsupported("a counterexample of so many elements")
         shape = self._type(self.rule.left[output])[0]
         position = tuple(int(part) for part in np.unravel_index(place, shape)) if shape else ()
-        return self._told(Difference(self.sizes, output, position, *sides), tuple(self._recorded(self.given)))
+        return self._told(Difference(self.sizes, output, position, *sides))
 
-    def _told(self, found: Difference, inputs: tuple[InputValues, ...]) -> Difference:
-        drawn = {name: Fraction(float(one.at(name, np.zeros(1, dtype=np.int64))[0])) for name, one in self._reals_given()}
+    def _needed(self) -> Iterator[tuple[str, _Input]]:
+        """The inputs with the elements that the last position has read, 0 elsewhere."""
+        for name, one in self.given.items():
+            parts = self.touched.get(name, [])
+            places = np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
+            values = one.at(name, places)
+            chosen = values != 0
+            yield name, replace(one, seed=None, places=places[chosen], values=values[chosen])
+
+    def _fewer(self, given: Mapping[str, _Input]) -> Iterator[dict[str, _Input]]:
+        """Of each input the first elements only: products of different inputs meet there."""
+        for count in KEPT:
+            yield {
+                name: one
+                if name in self.claim.reals
+                else replace(one, places=one.places[:count], values=one.values[:count])
+                for name, one in given.items()
+            }
+
+    def _halved(
+        self, best: tuple[dict[str, _Input], tuple[float, float]], output: int, place: int
+    ) -> tuple[dict[str, _Input], tuple[float, float]]:
+        """Elements made 0 by halves, quarters and so on, as delta debugging does."""
+        tries = ZEROED
+        for name in best[0]:
+            pieces = 1
+            while name not in self.claim.reals and pieces <= len(best[0][name].places):
+                one, smaller = best[0][name], False
+                for part in np.array_split(np.arange(len(one.places)), pieces):
+                    if not tries:
+                        return best
+                    tries -= 1
+                    less = replace(one, places=np.delete(one.places, part), values=np.delete(one.values, part))
+                    found = self._with({**best[0], name: less}, output, place)
+                    if found is not None:
+                        best, smaller = ({**best[0], name: less}, found), True
+                        break
+                pieces = pieces if smaller else 2 * pieces
+        return best
+
+    def _with(self, given: dict[str, _Input], output: int, place: int) -> tuple[float, float] | None:
+        """Both values with these inputs, where they differ."""
+        self.given = given
+        return self._differs(output, place)
+
+    def _told(self, found: Difference) -> Difference:
+        """The difference with what it is at."""
+        zero = np.zeros(1, dtype=np.int64)
+        drawn = {
+            name: Fraction(float(one.at(name, zero)[0])) for name, one in self.given.items() if name in self.claim.reals
+        }
+        inputs = tuple(self._recorded())
         written = self.claim.written(self.sizes)
         return replace(found, ranks=dict(self.ranks), inputs=inputs, written=written, reals=self._reals(drawn))
 
-    def _reals_given(self) -> Iterator[tuple[str, _Input]]:
-        return ((name, one) for name, one in self.given.items() if name in self.claim.reals)
-
-    def _recorded(self, given: Mapping[str, _Input]) -> Iterator[InputValues]:
+    def _recorded(self) -> Iterator[InputValues]:
+        """The inputs, those that are small with all of their elements."""
         for name, one in self.given.items():
-            known = given.get(name, replace(one, seed=None))
             kind = int if one.integer_range is not None else float
-            values = tuple(kind(value) for value in known.values)
-            yield InputValues(name, (), one.shape, values, one.integer_range, tuple(map(int, known.places)))
+            if prod(one.shape) <= MOST_SHOWN:
+                values = one.at(name, np.arange(prod(one.shape))).tolist()
+                yield InputValues(name, (), one.shape, tuple(map(kind, values)), one.integer_range)
+            else:
+                values = one.values.tolist()
+                places = tuple(map(int, one.places))
+                yield InputValues(name, (), one.shape, tuple(map(kind, values)), one.integer_range, places)
 
     # ------------------------------------------------------------------------------------------ tensors
 
