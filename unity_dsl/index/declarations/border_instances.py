@@ -175,8 +175,8 @@ def _base(operator: OperatorDecl, random: np.random.Generator) -> tuple[dict[str
         sizes = {name: int(random.choice((*SIZES[:4], *said))) for name in names}
         attributes: dict[str, Rational] = {}
         for one in operator.attributes:
-            given = one.default is None or attempt % 4 == 3
-            attributes[one.name] = plain_number(random.choice(numbers).item()) if given else plain_number(one.default)
+            drawn = plain_number(random.choice(numbers).item())
+            attributes[one.name] = drawn if one.default is None or attempt % 4 == 3 else plain_number(one.default)
             for name in equal.get(one.name, ()):
                 value = attributes[one.name]
                 if name in sizes and isinstance(value, int) and value > 0:

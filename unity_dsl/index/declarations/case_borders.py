@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -108,7 +109,7 @@ class _Search:
                 if now is None:
                     continue
                 while before is not None and not now <= known and crossings < CROSSINGS:
-                    last, first = _crossing(before, step, lambda value: (there := at(value)) is None or there <= known)
+                    last, first = _crossing(before, step, partial(self._is_within, at, frozenset(known)))
                     crossings += 1
                     found |= {last, first, first + (first > last) - (first < last)}
                     known |= at(first) or now
@@ -116,6 +117,11 @@ class _Search:
                 known |= now
                 before = step
         return tuple(sorted(found, key=abs))
+
+    @staticmethod
+    def _is_within(at: Callable[[int], Outcomes | None], known: Outcomes, value: int) -> bool:
+        outcomes = at(value)
+        return outcomes is None or outcomes <= known
 
     def ladders(self) -> Iterator[list[int]]:
         """Numbers upwards from the least ones, and for an attribute downwards."""

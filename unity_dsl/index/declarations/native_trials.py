@@ -122,11 +122,9 @@ def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) 
 def _trials(operator: OperatorDecl, library: Library, random: np.random.Generator) -> Iterator[_Trial | Untried]:
     """Instances with operands: random ones, those at borders of cases, and such as are small as a whole."""
     constants = declared_numbers(operator, library.functions)
-    number = 0
-    for instance in trial_instances(operator, random, INSTANCES):
+    for number, instance in enumerate(trial_instances(operator, random, INSTANCES)):
         mode = MODES[number % len(MODES)]
         yield _Trial(instance, trial_values(instance, mode, constants, random), library, mode, number, random)
-        number += 1
     for place, found in enumerate(border_instances(operator, library.functions, random)):
         if isinstance(found, Untried):
             yield found

@@ -75,11 +75,12 @@ def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Con
             if reason is not None:
                 return Contradiction(instance.sizes, reason, name)
     constants = declared_numbers(operator, library.functions)
-    for instance in _further_instances(operator, library, random):
-        if isinstance(instance, Untried):
-            border = instance.border
+    for found in _further_instances(operator, library, random):
+        if isinstance(found, Untried):
+            border = found.border
             reason = f"its cases change at `{border.name}` = {border.value}, which is too large to be tried"
             return Contradiction({}, reason)
+        instance = found
         for mode in (*ENDS, str(random.choice(MODES))):
             values = trial_values(instance, mode, constants, random)
             for training in (True, False) if instance.evaluation else (True,):

@@ -26,6 +26,7 @@ from .numeric_run import (
     InputValues,
     Numbers,
     Run,
+    TooLarge,
     least_size,
     small_sizes,
     witness_sizes,
@@ -38,6 +39,8 @@ SIZES_LOOKED_AT = 3_000
 """Limit of sizes that are compared with the conditions; beyond it each size is minimised in turn."""
 INPUT_RUNS = 200
 """Limit of evaluations to find simpler inputs."""
+LARGE_INPUTS = 1_000
+"""Inputs of more elements are made simple by positions, not element by element."""
 SEEDS = (2, 11, 4, 1, SPARSE, SPARSE + 1)
 """Seeds of inputs at each size: integers with ties and zeros, generic numbers; of both signs."""
 WHOLE_SEEDS = (2, 11, 14, 8, SPARSE, SPARSE + 1)
@@ -63,12 +66,13 @@ class Shrinking:
         """The smallest sizes and simplest inputs found, within the limits, that still give a difference."""
         if any(given.places is not None for given in found.inputs):
             return self._smaller_sampled(found)
-        return self._sparser(self._simpler(self._smaller(found)))
+        smaller = self._smaller(found)
+        return self._sparser(smaller) or self._simpler(smaller)
 
     # ------------------------------------------------------------------------------------------ sizes
 
     def _smaller_sampled(self, found: Difference) -> Difference:
-        """The same of tensors that are too large to be evaluated as a whole: at the least sizes, if they differ there."""
+        """Of tensors too large to be evaluated as a whole: the difference at the least sizes, if there is one."""
         least = small_sizes(self.claim, tuple(found.sizes), 1)
         for seed in SEEDS if least is not None and least != found.sizes else ():
             try:
@@ -150,24 +154,19 @@ class Shrinking:
                         break
         return found
 
-    def _sparser(self, found: Difference) -> Difference:
-        """A difference of fewer elements that are not 0, where there are more than a table shows."""
-        if _elements(found) <= SHOWN or found.shapes is not None:
-            return found
+    def _sparser(self, found: Difference) -> Difference | None:
+        """A difference of few elements that are not 0, where inputs are large; None where none is found."""
+        if found.shapes is not None or sum(len(given.values) for given in found.inputs) <= LARGE_INPUTS:
+            return None
         run = SampledRun(self.rule, self.claim, self.library, self.ranks, self.views, found.sizes)
         for seed in SEEDS:
             try:
                 other = run.difference(seed)
             except (IllShaped, Unsupported):
-                return found
-            if other is not None and _is_like(other, found) and _elements(other) < _elements(found):
+                return None
+            if other is not None and _is_like(other, found):
                 return other
-        return found
-
-
-def _elements(found: Difference) -> int:
-    """The number of elements of inputs that are not 0."""
-    return sum(value != 0 for given in found.inputs for value in given.values)
+        return None
 
 
 def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None:
@@ -237,10 +236,12 @@ def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Diffe
     sizes = witness_sizes(claim, names, 0) or difference.sizes
     views = views_at(rule, claim, library, difference.ranks, sizes)
     question = (rule, claim, library, difference.ranks, views, difference.sizes)
-    if any(given.places is not None for given in difference.inputs):
-        found = SampledRun(*question).difference_at_places(difference)
-    else:
+    try:
+        if any(given.places is not None for given in difference.inputs):
+            raise TooLarge
         found = Run(*question).difference_at(_numbers(difference.inputs))
+    except TooLarge:
+        found = SampledRun(*question).difference_at_places(difference)
     return None if found is None else replace(found, evaluation=difference.evaluation)
 
 

@@ -1,7 +1,8 @@
-"""Evaluates both sides of a rule at some positions of their results, where conditions force tensors that are too large.
+"""Evaluates both sides of a rule at some positions of their results, where conditions force tensors that are too large
+to be evaluated as a whole.
 
-Elements of inputs are numbers made of their positions, so that no tensor is stored. A difference needs the elements that
-its position reads: of these as many as can be are made 0, and all others are.
+Elements of inputs are numbers made of their positions, so that no tensor is stored. A difference needs the elements
+that its position reads: of these as many as can be are made 0, and all others are.
 """
 
 from __future__ import annotations
