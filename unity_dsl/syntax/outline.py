@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from .span import Source, Span
 
@@ -30,8 +31,8 @@ def outline_rules(source: Source) -> dict[str, Span] | None:
 def declared_parts(source: Source) -> tuple[Span, ...]:
     """The lines of each declaration, with the comments above it: what a fault in one of them leaves to be read."""
     found = [beginning.start() for beginning in _BEGINNING.finditer(source.text) if beginning[0] != ")"]
-    starts = [_with_comments(source.text, start) for start in found]
-    return tuple(Span(source, start, end) for start, end in zip(starts, [*starts[1:], len(source.text)], strict=True))
+    starts = [0, *(_with_comments(source.text, start) for start in found[1:])]
+    return tuple(Span(source, start, end) for start, end in pairwise([*starts, len(source.text)]))
 
 
 def called_before_arrow(rule: Span) -> frozenset[str]:

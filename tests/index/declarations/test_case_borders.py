@@ -193,7 +193,8 @@ RIGHT = {
     "no eps at all": norm("", ", 0"),
     "a least length": SMALL["a least length"].replace("1e-10", "1e-12"),
     "a cosine, whose powers underflow in float32": op(
-        "a[] = sum(n) x[n] * z[n]\n  p[] = sum(n) x[n] * x[n]\n  q[] = sum(n) z[n] * z[n]\n  y[] = a[] * rsqrt(p[] * q[])",
+        "a[] = sum(n) x[n] * z[n]\n  p[] = sum(n) x[n] * x[n]\n  q[] = sum(n) z[n] * z[n]\n"
+        "  y[] = a[] * rsqrt(p[] * q[])",
         "torch.mul(torch.sum(torch.mul(x, z)), torch.rsqrt(torch.mul("
         "torch.sum(torch.square(x)), torch.sum(torch.square(z)))))",
         "(x: [n], z: [n]) -> y: []",
