@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.index.declarations import native_trials, trial_record
+from unity_dsl.index.declarations import fact_trials, native_trials, trial_record
 from unity_dsl.index.declarations.function_trials import check_function_lines
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.declarations.native_trials import check_native_lines
@@ -129,6 +129,29 @@ def test_a_fact_is_no_part_of_the_content(tried: list[str]) -> None:
     read(TEXT)
     read(TEXT.replace("derivative x: 2\n", "derivative x: 2\n  fact twice(0) == 0\n"))
     assert tried == ["doubled"]
+
+
+def test_facts_are_tried_once_for_every_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A false one is refused each time; another body of the function is another content."""
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    names: list[str] = []
+    real = fact_trials.check_facts
+
+    def check(function: FunctionDecl, *rest: object) -> None:
+        names.append(function.name)
+        real(function, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fact_trials, "check_facts", check)
+    stated = TEXT.replace("derivative x: 2\n", "derivative x: 2\n  fact twice(a) == a + a\n")
+    read(stated)
+    read(stated + "\n# a remark\n")
+    assert names == ["twice"]
+    read(stated.replace("= 2 * x", "= x + x"))
+    assert names == ["twice"] * 2
+    for end in ("", "\n"):
+        with pytest.raises(InputError, match="E113"):
+            read(stated.replace("== a + a", "== a") + end)
+    assert names == ["twice"] * 4
 
 
 def test_a_record_of_other_trials_or_none_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

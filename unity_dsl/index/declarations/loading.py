@@ -17,7 +17,7 @@ from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
 from ..library import LIBRARIES, Library
-from .trial_record import is_tried, makes_claims, remember, texts_tried
+from .trial_record import facts_tried, is_tried, makes_claims, remember, remember_facts, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
 LOG = logging.getLogger(__name__)
@@ -148,7 +148,9 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
         if isinstance(declaration, FunctionDecl):
             if declaration.numpy is not None:
                 check_numpy_call(declaration.numpy)
-            check_facts(declaration, library.functions)
+            if declaration.facts and not facts_tried(declaration, library.functions):
+                check_facts(declaration, library.functions)
+                remember_facts(declaration, library.functions)
             if new:
                 check_function_lines(declaration, library.functions)
         elif new:

@@ -95,17 +95,37 @@ def is_tried(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> 
 
 def remember(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> None:
     """Records in the cache that a declaration has passed; does nothing where the cache cannot be written."""
+    _record(content_hash(declaration, functions))
+
+
+def _record(name: str) -> None:
     place = _cache_folder()
     try:
         place.mkdir(parents=True, exist_ok=True)
         # creating an empty file is atomic
-        os.close(os.open(place / content_hash(declaration, functions), os.O_CREAT | os.O_WRONLY, 0o644))
+        os.close(os.open(place / name, os.O_CREAT | os.O_WRONLY, 0o644))
     except OSError:
         pass
 
 
+def facts_tried(function: FunctionDecl, functions: Functions) -> bool:
+    """Whether facts of this content have passed on this machine."""
+    return (_cache_folder() / _facts_hash(function, functions)).is_file()
+
+
+def remember_facts(function: FunctionDecl, functions: Functions) -> None:
+    """Records in the cache that the facts of a function have passed."""
+    _record(_facts_hash(function, functions))
+
+
+def _facts_hash(function: FunctionDecl, functions: Functions) -> str:
+    """SHA-256 over a function with its facts and all functions by which they can be evaluated."""
+    texts = [canonical_text(function), *(canonical_text(_without_facts(functions[name])) for name in sorted(functions))]
+    return sha256("\n".join(("facts", *texts)).encode()).hexdigest()
+
+
 def content_hash(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> str:
-    """SHA-256 over a declaration and the element functions that it reaches, without facts, which are always tested."""
+    """SHA-256 over a declaration and the element functions that it reaches, without facts, which are recorded apart."""
     reached: dict[str, FunctionDecl] = {}
     pending = [declaration]
     while pending:
