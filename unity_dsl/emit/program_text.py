@@ -72,6 +72,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         imports=imports,
         beside=[name for name, needed in beside.items() if needed],
         draws=any(draw in line for draw in ("uniform(", "at_least(") for module in modules for line in module.lines),
+        surrogates=any("surrogate(" in line for module in modules for line in module.lines),
         own_gradients=program.own_gradients,
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..index.equations.instance import Instance
+from ..index.gradients.surrogates import stopped_inputs
 from ..index.instantiation.instantiate import instantiate
 from ..index.instantiation.operand_shape import Binding, Shape
 from ..index.instantiation.view_call import takes_pattern
@@ -317,7 +318,9 @@ def apply(
         name = _name_result(place, operator.name, position, len(instance.outputs), targets)
         kind = dtype if output.integer_range is None else "int"
         results.append(Value(name, instance.shape(output), kind, output.integer_range, span=span))
-    place.draft.steps.append(Node(results[0].name, instance, tuple(arguments), tuple(results), span=span))
+    stopped = stopped_inputs(instance, place.program.library)
+    node = Node(results[0].name, instance, tuple(arguments), tuple(results), span=span, stopped=stopped)
+    place.draft.steps.append(node)
     return tuple(results)
 
 

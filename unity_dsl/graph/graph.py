@@ -117,7 +117,8 @@ class Node:
 
     `site` numbers the random sites of the model (dropout), 0 where there is none. `rule` names the rule that put the
     operator there; its `span` is then that of what it replaced. `mixed` says that it is of a model in mixed precision,
-    `tf32` that its products may round float32 factors to TF32.
+    `tf32` that its products may round float32 factors to TF32. Arguments that are `stopped`, by position, get no
+    gradient from it.
     """
 
     name: str
@@ -129,12 +130,16 @@ class Node:
     rule: str | None = None
     mixed: bool = False
     tf32: bool = False
+    stopped: frozenset[int] = frozenset()
 
     @cached_property
     def gradients(self) -> tuple[bool, ...]:
         """Which arguments get a cotangent from this operator: those that have one, if any result has one."""
         backward = any(value.needs_gradient for value in self.results)
-        return tuple(backward and value.needs_gradient for value in self.arguments)
+        return tuple(
+            backward and value.needs_gradient and place not in self.stopped
+            for place, value in enumerate(self.arguments)
+        )
 
     @cached_property
     def dtype(self) -> str:

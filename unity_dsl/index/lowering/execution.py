@@ -135,6 +135,8 @@ class _Run:
                 return self.einsum(term)
             case "places":
                 return self.places(term)
+            case "surrogate":
+                return self.surrogate(term)
             case "torch.pow" | "/" if isinstance(first := term.arguments[0], Term) and first.sort is Sort.NUMBER:
                 return self.of_number(term)
         # A call that is multiplied by a number is as large as the result.
@@ -191,6 +193,14 @@ class _Run:
             made = self.memory.new((count,), term.sort).storage
             self.kernels.append(Built(made, replace(term, axes=axes), moves=False))
         return self.memory.new(given.shape, term.sort)
+
+    def surrogate(self, term: Term) -> Tensor:
+        """The value itself; where its gradient goes times a tensor, that is kept."""
+        value, x, slope = map(self.tensor, term.arguments)
+        assert value is not None and x is not None
+        if x.moves and slope is not None:
+            self.saved.append(slope.storage)
+        return replace(value.expanded(broadcast([value.shape, x.shape])), moves=value.moves or x.moves)
 
     def einsum(self, term: Term) -> Tensor:
         spec, *factors = term.arguments
