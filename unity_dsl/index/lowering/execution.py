@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from ..evaluation.native_calls import TORCH_CALLS
 from .constant_terms import constants_apart
 from .kept_by_torch import KEPT, WITH_POSITIONS, Kept
 from .local_tensor import Memory, Shape, Storage, Tensor, broadcast
@@ -269,7 +268,8 @@ class _Run:
             case "F.embedding":
                 return operands[0].shape + operands[1].shape[1:]
         alike = broadcast([operand.shape for operand in operands])
-        return output.shape if output is not None and operation in TORCH_CALLS and output.shape != alike else None
+        called = output is not None and operation.find(".") > 0  # a function, no method and no operator of Python
+        return output.shape if output is not None and called and output.shape != alike else None
 
     def number(self, argument: Argument) -> int:
         """A number of positions: itself, or the size of a tensor."""

@@ -55,7 +55,7 @@ def view(memory: Memory, term: Term, operands: Sequence[Tensor]) -> Tensor:
         case "squeeze":
             return _without(tensor, arguments[0])
         case "unsqueeze":
-            return _inserted(tensor, arguments[0])
+            return _inserted(tensor, arguments[0] % (rank + 1))
         case "expand":
             return tensor.expanded(arguments)
         case "expand_as":
@@ -67,6 +67,8 @@ def view(memory: Memory, term: Term, operands: Sequence[Tensor]) -> Tensor:
         case "narrow":
             dim, _, size = arguments
             return tensor.viewed([size if n == dim % rank else s for n, s in enumerate(tensor.shape)], tensor.strides)
+        case "select":
+            return _without(tensor, arguments[0] % rank)
         case "[]":
             return _subscripted(tensor, term)[0]
     return tensor
