@@ -436,10 +436,29 @@ FUNCTIONS = (
     *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "softplus", "silu", "sin", "cos", "abs"),
     *("maximum", "minimum", "relu", "pow"),
 )
+STEERED = {
+    "stop": ((lambda x: x), {"x": 0}),
+    "straight_through": ((lambda value, x: value), {"value": 0, "x": 1}),
+    "reversed": ((lambda x, scale: x), {"x": lambda x, scale: -scale, "scale": 0}),
+}
+"""Functions whose gradient is not that of their value, with both."""
 
 
 def test_every_shipped_function_is_tested(library: Library) -> None:
-    assert set(library.functions) == set(FUNCTIONS)
+    assert set(library.functions) == {*FUNCTIONS, *STEERED}
+
+
+@pytest.mark.parametrize("name", STEERED)
+def test_functions_with_surrogates_pass_back_what_is_declared(name: str, library: Library) -> None:
+    function, (value, slopes) = library.functions[name], STEERED[name]
+    at = points(function)
+    applied = call(name, *map(Name, function.parameters))
+    np.testing.assert_array_equal(pointwise(applied, function.parameters, at, library), value(*at))
+    assert dict(function.derivatives).keys() == slopes.keys()
+    for parameter, derivative in function.derivatives:
+        slope = slopes[parameter]
+        expected = slope(*at) if callable(slope) else np.full_like(at[0], slope)
+        np.testing.assert_array_equal(pointwise(derivative, function.parameters, at, library), expected)
 
 
 def pointwise(expr: Expr, parameters: tuple[str, ...], points: list[np.ndarray], library: Library) -> np.ndarray:

@@ -177,17 +177,17 @@ OPERATORS: dict[str, Code] = {
         "Whether a read lies inside its tensor is decided from the least and greatest value of its index. Division "
         "and remainder are by sizes or positive numbers, and whole numbers are those of 64 bits.",
     ),
-    "E136": Code(
-        "a fact about a function with another gradient",
-        "`surrogate x: …` declares what a function passes back in place of its own derivative, as `stop` passes back 0. "
-        "Two terms of equal value may then have different gradients, so no value of such a function is put in for "
-        "another, and facts about it, and about functions whose definitions call it, would prove what does not hold.",
-    ),
     "E132": Code(
         "a fact that is hardly tried",
         "A fact with conditions is tried at points that meet them: such points are looked for near 0 and far out, and "
         "on the border of where the conditions hold. Where too few are found, a false fact would pass, and every proof "
         "that uses it would be worth nothing. Conditions that hold at single points say little: "
         "put the number in, `fact f(2) == 5`, or write an inequality that leaves room.",
+    ),
+    "E136": Code(
+        "a fact about a function with another gradient",
+        "`surrogate x: …` declares what a function passes back in place of its own derivative, as `stop` passes back 0. "
+        "Two terms of equal value may then have different gradients, so no value of such a function is put in for "
+        "another, and facts about it, and about functions whose definitions call it, would prove what does not hold.",
     ),
 }
