@@ -19,7 +19,7 @@ from ...syntax.rational import plain_number
 
 _FUNCTIONAL = """
     adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy binary_cross_entropy_with_logits
-    conv1d conv2d cross_entropy elu embedding embedding_bag gelu group_norm hardtanh huber_loss l1_loss
+    conv1d conv2d conv_transpose1d conv_transpose2d cross_entropy elu embedding embedding_bag gelu group_norm hardtanh huber_loss l1_loss
     layer_norm leaky_relu linear log_softmax max_pool1d max_pool2d mse_loss nll_loss one_hot pad rms_norm
     scaled_dot_product_attention silu smooth_l1_loss softplus
 """

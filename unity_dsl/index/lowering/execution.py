@@ -18,7 +18,7 @@ from .operator_lowering import Lowering
 from .standardised_lowering import STANDARDISED
 from .torch_term import Argument, Sort, Term, Variable
 from .value_lowering import Statement
-from .views import gathered, is_view, numbers, padded, reduced, taken, view
+from .views import gathered, is_view, numbers, padded, reduced, taken, transposed, view
 
 _WITHOUT_GRADIENT = frozenset({
     "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "at_least", "torch.floor", "torch.sign", "torch.ne",
@@ -267,6 +267,8 @@ class _Run:
                 return operands[0].shape
             case "F.embedding":
                 return operands[0].shape + operands[1].shape[1:]
+            case "F.conv_transpose1d" | "F.conv_transpose2d" | "F.conv_transpose3d" if output is None:
+                return transposed(operands[0].shape, operands[1].shape, dict(term.keywords))
         alike = broadcast([operand.shape for operand in operands])
         called = output is not None and operation.find(".") > 0  # a function, no method and no operator of Python
         return output.shape if output is not None and called and output.shape != alike else None
