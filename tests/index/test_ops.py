@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -284,6 +285,31 @@ def conv2d(random: Random) -> Case:
     return Case(inputs, lambda x, k: F.conv2d(x, k, None, stride, (pad_h, pad_w), dilation), attributes)
 
 
+def transposed(random: Random, axes: int) -> Case:
+    """A transposed convolution of several groups; what is cut off at the ends leaves a position."""
+    groups, c, o, n = (int(size) for size in random.integers(1, 4, 4))
+    stride, dilation = (int(number) for number in random.integers(1, 4, 2))
+    lengths, widths = sizes(random, axes), [int(size) for size in random.integers(1, 4, axes)]
+    more = [int(random.integers(0, stride)) for _ in range(axes)]
+    whole = [(length - 1) * stride + dilation * (r - 1) + 1 for length, r in zip(lengths, widths, strict=True)]
+    pads = [int(random.integers(0, (size + 1) // 2)) for size in whole]
+    inputs = [normal(random, n, groups * c, *lengths), normal(random, groups * c, o, *widths)]
+    native = (F.conv_transpose1d, F.conv_transpose2d)[axes - 1]
+
+    def reference(x: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return native(x, k, None, stride, pads, more, groups, dilation)
+
+    names = ["pad", "output_pad"] if axes == 1 else ["pad_h", "pad_w", "output_pad_h", "output_pad_w"]
+    moves = dict(zip(names, [*pads, *more], strict=True))
+    return Case(inputs, reference, {"stride": stride, "dilation": dilation, "groups": groups, **moves})
+
+
+def roll(random: Random) -> Case:
+    shape = [*any_shape(random), *sizes(random, 1)]
+    dim, by = int(random.integers(-len(shape), len(shape))), int(random.integers(-9, 10))
+    return Case([normal(random, *shape)], lambda x: torch.roll(x, by, dim), {"by": by, "dim": dim})
+
+
 def pool2d(reference: Callable[..., torch.Tensor]) -> Callable[[Random], Case]:
     def made(random: Random) -> Case:
         size, stride = (int(number) for number in random.integers(1, 4, 2))
@@ -338,6 +364,9 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "cross_entropy": cross_entropy,
     "conv1d": conv1d,
     "conv2d": conv2d,
+    "conv_transpose1d": partial(transposed, axes=1),
+    "conv_transpose2d": partial(transposed, axes=2),
+    "roll": roll,
     "max_pool2d": pool2d(F.max_pool2d),
     "avg_pool2d": pool2d(F.avg_pool2d),
     "global_avg_pool2d": global_avg_pool2d,

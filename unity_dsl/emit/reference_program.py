@@ -60,7 +60,7 @@ def reference_library(library: Library) -> Library:
         )
         for name, function in library.functions.items()
     }
-    return Library(operators, library.parallels, functions)
+    return Library(operators, library.parallels, functions, plain=True)
 
 
 def render_reference(plan: Plan, library: Library) -> dict[str, str]:
