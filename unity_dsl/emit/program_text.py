@@ -74,6 +74,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         draws=any(draw in line for draw in ("uniform(", "at_least(") for module in modules for line in module.lines),
         surrogates=any("surrogate(" in line for module in modules for line in module.lines),
         own_gradients=program.own_gradients,
+        narrow=any(_is_narrow(stored) for module in modules for stored in module.stored),
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
@@ -408,6 +409,8 @@ def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
     for stored in module.stored:
         yield from _make_containers(stored.name, made)
         factory = "**factory" if stored.value.dtype != "int" else 'dtype=torch.int64, device=factory["device"]'
+        if _is_narrow(stored):
+            factory = f"**factory.narrow(torch.{TORCH_TYPES[stored.value.stored_dtype]})"
         size = stored_size(stored.layout, stored.value.shape, text.plan.mesh)
         tensor = f"torch.empty({size}, {factory})"
         comment = f"{stored.layout} of {list(stored.value.shape)}" if stored.layout.kinds else ""
@@ -415,6 +418,11 @@ def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
     for repeat in module.repeats:
         yield from _make_containers(repeat.name, made)
         yield from broken(f"{path('self', repeat.name, '_modules')} = {_module_list(repeat, module)}")
+
+
+def _is_narrow(stored: Stored) -> bool:
+    """Whether it is stored in another float type than all others."""
+    return not stored.trained and stored.value.cast_from is not None
 
 
 def _registered(stored: Stored, tensor: str) -> str:

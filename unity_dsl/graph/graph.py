@@ -19,7 +19,7 @@ class Value:
 
     `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
     buffers need: such a tensor has no cotangent. In mixed precision a weight is stored, and its gradient reduced, in
-    the type `cast_from`: operators read a cast where `dtype` is another one. The gradient of a weight, `is_weight`, is
+    the type `cast_from`: operators read a cast where `dtype` is another one. So is a buffer of a narrower type. The gradient of a weight, `is_weight`, is
     summed over devices in buckets.
     """
 
@@ -48,7 +48,7 @@ class Value:
 
     @property
     def stored_dtype(self) -> str:
-        """The type in which a weight is stored."""
+        """The type in which a weight or a buffer is stored."""
         return self.cast_from or self.dtype
 
     @property

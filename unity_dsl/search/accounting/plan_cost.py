@@ -91,7 +91,7 @@ def _graph_cost(
             for run in step.runs:
                 found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
                 total = total.plus(found, run.count * segment.probability)
-    for stored in graph.graph.weights:
+    for stored in (*graph.graph.weights, *graph.graph.buffers):
         planned = graph.values[stored.value.name]
         held, placement = local_fraction(planned.produced, mesh), planned.produced.placement
         total = total.plus(_Spent.at(placement, Cost(compute=price_stored_cast(stored.value, held, machine))))
