@@ -338,7 +338,8 @@ def _result_dtype(place: Place, name: str, arguments: Sequence[Value], span: Spa
         if value.dtype != floats[0].dtype:
             notes = [Label(v.span, f"`{v.name}` is {v.dtype}") for v in (floats[0], value) if v.span is not None]
             message = f"`{name}` mixes {floats[0].dtype} (`{floats[0].name}`) and {value.dtype} (`{value.name}`)"
-            raise fail("E217", message, span, help="declare both with one type", notes=notes)
+            help = "declare both with one type; a buffer may be stored in a narrower one"
+            raise fail("E217", message, span, help=help, notes=notes)
     return floats[0].dtype if floats else place.program.dtype
 
 
