@@ -19,8 +19,8 @@ class Value:
 
     `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
     buffers need: such a tensor has no cotangent. In mixed precision a weight is stored, and its gradient reduced, in
-    the type `cast_from`: operators read a cast where `dtype` is another one. So is a buffer of a narrower type. The gradient of a weight, `is_weight`, is
-    summed over devices in buckets.
+    the type `cast_from`: operators read a cast where `dtype` is another one. A buffer of a narrower type is stored so
+    too. The gradient of a weight, `is_weight`, is summed over devices in buckets.
     """
 
     name: str

@@ -93,8 +93,8 @@ def _refused(name: str, arguments: list[Numeric], value: Value) -> str | None:
 
 
 def default_dtype(file: ModelFile) -> str:
-    """The type of the first float tensor that is declared, f32 where there is none. A buffer may be stored in a narrower
-    one, and only counts where there is nothing else.
+    """The type of the first float tensor that is declared, f32 where there is none. Buffers, which may be stored in a
+    narrower one, only count where there is nothing else.
     """
     bodies = (file.model.body, *(block.body for block in file.blocks))
     found = [s for body in bodies for s in _declarations(body) if s.type.dtype != "int"]

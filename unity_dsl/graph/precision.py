@@ -2,7 +2,8 @@
 
 Weights are stored in float32 and operators read a cast of them, activations and their cotangents are narrow
 (Micikevicius et al. 2018, "Mixed Precision Training"). In float32 stay inputs, buffers that are not declared to be
-narrower and what only their updates need, and scalars, such as losses, with what is computed for them alone by operators that contract nothing.
+narrower and what only their updates need, and scalars, such as losses, with what is computed for them alone by
+operators that contract nothing.
 
 The precision `tf32` stores and computes everything in float32, but products of matrices and convolutions may round
 their factors to 10 explicit bits of mantissa, as tensor cores of NVIDIA GPUs since Ampere do.

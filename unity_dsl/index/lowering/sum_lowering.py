@@ -130,7 +130,12 @@ class Sum:
         nest, space = self.nest, self.space
         placed = [found.axis for found in nest.placed]
         slid = {axis for found in nest.placed for axis in free_axes(found.term)}
-        if space.library.plain or space.whole or nest.looked_up or any(space.division.cuts.get(axis) for axis in (*placed, *slid)):
+        if (
+            space.library.plain
+            or space.whole
+            or nest.looked_up
+            or any(space.division.cuts.get(axis) for axis in (*placed, *slid))
+        ):
             return None
         pieces = [space.piece(factor) for factor in nest.factors]
         parts = [space.tensor(piece) for piece in self._in_two(self._grouped(pieces))]

@@ -110,7 +110,7 @@ def _call(
     y = torch_call(f"F.conv_transpose{len(windows)}d", x, k, axes=[str(place) for place in range(len(places) + 2)])
     y = replace(y, keywords=tuple((name, value) for name, value in keywords.items() if value != _DEFAULTS.get(name)))
     if not by_torch:
-        sides = [-side for one in reversed(windows) for side in (one.pad, one.beyond)]
+        sides: list[Argument] = [-side for one in reversed(windows) for side in (one.pad, one.beyond)]
         y = torch_call("F.pad", y, sides, axes=y.axes)
     whole = [[one.size] for one in windows]
     return replace(split(y, [*lengths(batch, groups + made), *whole]), axes=axes)
