@@ -388,7 +388,7 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
     arguments = [tensor(place, argument) for argument in expr.arguments]
     scope = Scope(
         numbers={**place.program.parameters, **_block_parameters(place, block, expr)},
-        declared={**place.program.declared, **{p.name: p.span for p in block.parameters}},
+        declared={parameter.name: parameter.span for parameter in block.parameters},
         prefix=f"{path}.",
         block=block.name,
         statements=block.body,
