@@ -15,6 +15,7 @@ from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, ModelStatement, Nam
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.rational import plain_number
 from ..syntax.span import Span
+from .chosen_lines import chosen_lines
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
 from .model_parameters import Numeric, calculate, fold, whole
 from .model_parameters import evaluate as evaluate_parameters
@@ -386,12 +387,12 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
     """
     block = place.program.blocks[expr.function]
     arguments = [tensor(place, argument) for argument in expr.arguments]
+    numbers = {**place.program.parameters, **_block_parameters(place, block, expr)}
     scope = Scope(
-        numbers={**place.program.parameters, **_block_parameters(place, block, expr)},
+        numbers=numbers,
         declared={parameter.name: parameter.span for parameter in block.parameters},
         prefix=f"{path}.",
         block=block.name,
-        statements=block.body,
     )
     if len(arguments) != len(block.inputs):
         message = f"block `{block.name}` takes {len(block.inputs)} tensors ({', '.join(block.inputs)})"
@@ -400,6 +401,7 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
         scope.check_free(name, block.span)
         scope.tensors[name] = value
     try:
+        scope.statements = chosen_lines(block.body, numbers)
         return _run_block(Place(place.program, place.draft, scope), block, path, targets)
     except InputError as error:
         found = error.diagnostic
@@ -408,7 +410,7 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
 
 
 def _run_block(place: Place, block: BlockDecl, path: str, targets: Sequence[str]) -> tuple[Value, ...]:
-    *body, last = block.body
+    *body, last = place.scope.statements
     for statement in body:
         place.program.run(place, statement)
     assert isinstance(last, Return), "the parser lets no other line end a block"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..syntax.ast import Initialiser, ModelFile, ModelStatement, Nested, Number, Storage, StorageDecl
+from ..syntax.ast import If, Initialiser, ModelFile, ModelStatement, Nested, Number, Storage, StorageDecl
 from ..syntax.diagnostic import fail
+from .blocks import inside
 from .expression import Keeper, Place
 from .graph import DTYPE_BYTES, Buffer, Input, Value, Weight
 from .model_parameters import Numeric, fold, shape_of, whole
@@ -112,5 +113,5 @@ def _declarations(statements: Iterable[ModelStatement]) -> Iterator[StorageDecl]
     for statement in statements:
         if isinstance(statement, StorageDecl):
             yield statement
-        elif isinstance(statement, Nested):
-            yield from _declarations(statement.body)
+        elif isinstance(statement, Nested | If):
+            yield from _declarations(inside(statement))

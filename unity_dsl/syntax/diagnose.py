@@ -251,7 +251,7 @@ def _line_keywords(language: str) -> tuple[str, ...]:
     """The keywords that begin a line."""
     words = {
         "uop": ("op", "parallel", "fn", "where", "eval", "derivative", "surrogate", "fact", "torch", "numpy"),
-        "udl": ("model", "block", "preset", "input", "weight", "buffer", "repeat", "return", "loss", "output"),
+        "udl": ("model", "block", "preset", "input", "weight", "buffer", "repeat", "if", "return", "loss", "output"),
         "rules": ("rule", "where"),
     }
     return words[language]
