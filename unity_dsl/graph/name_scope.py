@@ -52,8 +52,8 @@ class Scope:
     """The names of a model, of a block at one call, or of a repeat's body (which sees its `parent`'s).
 
     `declared` are the parameters that no tensor may be called as, `prefix` stands before the names of what is made
-    here, `statements` are those of the body, to tell a name that comes later from one that does not exist; `hidden` says in
-    what kind of body a name was last seen, and where, that is not visible any more.
+    here, `statements` are those of the body, to tell a name that comes later from one that does not exist; `hidden`
+    says in what kind of body a name was last seen, and where, that is not visible any more.
     """
 
     numbers: Mapping[str, Numeric]

@@ -253,8 +253,8 @@ class _ModelBuilder(Builder):
     def if_(self, node: Node) -> If:
         conditions = tuple(self.build_all(trees_of(node, "comparison")))
         otherwise = tree_of(node, "else_")
-        body = self._inner(tree_of(node, "body"), "if")
-        other = () if otherwise is None else self._inner(tree_of(otherwise, "body"), "if")
+        body = self._inner(trees_of(node, "body")[0], "if")
+        other = () if otherwise is None else self._inner(tree_at(otherwise, -1), "if")
         return If(conditions, body, other, span=self.at(token_at(node, 0)))
 
     comparison = Builder.arithmetic

@@ -196,8 +196,8 @@ class Cond:
 
 @dataclass(frozen=True)
 class If:
-    """`if stride == 1, inputs == outputs`: the body where numbers compare so, else the lines below `else`. Which of them
-    it is is known where a block is called, and the others are not there then.
+    """`if stride == 1, inputs == outputs`: the body where numbers compare so, else the lines below `else`. Which of
+    the two is there is known where a block is called.
     """
 
     conditions: tuple[Apply, ...]
