@@ -26,6 +26,7 @@ from .conversion_text import Collectives
 from .forward_text import ForwardText
 from .input_parts import InputPart, input_parts, part_entries, write_inputs
 from .kernels.contraction_choice import ContractionChoice
+from .loss_shares_text import LossShares, loss_shares
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
 from .parallel_text import render_collectives
@@ -44,7 +45,8 @@ from .torch_text import term_text
 class ProgramText:
     """The parts of a program's two files, before they are laid out by the templates. `optional` are inputs of the loss
     alone; `smaller` says which dimensions of inputs may be smaller outside training; `gathering` are the lines that
-    make the outputs of a training step whole, none where they are; `parts` are the inputs of which a rank reads a part.
+    make the outputs of a training step whole, none where they are; `parts` are the inputs of which a rank reads a part;
+    `shares` weigh terms of the loss over several batches.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class ProgramText:
     smaller: SmallerSizes = field(default_factory=dict)
     gathering: tuple[str, ...] = ()
     parts: Mapping[str, InputPart] = field(default_factory=dict)
+    shares: LossShares | None = None
 
 
 def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
@@ -64,23 +67,31 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
     modules = [*program.modules, text.module]
     containers = [part for module in modules for part in _containers(module)]
     guarded = any(part.rpartition(".")[2] == "training" for module in modules for part in _dotted(module))
+    text_lines = [line for module in modules for line in module.lines]
+    kernel_lines = (
+        [line for kernel in program.kernels.known.values() for line in kernel.torch] if program.kernels else []
+    )
     beside = {"kernels": program.kernels and program.kernels.known, "parallel": mesh.size > 1}
+    narrow = any(_is_narrow(stored) for module in modules for stored in module.stored)
+    helpers = {"factory": narrow, "surrogate": any("surrogate(" in line for line in text_lines)}
     return template("model.py.j2").render(
         title=docstring_text(plan.model.name),
         machine=docstring_text(plan.machine),
         facts=list(program_facts(plan)),
         imports=imports,
         beside=[name for name, needed in beside.items() if needed],
-        draws=any(draw in line for draw in ("uniform(", "at_least(") for module in modules for line in module.lines),
-        surrogates=any("surrogate(" in line for module in modules for line in module.lines),
+        draws=any(draw in line for draw in ("uniform(", "at_least(") for line in text_lines),
+        helpers=[name for name, needed in helpers.items() if needed],
         own_gradients=program.own_gradients,
-        narrow=any(_is_narrow(stored) for module in modules for stored in module.stored),
+        narrow=helpers["factory"],
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
         dtype=TORCH_TYPES[_dtype(plan.model)],
         tf32=plan.model.precision == TF32,
         compute_dtype=TORCH_TYPES[plan.model.precision or FULL] if program.mixed else None,
+        sums=any(".sum_dtype" in line for line in (*text_lines, *kernel_lines)),
+        shares=text.shares,
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
         parts=list(part_entries(plan, text.parts)),
@@ -170,6 +181,8 @@ def write_down(
         calls,
         padding,
     )
+    shares = loss_shares(plan.model, collectives)
+    program.shares = shares.numbers if shares is not None else {}
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))
     module, names = ModuleText("Model", ()), Names()
@@ -206,7 +219,7 @@ def write_down(
     if program.collectives.parameters:
         module.lines[:0] = ["self.sync.begin(self.accumulating, self.bucket_bytes)"]
     signature = _signature(variables, optional, plan.model, module)
-    return ProgramText(plan, program, module, signature, optional, smaller, gathering, parts)
+    return ProgramText(plan, program, module, signature, optional, smaller, gathering, parts, shares)
 
 
 def _optional(model: Model) -> tuple[str, ...]:
