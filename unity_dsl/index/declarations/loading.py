@@ -134,9 +134,9 @@ def _replaced(given: Iterable[OperatorDecl], outlined: Collection[str], shipped:
 
 @lru_cache(maxsize=1)
 def _mentioned() -> frozenset[str]:
-    """The words of shipped rules, and the operators that signs and views of the languages stand for."""
+    """What shipped rules call, and the operators that signs and views of the languages stand for."""
     texts = (path.read_text(encoding="utf-8") for path in folder("rules").glob("*.rules"))
-    return frozenset(word for text in texts for word in re.findall(r"\w+", text)) | WRITTEN
+    return frozenset(word for text in texts for word in re.findall(r"\w+(?=\()", text)) | WRITTEN
 
 
 @lru_cache(maxsize=LIBRARIES)
