@@ -1,4 +1,4 @@
-"""Programs with transposed convolutions, shipped ones and a user's own: their calls, their plans, and their divisions."""
+"""Programs with transposed convolutions, shipped ones and a user's own: their calls, plans and divisions."""
 
 from __future__ import annotations
 
