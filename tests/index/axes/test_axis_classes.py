@@ -94,7 +94,9 @@ def test_linear_operands_are_those_that_distribute_over_sums(name: str, library:
             assert linear or chosen not in linear_operands(instance)
             always[chosen] = linear and always.get(chosen, True)
     missed = [chosen for chosen, linear in always.items() if linear and chosen not in linear_operands(instance)]
-    assert not missed or name in {"reduce_max"}, f"{name} is linear in {missed}, which is not seen"
+    # Of a function with a surrogate nothing is known but that equal operands have equal results.
+    unseen = {"reduce_max", "stop", "straight_through", "reverse_gradient"}
+    assert not missed or name in unseen, f"{name} is linear in {missed}, which is not seen"
 
 
 def distributes(
@@ -245,5 +247,9 @@ def test_slices_along_an_axis_give_slices_or_terms_of_the_result(name: str, seed
             parts.append(list(evaluate(local, operands, library)))
         for output, whole, *halves in zip(instance.outputs, expected, *parts, strict=True) if len(parts) == 2 else ():
             dims = [position for position, dim in enumerate(output.dims) if axis in dim]
+            if any(
+                instance.sizes[major] > 1 for dim in dims for major in output.dims[dim][: output.dims[dim].index(axis)]
+            ):
+                continue  # halves lie in every part of a major axis
             joined = np.concatenate(halves, dims[0]) if dims else halves[0] + halves[1]
             np.testing.assert_allclose(joined, whole, rtol=1e-12, atol=1e-12, err_msg=axis)

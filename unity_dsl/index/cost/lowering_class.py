@@ -50,7 +50,7 @@ def class_of_equation(instance: Instance, equation: Equation) -> LoweringClass:
     """The class of one equation."""
     nest = loop_nest(instance, equation)
     if nest.placed:
-        return LoweringClass.SCATTER
+        return LoweringClass.WINDOW if nest.slides else LoweringClass.SCATTER
     over, value = set(nest.over), nest.value
     if nest.looked_up and not over:
         return LoweringClass.GATHER

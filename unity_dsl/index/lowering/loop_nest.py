@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
 from ..equations.instance import Equation, Instance
-from ..equations.term import call, free_axes, interval, substitute
+from ..equations.rewriting import simplify
+from ..equations.term import affine, call, free_axes, interval, reads, substitute
+from ..gradients.index_inversion import isolate
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -19,7 +21,8 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class LookUp:
     """A factor `[axis == term]` or `[count * axis == term]`: the axis has one position, and no loop runs over it.
 
-    `everywhere` says that there is such a position wherever the term is evaluated; else the factor is 0 at some.
+    `everywhere` says that there is such a position wherever the term is evaluated; else the factor is 0 at some. The
+    positions of a `window` are a sum of those of several axes, as in `[p + pad == h * stride + r]`.
     """
 
     axis: str
@@ -27,6 +30,7 @@ class LookUp:
     term: Expr
     count: int
     everywhere: bool
+    window: bool = False
 
     @property
     def position(self) -> Expr:
@@ -77,6 +81,12 @@ class LoopNest:
         return at
 
     @property
+    def slides(self) -> bool:
+        """Whether products are added at all positions of windows: a transposed convolution."""
+        several = sum(any(reads(factor)) for factor in self.factors) > 1
+        return several and bool(self.placed) and all(found.window for found in self.placed)
+
+    @property
     def everywhere(self) -> bool:
         """Whether every position that a guard says is there: `value` then is what is summed, or added at its place."""
         return all(found.everywhere for found in (*self.looked_up, *self.placed))
@@ -100,9 +110,11 @@ def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
     if equation.kind is not ReductionKind.SUM:
         return LoopNest(equation, (equation.value,), over=equation.over)
     factors, scale = _product(equation.value)
+    sums = {factor: axis for factor in factors if (axis := _sum_of_others(instance, factor)) is not None}
     looked_up = []
     for axis in equation.over:
-        if (found := _look_up(instance, factors, axis)) is not None:
+        left = [factor for factor in factors if sums.get(factor, axis) == axis]
+        if (found := _look_up(instance, left, axis)) is not None:
             factors.remove(found.factor)
             looked_up.append(found)
     over = tuple(axis for axis in equation.over if all(axis != found.axis for found in looked_up))
@@ -123,9 +135,35 @@ def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
 def _look_up(instance: Instance, factors: Sequence[Expr], axis: str) -> LookUp | None:
     """The first factor that sets an axis to an integer free of it."""
     for factor in factors:
-        found = _set_by(factor, axis)
+        window = _sum_of_others(instance, factor) == axis
+        found = _isolated(factor, axis) if window else _set_by(factor, axis)
         if found is not None and _is_integer(instance, found[0]):
-            return LookUp(axis, factor, *found, everywhere=_is_position(instance, axis, *found))
+            return LookUp(axis, factor, *found, _is_position(instance, axis, *found), window)
+    return None
+
+
+def _sum_of_others(instance: Instance, factor: Expr) -> str | None:
+    """The axis that a guard says to be a number more or less than a sum of multiples of others, of which it has two or
+    more: of all axes it has the most positions.
+    """
+    if not (isinstance(factor, Apply) and factor.function == "==" and not any(reads(factor))):
+        return None
+    form = affine(call("-", *factor.arguments), instance.sizes)
+    if form is None or len(form.axes) < 3:
+        return None
+    for sign in (1, -1):
+        alone = [axis for axis, count in form.coefficients.items() if count * sign > 0]
+        if len(alone) == 1 and form.coefficients[alone[0]] == sign:
+            return alone[0]
+    return None
+
+
+def _isolated(factor: Expr, axis: str) -> tuple[Expr, int] | None:
+    """Of an equality the term that an axis is equal to."""
+    assert isinstance(factor, Apply)
+    for side, other in (factor.arguments, factor.arguments[::-1]):
+        if axis not in free_axes(other) and (term := isolate(side, other, axis)) is not None:
+            return simplify(term), 1
     return None
 
 

@@ -14,6 +14,7 @@ from .division import Cut
 from .loop_nest import LookUp, LoopNest, RunningSum
 from .picked_terms import picked_terms
 from .torch_term import Argument, Sort, Term, align, number, permute, torch_call, within, word
+from .transposed_convolutions import transposed_convolution
 from .value_lowering import Bound, Space
 
 
@@ -36,6 +37,8 @@ class Sum:
             if nest.running is not None and self._is_whole(nest.running):
                 return self.scaled(self.accumulated(nest.running, masks))
             return self.scaled(self.contracted(nest.factors, masks, target, nest.over))
+        if nest.slides and not masks and (windows := self.transposed()) is not None:
+            return self.scaled(windows)
         masks += [mask for found in nest.placed for mask in self.determined(found)]
         placed = [found.axis for found in nest.placed]
         at = {axis for axis in placed for axis in space.bound[axis].place.axes}
@@ -121,6 +124,28 @@ class Sum:
         grouped = self._grouped(pieces)
         total = self._product_of(grouped) if grouped else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total
+
+    def transposed(self) -> Term | None:
+        """A transposed convolution, where no device has parts of a window's axes."""
+        nest, space = self.nest, self.space
+        placed = [found.axis for found in nest.placed]
+        slid = {axis for found in nest.placed for axis in free_axes(found.term)}
+        if (
+            space.library.plain
+            or space.whole
+            or nest.looked_up
+            or any(space.division.cuts.get(axis) for axis in (*placed, *slid))
+        ):
+            return None
+        pieces = [space.piece(factor) for factor in nest.factors]
+        parts = [space.tensor(piece) for piece in self._in_two(self._grouped(pieces))]
+        free = [axis for axis in nest.equation.target.axes if axis not in placed]
+        made = transposed_convolution(parts, nest.placed, free, space.local)
+        if made is None:
+            return None
+        unread = [axis for axis in nest.over if not any(axis in part.axes for part in parts)]
+        self.scale += [("*", space.local[axis]) for axis in unread]
+        return permute(made, [axis for axis in nest.equation.target.axes if axis in made.axes])
 
     def _product_of(self, pieces: Sequence[Term]) -> Term:
         total = pieces[0]

@@ -19,6 +19,7 @@ from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from ...index.equations.term import free_axes, walk
+from ...index.gradients.surrogates import surrogate_functions
 from ...index.library import LIBRARIES, Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
 
@@ -72,8 +73,8 @@ class Laws:
     @cached_property
     def opaque(self) -> Laws:
         """The same laws with each function that has a definition left uninterpreted."""
-        defined = {name: decl for name, decl in self.functions.items() if decl.definition is not None}
-        symbols = {name: replace(decl, definition=None, numpy=None, facts=()) for name, decl in defined.items()}
+        defined = [name for name, decl in self.functions.items() if decl.definition is not None]
+        symbols = _symbols(self.functions, defined)
         return replace(self, functions={**self.functions, **symbols}, symbols=frozenset(symbols))
 
     @cached_property
@@ -84,9 +85,18 @@ class Laws:
 
 @lru_cache(maxsize=LIBRARIES)
 def laws_of(library: Library) -> Laws:
-    """The laws of all facts of a library that have a use."""
-    pairs = [(function, fact) for function in library.functions.values() for fact in function.facts]
-    return laws_from(pairs, library.functions)
+    """The laws of all facts of a library that have a use.
+
+    A function with a surrogate is a symbol: equal terms then have equal gradients too, whatever it passes back.
+    """
+    functions = {**library.functions, **_symbols(library.functions, surrogate_functions(library))}
+    pairs = [(function, fact) for function in functions.values() for fact in function.facts]
+    return laws_from(pairs, functions)
+
+
+def _symbols(functions: Mapping[str, FunctionDecl], names: Iterable[str]) -> dict[str, FunctionDecl]:
+    """Functions of which nothing is known but their names."""
+    return {name: replace(functions[name], definition=None, numpy=None, facts=()) for name in names}
 
 
 def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> Laws:
