@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
+from ..equations.guarded_extrema import guarded_extremum
 from ..equations.instance import Equation, Instance
 from ..equations.term import call, free_axes, interval, substitute
 
@@ -48,7 +49,7 @@ class LoopNest:
     """An equation's loops.
 
     `factors` are those of the product that is summed, without guards and numbers; a value that is not summed is one
-    factor. `scale` are the numbers that it is multiplied with and divided by. `looked_up` are reduced axes, `placed`
+    factor, of an extremum without the guards that set axes. `scale` are the numbers that it is multiplied with and divided by. `looked_up` are reduced axes, `placed`
     kept ones, at whose positions values are added; `over` are the axes that are summed or otherwise reduced. `running`
     is how the sum can be taken in one pass where its two axes are equally long and whole.
     """
@@ -89,6 +90,8 @@ class LoopNest:
     @property
     def value(self) -> Expr:
         """The value without guards, at the positions that they leave."""
+        if self.equation.kind is not ReductionKind.SUM:
+            return substitute(self.factors[0], self.positions)
         value = self.equation.value
         for found in (*self.looked_up, *self.placed):
             value = without(value, found.factor)
@@ -98,8 +101,29 @@ class LoopNest:
 def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
     """The loops of one equation of an instance."""
     if equation.kind is not ReductionKind.SUM:
-        return LoopNest(equation, (equation.value,), over=equation.over)
+        return _extremum(instance, equation) or LoopNest(equation, (equation.value,), over=equation.over)
     factors, scale = _product(equation.value)
+    looked_up, placed, over = _set_axes(instance, equation, factors)
+    running = None if placed else _running(factors, over, equation.target.axes)
+    return LoopNest(equation, tuple(factors), tuple(scale), looked_up, placed, over, running)
+
+
+def _extremum(instance: Instance, equation: Equation) -> LoopNest | None:
+    """The loops of an extremum of what guards select, where they set axes: all else has no say in it."""
+    found = guarded_extremum(equation)
+    if found is None:
+        return None
+    guards = list(found.guards)
+    looked_up, placed, over = _set_axes(instance, equation, guards)
+    if not looked_up and not placed:
+        return None
+    return LoopNest(equation, (found.under(guards),), (), looked_up, placed, over)
+
+
+def _set_axes(
+    instance: Instance, equation: Equation, factors: list[Expr]
+) -> tuple[tuple[LookUp, ...], tuple[LookUp, ...], tuple[str, ...]]:
+    """Reduced axes that factors set, kept ones, and the reduced axes that are left. The factors that do are removed."""
     looked_up = []
     for axis in equation.over:
         if (found := _look_up(instance, factors, axis)) is not None:
@@ -112,9 +136,8 @@ def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
         at = set() if found is None else set(free_axes(found.term))
         if found is not None and at & set(over) and not at & {other.axis for other in placed}:
             placed.append(found)
-    factors = [factor for factor in factors if all(factor != found.factor for found in placed)]
-    running = None if placed else _running(factors, over, equation.target.axes)
-    return LoopNest(equation, tuple(factors), tuple(scale), tuple(looked_up), tuple(placed), over, running)
+    factors[:] = [factor for factor in factors if all(factor != found.factor for found in placed)]
+    return tuple(looked_up), tuple(placed), over
 
 
 # ---------------------------------------------------------------------------------------------- guards
