@@ -22,13 +22,13 @@ from ...syntax.ast import (
 from ...syntax.rational import Rational
 from ..axes.term_scales import ONE
 from ..equations.instance import Equation, Instance, Operand
+from ..equations.loop_nest import loop_nest
 from ..evaluation.native_calls import LITERALS, TRAINING
 from ..evaluation.torch_calls import native_size
 from ..gradients.independence import gradient_free
 from ..library import Library
 from .affine_maps import with_biases
 from .division import Division, InnerMoments, InnerReduce, InnerReplicate, Window
-from .loop_nest import loop_nest
 from .placed_extrema import placed_extremum
 from .read_lowering import read_term
 from .standardisation import standardisations

@@ -7,8 +7,8 @@ from math import prod
 
 from ...syntax.ast import ReductionKind
 from ..equations.guarded_extrema import EMPTY
+from ..equations.loop_nest import LoopNest
 from .division import InnerReduce
-from .loop_nest import LoopNest
 from .sum_lowering import Sum, reduced
 from .torch_term import Argument, Range, Sort, Term, align, number, permute, torch_call, word
 from .value_lowering import Space

@@ -8,10 +8,10 @@ from math import prod
 
 from ...syntax.ast import Expr, Number, Read, Size
 from ...syntax.rational import plain_number
+from ..equations.loop_nest import LookUp, LoopNest, RunningSum
 from ..equations.term import call, free_axes, interval
 from .affine_maps import linear
 from .division import Cut
-from .loop_nest import LookUp, LoopNest, RunningSum
 from .picked_terms import picked_terms
 from .torch_term import Argument, Sort, Term, align, number, permute, torch_call, within, word
 from .value_lowering import Bound, Space

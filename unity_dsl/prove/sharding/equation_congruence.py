@@ -1,7 +1,7 @@
 """Proves a division by congruence: each device evaluates the same equations at the positions of its own slice.
 
-Let the axis have p × e positions, device r those from r e on. By induction over the equations, a tensor with the axis is
-on device r the slice of the whole one, and a tensor without it is the same on all devices:
+Let the axis have p × e positions, device r those from r e on. By induction over the equations, a tensor with the axis
+is on device r the slice of the whole one, and a tensor without it is the same on all devices:
 
 - a read at the axis itself, of the one dimension that has it, is the same element of the slice as of the whole;
 - every other index does not depend on the axis but through elements that are read in the same way;
@@ -36,7 +36,7 @@ def congruence(instance: Instance, axis: str) -> tuple[Obligation, ...]:
 
 
 def obstacles(instance: Instance, axis: str) -> Iterator[str]:
-    """What keeps a division of this axis from being one by congruence, with the place in the source where it is known."""
+    """What keeps a division of this axis from being one by congruence, with its place in the source where known."""
     if instance.extern:
         yield "an extern operator has no equations"
     for condition in instance.operator.conditions:

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
-from ..equations.guarded_extrema import guarded_extremum
-from ..equations.instance import Equation, Instance
-from ..equations.term import call, free_axes, interval, substitute
+from .guarded_extrema import guarded_extremum
+from .instance import Equation, Instance
+from .term import call, free_axes, interval, substitute
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -49,9 +49,10 @@ class LoopNest:
     """An equation's loops.
 
     `factors` are those of the product that is summed, without guards and numbers; a value that is not summed is one
-    factor, of an extremum without the guards that set axes. `scale` are the numbers that it is multiplied with and divided by. `looked_up` are reduced axes, `placed`
-    kept ones, at whose positions values are added; `over` are the axes that are summed or otherwise reduced. `running`
-    is how the sum can be taken in one pass where its two axes are equally long and whole.
+    factor, that of an extremum without the guards that set axes. `scale` are the numbers that it is multiplied with and
+    divided by. `looked_up` are reduced axes, `placed` kept ones, at whose positions values are added or compared;
+    `over` are the axes that are summed or otherwise reduced. `running` is how the sum can be taken in one pass where
+    its two axes are equally long and whole.
     """
 
     equation: Equation
