@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
-from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
+from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size
 from .guarded_extrema import guarded_extremum
 from .instance import Equation, Instance
 from .term import call, free_axes, interval, substitute
@@ -52,7 +53,8 @@ class LoopNest:
     factor, that of an extremum without the guards that set axes. `scale` are the numbers that it is multiplied with and
     divided by. `looked_up` are reduced axes, `placed` kept ones, at whose positions values are added or compared;
     `over` are the axes that are summed or otherwise reduced. `running` is how the sum can be taken in one pass where
-    its two axes are equally long and whole.
+    its two axes are equally long and whole. `selected` says that guards were conditions, `select(v == to[e], x, 0)`: the
+    factors may be anything where these do not hold.
     """
 
     equation: Equation
@@ -62,6 +64,7 @@ class LoopNest:
     placed: tuple[LookUp, ...] = ()
     over: tuple[str, ...] = ()
     running: RunningSum | None = None
+    selected: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -104,9 +107,16 @@ def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
     if equation.kind is not ReductionKind.SUM:
         return _extremum(instance, equation) or LoopNest(equation, (equation.value,), over=equation.over)
     factors, scale = _product(equation.value)
-    looked_up, placed, over = _set_axes(instance, equation, factors)
+    unfolded = [part for factor in factors for part in _unfolded(factor, equation.space)]
+    selected = unfolded != factors
+    looked_up, placed, over = _set_axes(instance, equation, unfolded)
+    if selected and any(_sets(part, equation.space) and part not in factors for part in unfolded):
+        looked_up, placed, over = _set_axes(instance, equation, factors)
+        selected = False
+    else:
+        factors = unfolded
     running = None if placed else _running(factors, over, equation.target.axes)
-    return LoopNest(equation, tuple(factors), tuple(scale), looked_up, placed, over, running)
+    return LoopNest(equation, tuple(factors), tuple(scale), looked_up, placed, over, running, selected)
 
 
 def _extremum(instance: Instance, equation: Equation) -> LoopNest | None:
@@ -205,6 +215,55 @@ def _running(factors: Sequence[Expr], over: Sequence[str], kept: Sequence[str]) 
     return None
 
 
+def _unfolded(factor: Expr, axes: Sequence[str]) -> list[Expr]:
+    """The factors of a choice of something or 0, where it is chosen by guards that may set axes, or has such a factor:
+    these guards, once each, and the choice by what else is asked.
+    """
+    conditions, value = [], factor
+    while isinstance(value, Select) and value.otherwise == Number(0):
+        conditions.append(value.condition)
+        value = value.then
+    inner, scale = _product(value) if conditions else ([value], [])
+    if scale:
+        inner = [value]
+    guards = list(dict.fromkeys(part for part in (*conditions, *inner) if _sets(part, axes)))
+    if not conditions or not guards:
+        return [factor]
+    asked = [part for part in conditions if part not in guards]
+    rest = [part for part in inner if part not in guards]
+    if not asked:
+        return [*guards, *rest]
+    chosen = reduce(partial(call, "*"), rest) if rest else Number(1)
+    for condition in reversed(asked):
+        chosen = Select(condition, chosen, Number(0))
+    return [*guards, chosen]
+
+
+def joined(left: Expr, right: Expr, over: Sequence[str]) -> Expr:
+    """The sum of two terms that are summed over axes: under the guards that set such an axis in both of them."""
+    value, other, guards = left, right, []
+    for axis in over:
+        for guard in (part for part in _parts(value) if _set_by(part, axis) is not None and part in _parts(other)):
+            value, other = without(value, guard), without(other, guard)
+            guards.append(guard)
+            break
+    total: Expr = call("+", value, other)
+    for guard in reversed(guards):
+        total = Select(guard, total, Number(0))
+    return total
+
+
+def _parts(value: Expr) -> list[Expr]:
+    """The factors of a term, and the guards of those that are choices of something or 0."""
+    factors, _ = _product(value)
+    return [part for factor in factors for part in _unfolded(factor, free_axes(factor))]
+
+
+def _sets(factor: Expr, axes: Sequence[str]) -> bool:
+    """Whether a factor has the form of a guard that sets one of these axes."""
+    return any(_set_by(factor, axis) is not None for axis in axes)
+
+
 # ---------------------------------------------------------------------------------------------- products
 
 
@@ -238,4 +297,7 @@ def without(value: Expr, guard: Expr) -> Expr:
             return left
         case Apply("*" | "/" | "neg" as function, arguments):
             return call(function, *(without(part, guard) for part in arguments))
+        case Select(condition, then, Number(0) as zero):
+            left = without(then, guard)
+            return left if condition == guard else Select(condition, left, zero)
     return Number(1) if value == guard else value

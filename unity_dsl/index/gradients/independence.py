@@ -97,6 +97,7 @@ class _Changed:
     ) -> None:
         self.instance = instance
         self.infinitesimal = infinitesimal
+        self.assumed: dict[Expr, bool] = {}
         self.operands: dict[str, Operand] = {operand.name: operand for operand in instance.inputs}
         self.known: dict[str, Response] = dict.fromkeys(self.operands, _SAME)
         for equation in instance.equations:
@@ -123,9 +124,12 @@ class _Changed:
                 found = self.moved(self.known[tensor], self.operands[tensor], index)
                 return found if fill is None else _either(found, self.branch(fill))
             case Select(condition, then, otherwise):
+                if condition in self.assumed:
+                    return self.response(then if self.assumed[condition] else otherwise)
                 if self.response(condition) != _SAME and not self.infinitesimal:
                     return _UNKNOWN
-                return self.choice(condition, self.branch(then), self.branch(otherwise))
+                first, second = self.branch(then, (condition, True)), self.branch(otherwise, (condition, False))
+                return self.choice(condition, first, second)
             case Apply("exp", (argument,)):
                 return _all(replace(c, times=True) for c in self.response(argument) if not c.times)
             case Apply("log", (argument,)):
@@ -142,9 +146,17 @@ class _Changed:
         same = all(self.response(child) == _SAME for child in children(expr))
         return _SAME if same else _UNKNOWN
 
-    def branch(self, expr: Expr) -> Response | None:
-        """The change of a term; None for 0, which every factor leaves invariant."""
-        return None if expr == Number(0) else self.response(expr)
+    def branch(self, expr: Expr, under: tuple[Expr, bool] | None = None) -> Response | None:
+        """The change of a term, under a condition that holds or not; None for 0, which every factor leaves invariant."""
+        if expr == Number(0):
+            return None
+        if under is None:
+            return self.response(expr)
+        condition, holds = under
+        self.assumed[condition] = holds
+        found = self.response(expr)
+        del self.assumed[condition]
+        return found
 
     def choice(self, condition: Expr, then: Response | None, otherwise: Response | None) -> Response:
         """The change of a choice: that of both branches, or of one where the other does not change."""

@@ -105,7 +105,10 @@ class Sum:
         """The product of the factors, summed over the axes `over`: those that it has not are counted."""
         space = self.space
         pieces = [space.piece(factor) for factor in factors]
-        if masks:
+        if masks and self.nest.selected:
+            value = space.tensor(self._product_of(pieces)) if pieces else number(1)
+            pieces = [space.function("torch.where", [self._product_of(masks), value, number(0)])]
+        elif masks:
             pieces.append(self._product_of(masks))
         pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
         free = [axis for axis in kept if any(axis in piece.axes for piece in pieces)]
