@@ -14,12 +14,15 @@ from ..graph.model_flops import model_flops
 from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
+from ..search.accounting.unproved_divisions import UNDIVIDED
 from ..syntax.diagnostic import first_of
 from .console import show_lines
 
 KERNELS_FILE = "kernels.py"
 _NAMED = 8
 """Of many weights in one layout these are told: plan.json has them all."""
+_TOLD = 3
+"""Of many operators that are not divided these are told."""
 
 
 def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH) -> dict[str, Any]:
@@ -115,9 +118,17 @@ def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str =
     lines += [("assumes", fact) for fact in list_assumed(plan, compilation.library)]
     if plan.model.loss is None:
         lines.append(("note", "the model has no loss: it is for inference, and there is no train.py"))
-    lines += [("note", note) for note in (*plan.notes, *kernel_notes(files, kernels))]
+    lines += [("note", note) for note in (*_few(plan.notes), *kernel_notes(files, kernels))]
     lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
     show_lines(lines)
+
+
+def _few(notes: Sequence[str]) -> list[str]:
+    """The notes with the first of those on operators that are not divided."""
+    undivided = [note for note in notes if note.startswith(UNDIVIDED)]
+    told = [note for note in notes if note not in undivided[_TOLD:]]
+    more = len(undivided) - _TOLD
+    return [*told, f"{UNDIVIDED}{more} more, which plan.json tells of"] if more > 0 else told
 
 
 def batch_text(plan: Plan) -> str:

@@ -64,9 +64,9 @@ def _in_equation(equation: Equation, axis: str, operands: Mapping[str, Operand])
         for index, dim in zip(read.index, operand.dims, strict=True):
             if axis in dim:
                 if index not in (dim_index(dim), *map(Name, dim[:1] if len(dim) == 1 else ())):
-                    yield f"`{expression_text(read)}` does not read `{axis}` at `{axis}`{_at(read, equation)}"
+                    yield f"`{expression_text(read)}` is not read at the axis itself{_at(read, equation)}"
             elif axis in free_axes(_apart_from_reads(index)):
-                yield f"`{expression_text(read)}` reads another dimension at `{axis}`{_at(read, equation)}"
+                yield f"`{expression_text(read)}` has the axis in another dimension{_at(read, equation)}"
 
 
 def _apart_from_reads(index: Expr) -> Expr:
