@@ -51,7 +51,7 @@ _UNKNOWN: Response = frozenset()
 
 
 def gradient_free(instance: Instance) -> frozenset[str]:
-    """Intermediates of which every output is provably independent, or that do not depend on a float input.
+    """Intermediates by which no output provably has a derivative, or that do not depend on a float input.
 
     Sound, not complete: a term with an unknown change counts as dependent.
     """

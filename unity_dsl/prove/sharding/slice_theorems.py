@@ -52,14 +52,22 @@ def prove_configuration(instance: Instance, axis: str, library: Library) -> Answ
 
 
 def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
-    """`prove_configuration` for a subject in which the axis is a dimension of its own."""
+    """`prove_configuration` for a subject in which the axis is a dimension of its own.
+
+    By congruence, which is decided at once, and where an equation is not of that form by normal forms.
+    """
     axis = subject.axes.get(axis, axis)
     begun = perf_counter()
     obligations, obstacle = _congruent(subject, axis)
     if obstacle is None:
         return Proved(obligations, 0, perf_counter() - begun)
-    found = answer(library, lambda functions: _divided(subject, axis, functions))
+    found = prove_by_forms(subject, axis, library)
     return replace(found, reason=f"{found.reason}; {obstacle}") if isinstance(found, NotProved) else found
+
+
+def prove_by_forms(subject: Subject, axis: str, library: Library) -> Answer:
+    """`prove_division` by the normal forms of both sides alone, the axis being one of the subject."""
+    return answer(library, lambda functions: _divided(subject, axis, functions))
 
 
 def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Library, *, same: bool = False) -> Answer:
