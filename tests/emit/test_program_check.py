@@ -12,6 +12,7 @@ import pytest
 from unity_dsl.commands.check_report import show_report
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.plan_file import load_plan_file
 from unity_dsl.emit.program_check import TOLERANCE, CheckReport, MixedErrors, check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.syntax.diagnostic import InputError

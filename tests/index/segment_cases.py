@@ -1,4 +1,4 @@
-"""Operators of segments, whose members data choose, beside dense ones in torch: every pair of a segment and an entry."""
+"""Operators of segments, whose members data choose, beside dense ones in torch: of all pairs of segment and entry."""
 
 from __future__ import annotations
 

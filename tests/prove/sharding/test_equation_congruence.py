@@ -1,4 +1,4 @@
-"""Divisions by congruence: each is proved by normal forms as well, or holds in numbers; what is none has an obstacle."""
+"""Divisions by congruence: each is proved by normal forms too, or holds in numbers; what is none has an obstacle."""
 
 from __future__ import annotations
 
@@ -69,8 +69,9 @@ def part(array: np.ndarray, operand: Operand, axis: str, device: int, devices: i
 
 
 def divided(instance: Instance, axis: str, shapes: list[Shape], given: list[np.ndarray]) -> None:
-    """Compares the operator on two slices with the whole one, in numbers: results with the axis are put together, others
-    are equal or, of a last sum over the axis, added up.
+    """Compares the operator on two slices with the whole one, in numbers.
+
+    Results with the axis are put together; others are equal or, of a last sum over the axis, added up.
     """
     known = declare(DUALITY + SEGMENTS)
     whole = evaluate(instance, given, known)

@@ -53,8 +53,8 @@ class LoopNest:
     factor, that of an extremum without the guards that set axes. `scale` are the numbers that it is multiplied with and
     divided by. `looked_up` are reduced axes, `placed` kept ones, at whose positions values are added or compared;
     `over` are the axes that are summed or otherwise reduced. `running` is how the sum can be taken in one pass where
-    its two axes are equally long and whole. `selected` says that guards were conditions, `select(v == to[e], x, 0)`: the
-    factors may be anything where these do not hold.
+    its two axes are equally long and whole. `selected` says that guards were conditions, `select(v == to[e], x, 0)`:
+    the factors may be anything where these do not hold.
     """
 
     equation: Equation

@@ -147,7 +147,7 @@ class _Changed:
         return _SAME if same else _UNKNOWN
 
     def branch(self, expr: Expr, under: tuple[Expr, bool] | None = None) -> Response | None:
-        """The change of a term, under a condition that holds or not; None for 0, which every factor leaves invariant."""
+        """The change of a term, under a condition that holds or not; None for 0, which factors leave invariant."""
         if expr == Number(0):
             return None
         if under is None:
