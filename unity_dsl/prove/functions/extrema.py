@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from ..decision.extended_reals import BOTTOM, inhabited
+from ..decision.extended_reals import BOTTOM
+from ..decision.inhabited_sets import inhabited
 from ..decision.signs import Sign, Signs, put_in_set
 from ..normal_form.case_split import cases, is_outer, split
 from ..normal_form.common_factors import common_coefficient, common_factors, common_measure, divided
