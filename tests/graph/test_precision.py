@@ -9,7 +9,7 @@ import pytest
 
 from unity_dsl.graph.graph import Graph, Model, Node, Segment, Value
 from unity_dsl.graph.model_graph import build_model
-from unity_dsl.graph.precision import arithmetic, is_mixed, operand_types, with_precision
+from unity_dsl.graph.precision import arithmetic, emitted_arithmetic, is_mixed, operand_types, with_precision
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
@@ -116,6 +116,29 @@ def test_statements_that_sum_are_in_float32_and_native_calls_are_not() -> None:
         assert arithmetic(found, True, LIBRARY) == "bf16" and arithmetic(found, False, LIBRARY) == by_statements
     declared = node(build(CONVOLUTIONAL.replace("f32", "bf16"), None), "batch_norm")
     assert arithmetic(declared, False, LIBRARY) == "bf16", "not without a precision"
+
+
+def test_calls_that_only_gpus_add_up_in_float32_are_emitted_with_a_type_of_the_device() -> None:
+    """Found of torch on a CPU (tests/program/test_long_sums.py): lookups and gains of layer_norm add up in bfloat16."""
+    text = """
+model m[n = 8, d = 4, v = 3]
+  input i: int<v>[n]
+  input j: int<v>[n, d]
+  weight w: f32[v, d] ~ normal(1)
+  weight gain: f32[d] ~ ones
+  weight bias: f32[d] ~ zeros
+  weight h: f32[d, d] ~ normal(1)
+  a = embedding(i, w)
+  y = rms_norm(layer_norm(a, gain, bias), gain)
+  z = linear(y + gather(w, j; dim=0), h)
+  s = reduce_sum(z[a, b] -> [])
+  loss s
+"""
+    model = build(text, "bf16")
+    expected = {"embedding": "summed", "layer_norm": "summed", "rms_norm": "bf16", "gather": "f32"}
+    found = {operator: emitted_arithmetic(node(model, operator), True, LIBRARY) for operator in expected}
+    assert found == expected
+    assert arithmetic(node(model, "embedding"), True, LIBRARY) == "bf16", "what a GPU computes in is priced"
 
 
 @pytest.mark.parametrize("text", [CONVOLUTIONAL, RECURRENT])

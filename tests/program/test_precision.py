@@ -79,7 +79,9 @@ class Layer(nn.Module):
         self.up, self.down = nn.Parameter(torch.empty(2 * d, d)), nn.Parameter(torch.empty(d, 2 * d))
 
     def forward(self, x: Tensor) -> Tensor:
-        h = F.gelu(F.linear(F.layer_norm(x, [x.size(-1)], self.gain, self.bias), self.up))
+        # A CPU adds up gradients of gain, bias and rows in bfloat16, where the program has it add in float32.
+        y = F.layer_norm(x.float(), [x.size(-1)], self.gain.float(), self.bias.float()).to(x.dtype)
+        h = F.gelu(F.linear(y, self.up))
         return x + F.linear(h, self.down)
 
 
@@ -90,7 +92,7 @@ class ByHand(nn.Module):
         self.layer = nn.ModuleList(Layer(d) for _ in range(2))
 
     def forward(self, tokens: Tensor) -> Tensor:
-        x = F.embedding(tokens, self.table)
+        x = F.embedding(tokens, self.table.float()).to(self.table.dtype)
         for layer in self.layer:
             x = layer(x)
         return F.linear(x, self.head)

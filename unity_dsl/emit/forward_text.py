@@ -17,7 +17,7 @@ from ..graph.interleaved_repeats import in_turns
 from ..graph.layout import Layout
 from ..graph.placed_order import in_stretches
 from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, run_again
-from ..graph.precision import FULL, arithmetic, operand_types, result_types
+from ..graph.precision import SUMMED, emitted_arithmetic, operand_types, result_types
 from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
@@ -29,7 +29,7 @@ from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, 
 from .operator_text import Place, operator_text
 from .overlapped_products_text import add_travelling, find_chunks, find_delays, product_call
 from .placed_text import add_placed
-from .program_names import Names, path
+from .program_names import Names, float_type, path
 from .program_state import Copies, Program
 from .shared_call_text import is_shared
 from .source_lines import block, statement
@@ -193,14 +193,15 @@ class ForwardText:
         """A variable for a value in another float type."""
         arrive(self, [given], others_first=False)
         cast = self.names.fresh(f"{name}_{target}")
-        self.module.lines += statement(f"{cast} = {given}.to({self.float_type(target)})", f"{source} -> {target}")
+        self.module.lines += statement(
+            f"{cast} = {given}.to({self.float_type(target)})",
+            f"{source} -> {'f32 on a CPU' if target == SUMMED else target}",
+        )
         return cast
 
     def float_type(self, dtype: str) -> str:
         """The text of a float type: what the program computes in, or what is as wide as what it stores."""
-        if not self.program.mixed:
-            return f"{self.state}.dtype"
-        return f"{self.state}.{'full_dtype' if dtype == FULL else 'compute_dtype'}"
+        return float_type(self.state, dtype, self.program.mixed)
 
     def converted(self, value: Value, layout: Layout) -> str:
         """The variable that holds a value in a layout."""
@@ -265,7 +266,7 @@ class ForwardText:
             return
         node, typed = step.node, replace(step.typed, native=step.native)
         program = self.program
-        dtype = arithmetic(node, typed.native, program.library)
+        dtype = emitted_arithmetic(node, typed.native, program.library)
         reads = zip(node.arguments, typed.arguments, operand_types(node, dtype), strict=True)
         arguments = [self.variable(value, layout, wanted) for value, layout, wanted in reads]
         arrive(self, arguments)

@@ -24,11 +24,15 @@ TORCH_TYPES = {
 }  # fmt: skip
 """What torch calls a dtype."""
 
+_FLOAT_TYPES = {"f32": "full_dtype", "summed": "sum_dtype"}
+"""Attributes of a program in mixed precision: its float types but the narrow one."""
+
 STATE = frozenset({"training", "seed", "step", "micro_batch", "accumulating", "bucket_bytes", "index"})
 """Attributes that emitted modules set while they run."""
 
 ATTRIBUTES = STATE | frozenset({
-    "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "stored",
+    "groups", "sync", "counters", "gathered", "mesh", "device", "dtype", "full_dtype", "compute_dtype", "sum_dtype",
+    "stored",
     "micro_batches", "join", "parts", "own", "blocks", "constants",
     "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
     "recomputed",
@@ -78,6 +82,11 @@ class Names:
             name = f"{stem}_{number}"
         self._used.add(name)
         return name
+
+
+def float_type(state: str, dtype: str, mixed: bool) -> str:
+    """The text of a float type of a program: what it computes in, or what is as wide as what it stores."""
+    return f"{state}.{_FLOAT_TYPES.get(dtype, 'compute_dtype')}" if mixed else f"{state}.dtype"
 
 
 def class_name(word: str) -> str:

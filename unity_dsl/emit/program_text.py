@@ -64,6 +64,10 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
     modules = [*program.modules, text.module]
     containers = [part for module in modules for part in _containers(module)]
     guarded = any(part.rpartition(".")[2] == "training" for module in modules for part in _dotted(module))
+    text_lines = [line for module in modules for line in module.lines]
+    kernel_lines = (
+        [line for kernel in program.kernels.known.values() for line in kernel.torch] if program.kernels else []
+    )
     beside = {"kernels": program.kernels and program.kernels.known, "parallel": mesh.size > 1}
     return template("model.py.j2").render(
         title=docstring_text(plan.model.name),
@@ -71,7 +75,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         facts=list(program_facts(plan)),
         imports=imports,
         beside=[name for name, needed in beside.items() if needed],
-        draws=any(draw in line for draw in ("uniform(", "at_least(") for module in modules for line in module.lines),
+        draws=any(draw in line for draw in ("uniform(", "at_least(") for line in text_lines),
         own_gradients=program.own_gradients,
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
@@ -79,6 +83,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         dtype=TORCH_TYPES[_dtype(plan.model)],
         tf32=plan.model.precision == TF32,
         compute_dtype=TORCH_TYPES[plan.model.precision or FULL] if program.mixed else None,
+        sums=any(".sum_dtype" in line for line in (*text_lines, *kernel_lines)),
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
         parts=list(part_entries(plan, text.parts)),

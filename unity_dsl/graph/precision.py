@@ -19,7 +19,7 @@ from ..index.cost.kernels import equation_kernels, is_depthwise
 from ..index.cost.lowering_class import PRODUCT_CLASSES, LoweringClass, lowering_class
 from ..index.equations.instance import Instance
 from ..index.library import Library
-from ..index.lowering.accumulation import accumulates
+from ..index.lowering.accumulation import NarrowSums, narrow_sums
 from ..syntax.ast import Precision
 from ..syntax.diagnostic import fail, suggest
 from ..syntax.span import Span
@@ -29,6 +29,8 @@ FULL = "f32"
 """What is stored, and what losses, statistics and gradients of weights are summed up in."""
 TF32 = "tf32"
 """FULL, with factors of products that may be rounded."""
+SUMMED = "summed"
+"""FULL on a CPU and the narrow type on a GPU: for what adds up in float32 inside on GPUs alone."""
 PRECISIONS = (FULL, "bf16", "f16", TF32)
 
 _TAIL = frozenset({LoweringClass.ELEMENTWISE, LoweringClass.ROW_REDUCTION, LoweringClass.VIEW})
@@ -77,10 +79,19 @@ def is_scaled(model: Model) -> bool:
 
 def arithmetic(node: Node, native: bool, library: Library) -> str:
     """The type in which an operator runs: torch's native calls add up in float32 inside; in mixed precision statements
-    that sum are in float32 themselves.
+    that sum are in float32 themselves, and so are calls that would add up in a narrow type on any device.
     """
-    narrow = node.mixed and node.dtype != FULL
-    return FULL if narrow and not native and accumulates(node.instance, library) else node.dtype
+    if not node.mixed or node.dtype == FULL:
+        return node.dtype
+    return FULL if narrow_sums(node.instance, native, library) is NarrowSums.ANYWHERE else node.dtype
+
+
+def emitted_arithmetic(node: Node, native: bool, library: Library) -> str:
+    """`arithmetic`, or SUMMED where a CPU would add up in the narrow type."""
+    dtype = arithmetic(node, native, library)
+    if dtype == FULL or not node.mixed or len({value.dtype for value in node.results} - {"int"}) > 1:
+        return dtype
+    return SUMMED if narrow_sums(node.instance, native, library) is NarrowSums.ON_CPUS else dtype
 
 
 def operand_types(node: Node, dtype: str) -> tuple[str, ...]:

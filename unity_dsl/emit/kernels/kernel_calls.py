@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 from ...graph.layout import Mesh
 from ...graph.plan import PlannedGraph, PlannedNode
-from ...graph.precision import FULL, arithmetic, operand_types, result_types
+from ...graph.precision import emitted_arithmetic, operand_types, result_types
 from ...index.library import Library
 from ...index.lowering.torch_term import Term
 from ..comment_words import where
 from ..operator_text import Collectives, Place, mesh_axes, operator_text
-from ..program_names import Names
+from ..program_names import Names, float_type
 from ..torch_text import term_text
 from .contraction_choice import ContractionChoice, price_comment
 from .kernel_file import KernelOperator, kernel_file_text
@@ -75,10 +75,8 @@ class KernelCalls:
         return " + ".join(term_text(term, index) for term in terms)
 
     def place(self, names: Names, dtype: str) -> Place:
-        float_type = f"{STATE}.dtype"
-        if self.mixed:
-            float_type = f"{STATE}.{'full_dtype' if dtype == FULL else 'compute_dtype'}"
-        return Place(names, self.mesh, self.library, self.collectives, STATE, "site", float_type, self.micro_batches)
+        text = float_type(STATE, dtype, self.mixed)
+        return Place(names, self.mesh, self.library, self.collectives, STATE, "site", text, self.micro_batches)
 
     def torch_lines(self, group: OperatorGroup) -> tuple[tuple[str, ...], bool]:
         """The group as operations of torch, and whether they draw random numbers."""
@@ -90,7 +88,7 @@ class KernelCalls:
         lines: list[str] = []
         random = False
         for step in group.nodes:
-            place = self.place(names, arithmetic(step.node, step.native, self.library))
+            place = self.place(names, emitted_arithmetic(step.node, step.native, self.library))
             lines += self.operator_lines(step, variables, place)
             random = random or place.random
         results = [variables[value.name] for value, _ in group.makes]
@@ -99,7 +97,7 @@ class KernelCalls:
     def operator_lines(self, step: PlannedNode, variables: dict[str, str], place: Place) -> list[str]:
         """One operator, in the type in which its statements sum."""
         node, typed = step.node, replace(step.typed, native=step.native)
-        dtype = arithmetic(node, typed.native, self.library)
+        dtype = emitted_arithmetic(node, typed.native, self.library)
         lines: list[str] = []
         arguments = []
         for value, own in zip(node.arguments, operand_types(node, dtype), strict=True):

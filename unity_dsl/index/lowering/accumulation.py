@@ -1,33 +1,97 @@
-"""Whether an operator's statements add up floats one by one, which a narrow float type does not do well."""
+"""Where an operator or its gradient adds up floats one by one, which a narrow float type does not do well.
+
+Products of matrices add up in float32 inside, and so do most of torch's native calls, in any type and on any device.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum, auto
 from functools import lru_cache
 
-from ..equations.instance import Instance, Key
+from ...syntax.ast import Name, NativeCall, NativeList
+from ..equations.instance import Equation, Instance, Key
+from ..equations.term import reads
 from ..library import Library
 from .division import Division
+from .loop_nest import loop_nest
 from .operator_lowering import lower_equations
 from .torch_term import Argument, Sort, Term
 
 _SUMS = frozenset({".sum", ".prod", ".cumsum"})
-"""Products of matrices add up in float32 inside, and keep their operands as they are."""
+"""Sums of statements; products of matrices keep their operands as they are."""
+_ATOMIC_SUMS = frozenset({".scatter_add", ".take_along_dim"})
+"""Scatters, and lookups whose gradients are scatters: GPUs add each value in its own type."""
+_NARROW_ON_CPUS = frozenset({"F.embedding", "F.layer_norm", "F.avg_pool2d"})
+"""Native calls whose gradients, those of gain and bias included, CPUs add up in their own type, GPUs in float32."""
 
 
-def accumulates(instance: Instance, library: Library) -> bool:
-    """Whether the statements reduce floats by a sum or a product, other than in a product of matrices."""
-    return _accumulates(instance.identity, library)
+class NarrowSums(Enum):
+    """On which devices an operator on a narrow float type adds up in that type, forward or in its gradient."""
+
+    NOWHERE = auto()
+    ON_CPUS = auto()
+    ANYWHERE = auto()
+
+
+def narrow_sums(instance: Instance, native: bool, library: Library) -> NarrowSums:
+    """Where the native call of an operator, or its statements, would add up in the type of the operands."""
+    if instance.extern:
+        return NarrowSums.NOWHERE
+    if native:
+        on_cpus = not _NARROW_ON_CPUS.isdisjoint(_calls(instance.operator.torch))
+        adds = not on_cpus and adds_at_places(instance)
+    else:
+        used = _float_operations(instance.identity, library)
+        on_cpus = adds_at_places(instance)
+        adds = not used.isdisjoint(_SUMS) or (on_cpus and not used.isdisjoint(_ATOMIC_SUMS))
+    if adds:
+        return NarrowSums.ANYWHERE
+    return NarrowSums.ON_CPUS if on_cpus else NarrowSums.NOWHERE
 
 
 @lru_cache(maxsize=4096)
-def _accumulates(identity: Key, library: Library) -> bool:
+def _float_operations(identity: Key, library: Library) -> frozenset[str]:
+    """The torch operations on floats in the statements."""
     instance = identity.instance
-    if instance.extern:
-        return False
     lowering = lower_equations(instance, Division(instance.sizes), library)
     terms = (term for statement in lowering.statements for term in _terms(statement.value))
-    return any(term.operation in _SUMS and term.sort is Sort.FLOAT for term in terms)
+    return frozenset(term.operation for term in terms if term.sort is Sort.FLOAT)
+
+
+def _calls(argument: object) -> Iterator[str]:
+    """The functions that a native call calls, inner ones too."""
+    match argument:
+        case NativeCall(function=function, arguments=arguments, keywords=keywords):
+            yield function
+            for part in (*arguments, *(value for _, value in keywords)):
+                yield from _calls(part)
+        case NativeList(items):
+            for item in items:
+                yield from _calls(item)
+
+
+def adds_at_places(instance: Instance) -> bool:
+    """Whether values are added where integers say, forward (a scatter) or in the gradient (a lookup).
+
+    A gradient adds up where one element can be read several times: an axis is in no index but the looked-up ones.
+    """
+    return _adds_at_places(instance.identity)
+
+
+@lru_cache(maxsize=4096)
+def _adds_at_places(identity: Key) -> bool:
+    instance = identity.instance
+    return not instance.extern and any(_adds(instance, equation) for equation in instance.equations)
+
+
+def _adds(instance: Instance, equation: Equation) -> bool:
+    nest = loop_nest(instance, equation)
+    if nest.placed or not nest.looked_up:
+        return bool(nest.placed)
+    iterated = {axis for axis in nest.axes if instance.sizes[axis] > 1}
+    floats = (read for read in reads(nest.value) if instance.operand(read.tensor).integer_range is None)
+    return any(iterated - {index.name for index in read.index if isinstance(index, Name)} for read in floats)
 
 
 def _terms(argument: Argument) -> Iterator[Term]:
