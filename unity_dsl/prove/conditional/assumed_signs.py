@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from ...syntax.ast import FunctionDecl
 from ..decision.linear_reals import contradictory
@@ -18,6 +19,7 @@ from ..equality.form_equality import Comparison
 from ..functions.definedness import INSIDE, Domain, native
 from ..functions.extrema import Sets
 from ..functions.fact_laws import Laws
+from ..functions.monotone_maxima import monotone_maximum
 from ..functions.scalar_functions import Functions
 from ..normal_form.common_factors import common_factors, common_measure, divided
 from ..normal_form.form import (
@@ -249,5 +251,5 @@ class AssumingFunctions(Functions):
         super().__init__(laws, functions.arithmetic)
         known = functions.signs.constants if isinstance(functions, AssumingFunctions) else ()
         self.signs = AssumedSigns(self.signs, assumptions, (*known, *constants))
-        self.sets = Sets(self.signs, laws.powers)
+        self.sets = Sets(self.signs, laws.powers, partial(monotone_maximum, self))
         self.used = functions.used
