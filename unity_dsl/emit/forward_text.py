@@ -93,7 +93,11 @@ class ForwardText:
         self.add(value, path("self", value.name, registry), layout, parameter=trained)
 
     def add(self, value: Value, variable: str, layout: Layout, *, parameter: bool = False) -> None:
-        """A value that exists from here on."""
+        """A value that exists from here on; a term of the loss times its share of a step of several batches."""
+        number = self.program.shares.get(value.name) if self.state == "self" and not self.prefix else None
+        if number is not None:
+            whole, variable = variable, self.names.fresh(f"{variable}_share")
+            self.module.lines += statement(f"{variable} = {whole} * self.shares[{number}]", "see `counted`")
         planned = self.planned.values.get(value.name)
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
         stored = variable if value.is_cast else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -95,7 +95,7 @@ def operator_text(
     def text(lowering: Lowering) -> list[str]:
         if place.padded is not None:
             lowering = with_padded_columns(lowering, *place.padded)
-        return _Text(lowering, instance, typed, arguments, results, place).lines()
+        return lowering_text(lowering, instance.name, typed.local_sizes, arguments, results, place)
 
     lowering = training_lowering(instance, typed, place.mesh, place.library)
     if place.product is not None:
@@ -110,6 +110,18 @@ def operator_text(
         "else:",
         *(f"    {line}" for line in text(evaluation)),
     ]
+
+
+def lowering_text(
+    lowering: Lowering,
+    operator: str,
+    sizes: Mapping[str, int],
+    arguments: Sequence[str],
+    results: Sequence[str],
+    place: Place,
+) -> list[str]:
+    """Statements of one lowering of an operator, at local sizes."""
+    return _Text(lowering, operator, sizes, arguments, results, place).lines()
 
 
 def _with_call(lowering: Lowering, call: ProductCall) -> Lowering:
@@ -142,14 +154,14 @@ class _Text:
     def __init__(
         self,
         lowering: Lowering,
-        instance: Instance,
-        typed: TypedOperator,
+        operator: str,
+        sizes: Mapping[str, int],
         arguments: Sequence[str],
         results: Sequence[str],
         place: Place,
     ) -> None:
         self.lowering = lowering
-        self.operator, self.local_sizes = instance.name, typed.local_sizes
+        self.operator, self.local_sizes = operator, sizes
         self.place = place
         self.stem = results[0]
         self.names = {Variable(number): text for number, text in enumerate(arguments)}

@@ -49,7 +49,7 @@ class Program:
     With `chunks`, more than 1, products run in parts beside what travels; `chunked` says that some do. `kernels` are
     functions of kernels.py, if groups of operators run as such. `padding` chooses products with padded columns.
     `constants` holds what depends on no input and no parameter. `own_gradients` says that some products have gradients
-    that are not autograd's.
+    that are not autograd's. `shares` are the places of terms of the loss among those by which they are weighed.
     """
 
     mesh: Mesh
@@ -74,4 +74,5 @@ class Program:
     gathered: bool = False
     chunked: bool = False
     own_gradients: bool = False
+    shares: Mapping[str, int] = field(default_factory=dict)
     products: set[str] = field(default_factory=set)

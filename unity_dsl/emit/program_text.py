@@ -26,6 +26,7 @@ from .conversion_text import Collectives
 from .forward_text import ForwardText
 from .input_parts import InputPart, input_parts, part_entries, write_inputs
 from .kernels.contraction_choice import ContractionChoice
+from .loss_shares_text import LossShares, loss_shares
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
 from .parallel_text import render_collectives
@@ -44,7 +45,8 @@ from .torch_text import term_text
 class ProgramText:
     """The parts of a program's two files, before they are laid out by the templates. `optional` are inputs of the loss
     alone; `smaller` says which dimensions of inputs may be smaller outside training; `gathering` are the lines that
-    make the outputs of a training step whole, none where they are; `parts` are the inputs of which a rank reads a part.
+    make the outputs of a training step whole, none where they are; `parts` are the inputs of which a rank reads a part;
+    `shares` weigh terms of the loss over several batches.
     """
 
     plan: Plan
@@ -55,6 +57,7 @@ class ProgramText:
     smaller: SmallerSizes = field(default_factory=dict)
     gathering: tuple[str, ...] = ()
     parts: Mapping[str, InputPart] = field(default_factory=dict)
+    shares: LossShares | None = None
 
 
 def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
@@ -84,6 +87,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         tf32=plan.model.precision == TF32,
         compute_dtype=TORCH_TYPES[plan.model.precision or FULL] if program.mixed else None,
         sums=any(".sum_dtype" in line for line in (*text_lines, *kernel_lines)),
+        shares=text.shares,
         several=len(text.optional) > 1,
         smaller=bool(text.smaller),
         parts=list(part_entries(plan, text.parts)),
@@ -173,6 +177,8 @@ def write_down(
         calls,
         padding,
     )
+    shares = loss_shares(plan.model, collectives)
+    program.shares = shares.numbers if shares is not None else {}
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))
     module, names = ModuleText("Model", ()), Names()
@@ -209,7 +215,7 @@ def write_down(
     if program.collectives.parameters:
         module.lines[:0] = ["self.sync.begin(self.accumulating, self.bucket_bytes)"]
     signature = _signature(variables, optional, plan.model, module)
-    return ProgramText(plan, program, module, signature, optional, smaller, gathering, parts)
+    return ProgramText(plan, program, module, signature, optional, smaller, gathering, parts, shares)
 
 
 def _optional(model: Model) -> tuple[str, ...]:

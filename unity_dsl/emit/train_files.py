@@ -11,6 +11,7 @@ from ..graph.model_flops import model_flops
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
 from ..graph.precision import FULL, TF32, is_mixed, is_scaled
 from ..machine.machine import FLOAT_TYPES, Machine
+from .loss_shares_text import is_weighed, unweighted_words
 from .program_names import TORCH_TYPES, docstring_text
 from .templates import template
 
@@ -50,6 +51,8 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
         samples=_samples(plan),
         branches=_branches(plan),
         unrecorded=_unrecorded(plan),
+        shares=is_weighed(plan.model),
+        unweighted=unweighted_words(plan.model),
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
 
