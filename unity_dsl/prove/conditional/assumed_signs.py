@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from functools import partial
 
 from ...syntax.ast import FunctionDecl
 from ..decision.linear_reals import contradictory
@@ -251,5 +250,5 @@ class AssumingFunctions(Functions):
         super().__init__(laws, functions.arithmetic)
         known = functions.signs.constants if isinstance(functions, AssumingFunctions) else ()
         self.signs = AssumedSigns(self.signs, assumptions, (*known, *constants))
-        self.sets = Sets(self.signs, laws.powers, partial(monotone_maximum, self))
+        self.sets = Sets(self.signs, laws.powers, lambda members: monotone_maximum(self, members))
         self.used = functions.used
