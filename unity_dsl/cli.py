@@ -201,6 +201,7 @@ def unityc() -> None:
 )
 @click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@click.option("--verbose", "-v", is_flag=True, help="Print every layout and note of the plan.")
 def compile_command(
     model: Path,
     output: Path | None,
@@ -223,6 +224,7 @@ def compile_command(
     time_limit: float | None,
     force: bool,
     as_json: bool,
+    verbose: bool,
 ) -> None:
     """Compile MODEL.udl for a machine and write the program that trains it.
 
@@ -235,8 +237,9 @@ def compile_command(
     gc.disable()
     from math import prod
 
+    from .commands.plan_summary import show_summary
     from .commands.search_interruption import ending_search
-    from .commands.summary import show_summary, summarise
+    from .commands.summary import summarise
     from .compile import Request, compile_model
     from .emit.output_folder import write_program
     from .machine.byte_count import parse_bytes
@@ -272,7 +275,7 @@ def compile_command(
     if as_json:
         click.echo(json.dumps(summarise(compilation, files, kernels), indent=1))
     else:
-        show_summary(compilation, files, kernels)
+        show_summary(compilation, files, kernels, verbose)
     for warning in compilation.plan.warnings:
         show_diagnostic(warning)
 

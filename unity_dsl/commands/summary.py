@@ -1,4 +1,4 @@
-"""Summary of a chosen plan, for people or as JSON."""
+"""What was chosen, as plain data and as parts of sentences."""
 
 from __future__ import annotations
 
@@ -14,15 +14,8 @@ from ..graph.model_flops import model_flops
 from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
-from ..search.accounting.unproved_divisions import UNDIVIDED
-from ..syntax.diagnostic import first_of
-from .console import show_lines
 
 KERNELS_FILE = "kernels.py"
-_NAMED = 8
-"""Of many weights in one layout these are told: plan.json has them all."""
-_TOLD = 3
-"""Of many operators that are not divided these are told."""
 
 
 def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH) -> dict[str, Any]:
@@ -89,56 +82,14 @@ def kernel_notes(files: Sequence[Path], kernels: str) -> list[str]:
     return [f"no operators run as one kernel: none that follow each other can be fused, so there is no {KERNELS_FILE}"]
 
 
-def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH) -> None:
-    """A few lines for people."""
-    plan, cost = compilation.plan, compilation.plan.cost
-    what = "step" if plan.model.loss is not None else "call"
-    axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
-    devices = "1 device" if plan.mesh.size == 1 else f"{plan.mesh.size} devices"
-    parts = {"compute": cost.compute, "communication": cost.communication, "update": cost.update}
-    place = f"{devices} of {plan.machine}" + (f", mesh {axes}" if axes else "")
-    lines = [
-        ("plan", f"{plan.model.name} on {place}, {plan.strategy}{precision_text(plan)}"),
-        (
-            "predicted",
-            f"{duration(plan.seconds)} a {what}; as the search counts them, "
-            + ", ".join(f"{name} {duration(seconds)}" for name, seconds in parts.items()),
-        ),
-        ("memory", memory_text(cost.memory)),
-    ]
-    if plan.division is not None:
-        lines.append(("batch", batch_text(plan)))
-    by_layout: dict[str, list[str]] = {}
-    for name, layout in stored_layouts(compilation).items():
-        by_layout.setdefault(layout, []).append(name)
-    lines += [(f"weights {layout}", first_of(names, _NAMED)) for layout, names in sorted(by_layout.items()) if layout]
-    declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
-    if declared:
-        lines.append(("declared", f"{', '.join(declared)} (assumed, not proved)"))
-    lines += [("assumes", fact) for fact in list_assumed(plan, compilation.library)]
-    if plan.model.loss is None:
-        lines.append(("note", "the model has no loss: it is for inference, and there is no train.py"))
-    lines += [("note", note) for note in (*_few(plan.notes), *kernel_notes(files, kernels))]
-    lines.append(("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}"))
-    show_lines(lines)
-
-
-def _few(notes: Sequence[str]) -> list[str]:
-    """The notes with the first of those on operators that are not divided."""
-    undivided = [note for note in notes if note.startswith(UNDIVIDED)]
-    told = [note for note in notes if note not in undivided[_TOLD:]]
-    more = len(undivided) - _TOLD
-    return [*told, f"{UNDIVIDED}{more} more, which plan.json tells of"] if more > 0 else told
-
-
 def batch_text(plan: Plan) -> str:
     """In how many micro-batches a step runs its batch."""
     name, size = next(iter(plan.part_of_batch.items()))
     return f"{plan.micro_batches} micro-batches of {name} = {size} a step of {name} = {plan.parameters[name]}"
 
 
-def memory_text(memory: Memory) -> str:
-    """The most that a device holds, of what it is made, and when."""
+def memory_text(memory: Memory, limit: float | None = None) -> str:
+    """The peak memory of a device, of how much it has, what it is made of, and when."""
     parts = {
         "parameters": memory.parameters,
         "buffers": memory.buffers,
@@ -148,7 +99,8 @@ def memory_text(memory: Memory) -> str:
     }
     listed = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items() if count)
     at = f", in {memory.at}" if memory.at else ""
-    return f"{describe_bytes(memory.total)} a device: {listed}{at}"
+    of = "" if limit is None else f" of {describe_bytes(limit)}"
+    return f"{describe_bytes(memory.total)}{of} a device: {listed}{at}"
 
 
 def describe_flops(plan: Plan) -> str:

@@ -283,6 +283,14 @@ class BatchDivision:
     outputs: tuple[OutputPart, ...] = ()
 
 
+class Advice(str):
+    """A note that asks for something, or tells what a user would not expect: every summary prints it."""
+
+
+class Proof(str):
+    """A note on how far a plan may be from the best one."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What the search found and the emitter writes down.

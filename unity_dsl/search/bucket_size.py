@@ -49,8 +49,7 @@ def describe_buckets(plan: Plan, part: float) -> str:
     """What is told of a plan with buckets of its own size, whose step takes this part of the time that it takes with
     those of the usual one.
     """
-    told = f"{bucket_words(plan)}, instead of {BUCKET_MIB} MiB at once;"
-    return f"{told} so a step is simulated to take {part:.3f} of the time"
+    return f"{bucket_words(plan)}, instead of {BUCKET_MIB} MiB ({part:.3f} x step time)"
 
 
 def bucket_words(plan: Plan) -> str:
@@ -58,5 +57,5 @@ def bucket_words(plan: Plan) -> str:
     if plan.bucket_mib == BUCKET_MIB:
         return ""
     if plan.bucket_mib == 0:
-        return "every gradient is summed over devices by itself"
-    return f"gradients are summed over devices in buckets of {plan.bucket_mib} MiB"
+        return "no bucketing of gradients"
+    return f"gradient buckets of {plan.bucket_mib} MiB"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..graph.plan import Plan
+from ..graph.plan import Advice, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.written_figures import duration
@@ -25,7 +25,7 @@ def launch_notes(plan: Plan, timeline: Timeline, machine: Machine, library: Libr
         options = "`train.py --compile` launches fewer"
         if plan.mesh.size == 1:
             options = f"{options}, `--cuda-graphs` all at once"
-        yield (
+        yield Advice(
             f"devices wait for the host to launch kernels: without that the step would take {duration(without)} in "
             f"place of {duration(timeline.seconds)}; {options}"
         )

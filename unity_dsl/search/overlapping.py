@@ -37,26 +37,23 @@ def staggers(plan: Plan) -> Sequence[int]:
 def describe_turns(plan: Plan, part: float) -> str:
     """What is told of a plan with repeats in turns, whose step takes this part of the time that it takes without."""
     named = "; ".join(", ".join(f"`{name}`" for name in names) for names in plan.interleaved)
-    told = f"iterations of {named} run in turns: one computes while values of another travel;"
-    return f"{told} so a step is simulated to take {part:.2f} of the time"
+    return f"interleaved execution of {named}: one computes while another communicates ({part:.2f} x step time)"
 
 
 def describe_stagger(plan: Plan, part: float) -> str:
     """What is told of a plan with staggered repeats, whose step takes this part of the time that it takes without."""
     behind = "; ".join(", ".join(map(str, turns_behind(len(names), plan.stagger))) for names in plan.interleaved)
-    told = f"the first of these repeats begin later, by {behind} turns, so that some compute while others send;"
-    return f"{told} so a step is simulated to take {part:.3f} of the time"
+    return f"skewed start of these repeats, by {behind} iterations ({part:.3f} x step time)"
 
 
 def describe_delays(plan: Plan, part: float) -> str:
     """What is told of a plan with delayed gradients, whose step takes this part of the time that it takes without."""
-    told = "gradients of weights are computed while cotangents travel, where there are any;"
-    return f"{told} so a step is simulated to take {part:.3f} of the time"
+    return f"weight gradients are deferred to overlap communication ({part:.3f} x step time)"
 
 
 def describe_chunks(plan: Plan, part: float, library: Library) -> str:
     """What is told of a plan with products in chunks, whose step takes this part of the time that it takes without."""
-    return f"{chunked_words(plan, library)}; so a step is simulated to take {part:.3f} of the time"
+    return f"decomposed matmul: {chunked_words(plan, library)} ({part:.3f} x step time)"
 
 
 def chunked_words(plan: Plan, library: Library) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..graph.graph import Model, Segment
 from ..graph.layout import Mesh
-from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ..graph.plan import Advice, Plan, PlannedGraph, PlannedNode, PlannedSegment, Proof
 from ..graph.precision import FULL, PRECISIONS
 from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
@@ -23,22 +23,10 @@ _NAMED = 6
 
 def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGraph, pinned: bool) -> Iterator[str]:
     """What a reader of a searched plan has to know."""
-    searched = list(map(describe_mesh, outcome.bounds))
-    over = f" over the mesh{'es' if len(searched) > 1 else ''} {', '.join(searched)}" if len(meshes) > 1 else ""
-    if outcome.exact:
-        found = f"optimal for the additive cost{over}, with at most two layouts besides the produced one of every value"
-        yield found + (", among the plans that keep the pins" if pinned else "")
-    elif outcome.bounds and outcome.bound <= 0:
-        yield "not proved optimal: layouts were searched near those of an earlier plan only, and no bound is known"
-    else:
-        gap, why = 100 * (1 - outcome.bound / outcome.cost), "the tables grew too large"
-        if outcome.ended is not None:
-            why = f"the search was ended by {outcome.ended}"
-        known = f"no plan{over} is more than {percent(gap)} cheaper" if outcome.bounds else "no bound is known"
-        yield f"not proved optimal: {why}; {known}"
+    yield Proof(_proof(outcome, meshes) + (", among plans that keep the pins" if pinned else ""))
     left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
     if near := [mesh for mesh in left if mesh in outcome.near]:
-        yield f"searched near the plans of other meshes only: {_named(near)}"
+        yield f"searched only in the neighbourhood of plans of other meshes: {_named(near)}"
     if others := [mesh for mesh in left if mesh not in outcome.near]:
         yield f"not searched, being less promising: {_named(others)}"
     full = sum(len(planned.materialised) == 2 for part in _graphs(graph) for planned in part.values.values())
@@ -46,7 +34,22 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         values = "1 value is" if full == 1 else f"{full} values are"
         yield f"{values} held in two further layouts, the most that is considered"
     if meshes[0].size > 1 and not any(_divides(part) for part in _graphs(graph)):
-        yield "no operator is divided: at these sizes communication would cost more than it saves"
+        yield Advice("no operator is divided: at these sizes communication would cost more than it saves")
+
+
+def _proof(outcome: Outcome, meshes: Sequence[Mesh]) -> str:
+    """How far from the cheapest plan this one may be, and on which meshes that is known."""
+    count, known = len(meshes), len(outcome.bounds)
+    where = f" on {known} of {count} meshes" if known < count else f" on all {count} meshes" if count > 1 else ""
+    if outcome.exact:
+        return f"proved optimal under the additive cost model{where}"
+    why = "the tables grew too large" if outcome.ended is None else f"the search was ended by {outcome.ended}"
+    if not outcome.bounds:
+        return f"not proved optimal: {why}; no bound is known"
+    if outcome.bound <= 0:
+        return "not proved optimal: only the neighbourhood of an earlier plan was searched; no bound is known"
+    gap = 100 * (1 - outcome.bound / outcome.cost)
+    return f"within {percent(gap)} of the optimum of the additive cost model{where}: {why}"
 
 
 def describe_variants(best: Plan, found: Variants, model: Model, searched: int) -> Iterator[str]:
@@ -70,7 +73,7 @@ def describe_variants(best: Plan, found: Variants, model: Model, searched: int) 
 def ended_notes(plan: Plan) -> Iterator[str]:
     """What a reader has to know of a plan whose search was ended before it was through."""
     if plan.ended is not None:
-        yield f"the search was ended by {plan.ended}: this is the best plan that it had found"
+        yield Advice(f"the search was ended by {plan.ended}: this is the best plan that it had found")
 
 
 def describe_unsearched(rules: bool) -> Iterator[str]:
@@ -96,7 +99,7 @@ def of_any_layouts(notes: Iterable[str], operators: bool) -> tuple[str, ...]:
     same `operators`, or others.
     """
     own = "duality gap", _NONE, "recomputed in the backward pass", *(() if operators else (_FUSED, "rules applied"))
-    kept = "not kept for the backward pass"
+    kept = "resharded after the forward pass"
     return tuple(note for note in notes if not note.startswith(own) and kept not in note)
 
 
@@ -110,7 +113,7 @@ def limit_notes(plan: Plan, limit: float, seconds: Callable[[Plan], float]) -> I
     held = f"{describe_bytes(free.cost.memory.total)} of {describe_bytes(limit)}"
     more = 100 * (plan.seconds / taken - 1) if taken else 0.0
     longer = f"{percent(more)} longer" if more >= LEAST_TOLD else "no longer"
-    yield (
+    yield Advice(
         f"{_LIMIT}: the cheapest plan of all, on the mesh {describe_mesh(free.mesh)}, would hold {held} and take "
         f"{duration(taken)} a step, and this one takes {longer}"
     )
@@ -134,7 +137,7 @@ def describe_gap(tried: Tried, many: bool) -> str:
 def describe_excess(tried: Tried) -> Iterator[str]:
     """What was found where no plan fits the memory."""
     least = min(one.least for one in tried.attempts)
-    yield f"{_NONE} {describe_bytes(tried.limit)} a device: the least holds {describe_bytes(least)}"
+    yield Advice(f"{_NONE} {describe_bytes(tried.limit)} a device: the least holds {describe_bytes(least)}")
 
 
 def _named(meshes: Sequence[Mesh]) -> str:
@@ -149,7 +152,7 @@ def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
     if unused and machine.device == "cuda":
         nodes = -(-mesh.size // node)
         which = f"a node of {node} GPUs" if nodes == 1 else f"{nodes} nodes of {node} GPUs"
-        yield f"{mesh.size} device{'s' if mesh.size > 1 else ''} on {which}: {unused} stay unused"
+        yield Advice(f"{mesh.size} device{'s' if mesh.size > 1 else ''} on {which}: {unused} stay unused")
 
 
 def describe_precision(model: Model, machine: Machine) -> Iterator[str]:
@@ -157,7 +160,7 @@ def describe_precision(model: Model, machine: Machine) -> Iterator[str]:
     faster = [name for name in PRECISIONS if machine.peak.get(name, 0) > machine.peak[FULL]]
     if machine.device == "cuda" and model.precision not in (None, FULL, *faster):
         hint = f"; with --precision {faster[0]} it is" if faster else ""
-        yield f"arithmetic in {model.precision} is no faster than in {FULL} on {machine.name}{hint}"
+        yield Advice(f"arithmetic in {model.precision} is no faster than in {FULL} on {machine.name}{hint}")
 
 
 def _divides(graph: PlannedGraph) -> bool:

@@ -343,11 +343,11 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     named = ", ".join(f"`{rule}`" + (f" {count} times" if count > 1 else "") for rule, count in times.items())
     note = f"operators fused by rules: {named}"
     if start is not None:
-        note += "; layouts were searched again near the plan before, and what is said above is of the model before"
+        note += "; layouts were searched in the neighbourhood of the plan before; notes above are of the model before"
     elif len(every) == 1:
         return replace(best, notes=(*best.notes, note), considered=given.considered + 1)
     else:
-        note += "; what is said above of meshes is of the model before"
+        note += "; notes on meshes above are of the model before"
     return replace(best, notes=(*given.notes, note), considered=given.considered + 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..graph.layout import Mesh
+from ..graph.plan import Advice
 from ..machine.mesh import describe_mesh
 from ..syntax.diagnostic import fail
 from .layout_pins import Pin
@@ -33,5 +34,5 @@ def searchable(
                     )
             pin = tuple(pin[block[0]] for block in blocks)
         joined[name] = pin
-    note = f"searched on a mesh of {describe_mesh(small)}: the {describe_mesh(mesh)} has too many layouts"
+    note = Advice(f"searched on a mesh of {describe_mesh(small)}: the {describe_mesh(mesh)} has too many layouts")
     return (small,), joined, (note,)

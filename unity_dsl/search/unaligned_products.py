@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 
 from ..graph.graph import DTYPE_BYTES
-from ..graph.plan import Plan, PlannedGraph, PlannedNode
+from ..graph.plan import Advice, Plan, PlannedGraph, PlannedNode
 from ..graph.precision import arithmetic
 from ..index.cost.kernels import equation_kernels
 from ..index.library import Library
@@ -41,7 +41,7 @@ def unaligned_notes(plan: Plan, machine: Machine, library: Library) -> Iterator[
             lost[size] = lost.get(size, 0.0) + times * (seconds - least)
     size = max(lost, key=lambda size: lost[size], default=0)
     if size and lost[size] >= LEAST_TOLD * plan.seconds:
-        yield (
+        yield Advice(
             f"products of matrices with rows of {size:,} numbers are slow, as no {TOGETHER} divides that: with "
             f"{-(-size // TOGETHER) * TOGETHER:,} the step would take {duration(lost[size])} less"
         )

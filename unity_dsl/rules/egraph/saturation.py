@@ -151,7 +151,7 @@ class _Saturation:
 
     def _matches(self, rule: Substitution, operators: Operators) -> Iterator[Match]:
         if self._reorders(rule):
-            self.limits["sums and joined parts are taken in the order that the model has"] = None
+            self.limits["associativity of add and concat is not explored"] = None
             return
 
         def is_wanted(roots: Sequence[Value], values: Mapping[str, Value], matched: Sequence[Node]) -> bool:

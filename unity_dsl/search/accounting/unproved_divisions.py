@@ -12,7 +12,7 @@ from math import prod
 from ...graph.graph import Model
 from ...graph.layout import Mesh, MeshAxis
 from ...graph.layout_typing import Along, Uniformly, type_operator
-from ...graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ...graph.plan import Advice, Plan, PlannedGraph, PlannedNode, PlannedSegment
 from ...graph.precision import FULL
 from ...index.axes.axis_classes import AxisKind, classify
 from ...index.axes.axis_windows import Windowed, windowed
@@ -61,7 +61,8 @@ def describe_unproved(graph: PlannedGraph, mesh: Mesh, machine: Machine, library
             told.add(name)
             made, devices = weighed.planned.node.name, prod(axis.degree for axis in idle)
             more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
-            yield f"{UNDIVIDED}{devices} devices repeat `{name}` of {made}: {'; '.join(reasons[:_NAMED])}{more}"
+            why = "; ".join(reasons[:_NAMED]) + more
+            yield Advice(f"{UNDIVIDED}{devices} devices repeat `{name}` of {made}: {why}")
 
 
 def _weighed(graph: PlannedGraph, machine: Machine) -> list[_Weighed]:

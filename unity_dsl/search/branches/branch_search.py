@@ -279,10 +279,7 @@ def _told(plan: Plan, placing: Placing, ratio: float) -> str:
     degree = placing.mesh.degrees[placing.axis]
     groups = [list(_made_at(plan.graph, placing.axis, coordinate)) for coordinate in range(degree)]
     told = ", ".join(f"{_some(names)} on {number}" for number, names in enumerate(groups) if names)
-    return (
-        f"branches run on {degree} disjoint groups of devices: {told}; so a step is simulated to take "
-        f"{ratio:.2f} of the time of the best plan without"
-    )
+    return f"branches run on {degree} disjoint groups of devices: {told} ({ratio:.2f} x step time)"
 
 
 def _made_at(graph: PlannedGraph, axis: int, coordinate: int) -> Iterator[str]:

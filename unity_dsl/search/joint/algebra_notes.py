@@ -32,7 +32,7 @@ def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -
         yield (
             f"not proved optimal: none of these is more than {percent(gap)} cheaper"
             if found.bound > 0
-            else ("other layouts were tried near those of the model's own plan: there are too many for a bound")
+            else ("layouts were tried in the neighbourhood of the plan before rules: there are too many for a bound")
         )
     yield from limits
 

@@ -110,7 +110,8 @@ def algebra_of(
         "".join(f"{name}." for name in egraph.path): extractions(egraph, price.operator) for egraph in saturated.graphs
     }
     left_out = sum(not group.complete for graph in graphs.values() for group in graph.groups)
-    told = (f"{left_out} groups of values have more extractions than were looked at",) if left_out else ()
+    groups = "1 group of values has" if left_out == 1 else f"{left_out} groups of values have"
+    told = (f"{groups} more extractions than were looked at",) if left_out else ()
     return Algebra(model, graphs, (*saturated.limits, *told), saturated.rules)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
 
-from ...graph.plan import Plan
+from ...graph.plan import Advice, Plan
 from ...machine.byte_count import describe_bytes
 from ...machine.machine import Machine
 from ...machine.written_figures import duration
@@ -154,4 +154,4 @@ def division_notes(plan: Plan) -> tuple[str, ...]:
 def _noted(plan: Plan, note: str) -> Plan:
     """The plan with a note, which is told with its warnings as well."""
     warnings = tuple(replace(found, help=f"{found.help}; {note}") for found in plan.warnings)
-    return replace(plan, notes=(*plan.notes, note), warnings=warnings)
+    return replace(plan, notes=(*plan.notes, Advice(note)), warnings=warnings)

@@ -1,0 +1,79 @@
+"""How a plan divides a model, in words: `FSDP over 8; attn and ff tensor-parallel over 2`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+
+from ..graph.layout import Shard
+from ..graph.plan import Plan, PlannedGraph, PlannedSegment
+
+_WORDS = {
+    "data": "data-parallel",
+    "fsdp": "FSDP",
+    "sequence": "sequence-parallel",
+    "tensor": "tensor-parallel",
+    "expert": "expert-parallel",
+    "branch": "branches apart",
+}
+"""What axes are named after, as readers call it."""
+_CUT = ("tensor", "expert")
+"""Axes along which weights are cut: the parts of the model whose weights are, are told."""
+_NAMED = 5
+
+
+def division_words(plan: Plan) -> str:
+    """What the mesh axes do, those that do the same together."""
+    parts: dict[str, list[int]] = {}
+    for number, name in enumerate(axis.name for axis in plan.mesh.axes):
+        stem = name.partition("_")[0]
+        parts.setdefault(stem if stem in _WORDS else name, []).append(number)
+    return "; ".join(_words(stem, axes, plan) for stem, axes in parts.items())
+
+
+def _words(stem: str, axes: Sequence[int], plan: Plan) -> str:
+    degrees = [plan.mesh.axes[axis].degree for axis in axes]
+    over = f"over {prod(degrees)}"
+    if stem not in _WORDS:
+        return f"layouts of each operator {over} (axis {stem})"
+    cut = list(dict.fromkeys(_cut(plan.graph, set(axes), ""))) if stem in _CUT else []
+    where = f": {', '.join(cut[:_NAMED])}{f' and {len(cut) - _NAMED} more' if len(cut) > _NAMED else ''}" if cut else ""
+    return f"{_WORDS[stem]} {over}{where}"
+
+
+def _cut(graph: PlannedGraph, axes: set[int], prefix: str) -> Iterator[str]:
+    """The blocks, or weights of no block, that are stored in slices along mesh axes; repeats are left out of names."""
+    for weight in graph.graph.weights:
+        if axes & {*graph.values[weight.value.name].produced.where(Shard)}:
+            yield prefix + weight.value.name.rpartition(".")[0] or weight.value.name
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            for run in step.runs:
+                yield from _cut(run.body, axes, prefix)
+
+
+def overlap_words(plan: Plan) -> str:
+    """How the program overlaps communication and computation, besides gradient buckets of the usual size."""
+    told = {
+        f"interleaved execution of {len(plan.interleaved)} sets of repeats": len(plan.interleaved) > 1,
+        "interleaved execution": len(plan.interleaved) == 1,
+        "deferred weight gradients": plan.delayed_gradients,
+        f"decomposed matmul in {plan.chunks} chunks": plan.chunks > 1,
+        f"gradient buckets of {plan.bucket_mib} MiB": plan.bucket_mib > 0,
+        "no gradient buckets": plan.bucket_mib == 0,
+    }
+    return ", ".join(words for words, holds in told.items() if holds)
+
+
+def rewrite_words(plan: Plan) -> str:
+    """What rules changed, each with how often, or that none does."""
+    counts: dict[str, int] = {}
+    for used in plan.rules:
+        counts[used.rule] = counts.get(used.rule, 0) + 1
+    if not counts:
+        return "none" + (f" of {plan.considered - 1} candidate models is faster" if plan.considered > 1 else "")
+    return ", ".join(f"{rule} ({count}×)" if count > 1 else rule for rule, count in _most_used(counts))
+
+
+def _most_used(counts: Mapping[str, int]) -> Sequence[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))

@@ -1,0 +1,125 @@
+"""What `unityc` prints of a plan: at most a dozen lines, or with --verbose every layout and note."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ..compile import Compilation
+from ..emit.plan_file import TORCH
+from ..emit.theorem_list import list_assumed, list_declared
+from ..graph.batch_tokens import batch_tokens
+from ..graph.model_flops import seconds_at_peak
+from ..graph.plan import Advice, Plan, Proof
+from ..machine.machine import Machine, read_machine
+from ..machine.written_figures import duration, percent
+from ..search.accounting.kept_iterations import recomputed_words
+from ..syntax.diagnostic import first_of
+from .console import show_lines
+from .division_words import division_words, overlap_words, rewrite_words
+from .summary import batch_text, kernel_notes, memory_text, precision_text, stored_layouts
+
+LINES = 12
+_NAMED = 8
+"""Of many weights in one layout these are told: plan.json has them all."""
+
+Line = tuple[str, str]
+
+
+def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH, verbose: bool = False) -> None:
+    """A few lines for people; `verbose`, all layouts and notes."""
+    plan = compilation.plan
+    machine = read_machine(compilation.sources.machine)
+    first = list(_head(plan, machine))
+    last = [("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}")]
+    notes = [note for note in plan.notes if verbose or isinstance(note, Advice)]
+    notes += kernel_notes(files, kernels)
+    if plan.model.loss is None:
+        notes.append("the model has no loss: it is for inference, and there is no train.py")
+    assumed = list(_assumed(compilation))
+    if verbose:
+        first += _layouts(compilation)
+    else:
+        room = LINES - len(first) - len(last)
+        lines = [*assumed, *(("note", note) for note in notes)]
+        more = len(lines) - room
+        hidden = f"{more + 1} more: `--verbose` prints them, {files[-1].name} holds them"
+        show_lines([*first, *lines[: room - (more > 0)], *([("notes", hidden)] if more > 0 else []), *last])
+        return
+    show_lines([*first, *assumed, *(("note", note) for note in notes), *last])
+
+
+def _head(plan: Plan, machine: Machine) -> Iterator[Line]:
+    cost, count = plan.cost, plan.mesh.size
+    devices = "1 device" if count == 1 else f"{count} devices"
+    yield "plan", f"{plan.model.name}{precision_text(plan)}, on {devices} of {plan.machine}, by `{plan.strategy}`"
+    yield "step" if plan.model.loss is not None else "call", _speed(plan, machine)
+    yield "limit", _limit(plan)
+    yield "memory", memory_text(cost.memory, machine.memory_bytes)
+    if plan.division is not None:
+        yield "batch", batch_text(plan)
+    if count > 1:
+        axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
+        yield "divided", f"{division_words(plan)} [mesh {axes}]"
+    if count > 1 and plan.model.loss is not None:
+        yield "overlap", overlap_words(plan)
+    if plan.recomputed:
+        yield "recompute", f"activation checkpointing: {recomputed_words(plan)}"
+    yield "rewrites", rewrite_words(plan)
+    if (proof := next((note for note in plan.notes if isinstance(note, Proof)), None)) is not None:
+        yield "search", proof
+
+
+def _speed(plan: Plan, machine: Machine) -> str:
+    """Predicted seconds, with what they make of the batch and of the devices' peak."""
+    told = [f"{duration(plan.seconds)} predicted"]
+    tokens = batch_tokens(plan.model)
+    if tokens and plan.seconds:
+        told.append(f"{_rounded(plan.micro_batches * tokens / plan.seconds)} tokens/s")
+    least = seconds_at_peak(plan.model, machine.peak, plan.mesh.size)
+    if plan.seconds and least:
+        told.append(f"{percent(100 * plan.micro_batches * least / plan.seconds)} of the devices' peak")
+    return ", ".join(told)
+
+
+def _limit(plan: Plan) -> str:
+    """What the step is spent on, the largest part first; communication and launches as far as nothing overlaps them."""
+    cost, seconds = plan.cost, plan.seconds
+    compute = min(cost.compute, seconds)
+    update = min(cost.update, seconds - compute)
+    waiting = "launches" if plan.mesh.size == 1 else "exposed communication and launches"
+    parts = {"compute": compute, "update": update, waiting: max(0.0, seconds - compute - update)}
+    if not seconds:
+        return "nothing is computed"
+    order = sorted(parts, key=lambda name: -parts[name])
+    told = (f"{name} {percent(100 * parts[name] / seconds)}" for name in order if parts[name] >= 0.005 * seconds)
+    return (
+        f"{', '.join(told)}; all communication {duration(cost.communication)}"
+        if plan.mesh.size > 1
+        else ", ".join(told)
+    )
+
+
+def _rounded(count: float) -> str:
+    """Three significant digits in M or k."""
+    for unit, scale in (("M", 1e6), ("k", 1e3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count:.3g}"
+
+
+def _assumed(compilation: Compilation) -> Iterator[Line]:
+    plan = compilation.plan
+    declared = [f"{entry['operator']} along {entry['axis']}" for entry in list_declared(plan)]
+    if declared:
+        yield "declared", f"{', '.join(declared)} (assumed, not proved)"
+    yield from (("assumes", fact) for fact in list_assumed(plan, compilation.library))
+
+
+def _layouts(compilation: Compilation) -> Iterator[Line]:
+    by_layout: dict[str, list[str]] = {}
+    for name, layout in stored_layouts(compilation).items():
+        by_layout.setdefault(layout, []).append(name)
+    for layout, names in sorted(by_layout.items()):
+        if layout:
+            yield f"weights {layout}", first_of(names, _NAMED)
