@@ -9,17 +9,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from ...syntax.ast import Apply, FactDecl
 from ..decision.inhabited_sets import inhabited
-from ..decision.signs import Sign
+from ..decision.integer_arithmetic import Arithmetic
+from ..decision.signs import Sign, Signs
 from ..normal_form.common_factors import common_coefficient
 from ..normal_form.form import Family, Form, Function, is_finite, refresh, scale
 from ..normal_form.polynomial import ONE
-from .fact_patterns import exponent_of
+from .extrema import Sets
+from .fact_laws import Laws
+from .fact_patterns import Values, exponent_of
 
-if TYPE_CHECKING:
-    from .scalar_functions import Functions
+
+class Functions(Protocol):
+    """Element functions as operations on forms; `used` are the facts applied."""
+
+    laws: Laws
+    arithmetic: Arithmetic
+    sets: Sets
+    used: dict[int, FactDecl]
+
+    @property
+    def signs(self) -> Signs: ...
+    def inverse(self, form: Form) -> Form: ...
+    def apply(self, name: str, values: list[Form]) -> Form: ...
+    def meets(self, condition: Apply, names: Values) -> bool: ...
 
 
 def monotone_maximum(functions: Functions, members: Sequence[Family]) -> Form | None:
