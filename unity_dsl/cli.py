@@ -297,13 +297,14 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     where they differ, or where the model has values that are not finite and can't be compared.
     """
     from .commands.check_report import show_report
+    from .emit.plan_file import load_plan_file
     from .emit.program_check import check
 
     report = check(out, ranks, steps=steps, seed=seed)
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
-        show_report(report)
+        show_report(report, load_plan_file(out))
     if not report.ok:
         raise click.exceptions.Exit(1)
 

@@ -9,8 +9,8 @@ from math import prod
 
 from ...syntax.ast import Expr, ReductionKind, Select
 from ..equations.instance import Equation, Instance, Key
+from ..equations.loop_nest import LoopNest, loop_nest
 from ..equations.term import free_axes, reads, substitute
-from ..lowering.loop_nest import LoopNest, loop_nest
 from .lowering_class import LoweringClass, class_of_equation, slides_over
 from .work import Axes, Tally, equation_tally
 

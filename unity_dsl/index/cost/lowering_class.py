@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from ...syntax.ast import Read, ReductionKind
 from ..equations.instance import Equation, Instance, Key
+from ..equations.loop_nest import loop_nest
 from ..equations.term import affine, dim_axes, free_axes, reads, substitute
-from ..lowering.loop_nest import loop_nest
 from .work import moves_only
 
 

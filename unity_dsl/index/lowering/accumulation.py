@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from ...syntax.ast import Name, NativeCall, NativeList
 from ..equations.instance import Equation, Instance, Key
+from ..equations.loop_nest import loop_nest
 from ..equations.term import reads
 from ..library import Library
 from .division import Division
-from .loop_nest import loop_nest
 from .operator_lowering import lower_equations
 from .torch_term import Argument, Sort, Term
 

@@ -263,7 +263,7 @@ class _Run:
                 return gathered(term, operands)
             case ".take_along_dim":
                 return taken(operands[0].shape, operands[1].shape, numbers(arguments[2])[0])
-            case ".index_put" | ".scatter_add" | ".index_copy" | ".cumsum":
+            case ".index_put" | ".scatter_add" | ".scatter_reduce" | ".index_copy" | ".cumsum":
                 return operands[0].shape
             case "F.embedding":
                 return operands[0].shape + operands[1].shape[1:]
@@ -304,6 +304,8 @@ class _Run:
                 yield result.storage
             case Kept.EXTREMUM:
                 yield from (operands[0].storage, result.storage)
+            case Kept.ALL:
+                yield from (tensor.storage for tensor in (*operands, result))
             case Kept.PLACES if operands[-1].moves:
                 yield from (operand.storage for operand in operands[:-1] if operand.sort is Sort.INT)
             case Kept.MASK:

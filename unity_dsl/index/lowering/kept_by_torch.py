@@ -17,6 +17,7 @@ class Kept(Enum):
     OPERANDS = "all of its tensors"
     RESULT = "its result"
     EXTREMUM = "its first tensor and its result"
+    ALL = "all of its tensors and its result"
     MASK = "its tensors without gradient that are no floats"
     PLACES = "the places of what is added, where that has a gradient"
     FACTORS = "each tensor that meets another one with a gradient"
@@ -46,6 +47,7 @@ _NAMES: Mapping[Kept, str] = {
     Kept.MASK: """
         torch.where torch.masked_fill .masked_fill [] F.embedding
     """,
+    Kept.ALL: ".scatter_reduce",
     Kept.PLACES: ".index_put .scatter_add torch.scatter_add",
     Kept.FACTORS: "* torch.mul",
     Kept.QUOTIENT: "/ torch.div",

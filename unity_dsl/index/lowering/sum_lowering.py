@@ -8,10 +8,10 @@ from math import prod
 
 from ...syntax.ast import Expr, Number, Read, Size
 from ...syntax.rational import plain_number
+from ..equations.loop_nest import LookUp, LoopNest, RunningSum
 from ..equations.term import call, free_axes, interval
 from .affine_maps import linear
 from .division import Cut
-from .loop_nest import LookUp, LoopNest, RunningSum
 from .picked_terms import picked_terms
 from .torch_term import Argument, Sort, Term, align, number, permute, torch_call, within, word
 from .transposed_convolutions import transposed_convolution
@@ -108,7 +108,10 @@ class Sum:
         """The product of the factors, summed over the axes `over`: those that it has not are counted."""
         space = self.space
         pieces = [space.piece(factor) for factor in factors]
-        if masks:
+        if masks and self.nest.selected:
+            value = space.tensor(self._product_of(pieces)) if pieces else number(1)
+            pieces = [space.function("torch.where", [self._product_of(masks), value, number(0)])]
+        elif masks:
             pieces.append(self._product_of(masks))
         pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
         free = [axis for axis in kept if any(axis in piece.axes for piece in pieces)]

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
+from ..equations.loop_nest import LookUp
 from ..equations.term import affine
-from .loop_nest import LookUp
 from .torch_term import Argument, Term, merge, permute, split, torch_call
 
 MOST = 3

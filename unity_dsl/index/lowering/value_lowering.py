@@ -219,16 +219,17 @@ class Space:
         """A piece made of positions alone as floats that tell them apart; numbers stay as they are."""
         if piece.sort in (Sort.NUMBER, Sort.POSITION):
             return piece
-        return replace(cast(piece, self._wide), sort=Sort.POSITION)
+        return replace(cast(piece, self.wide), sort=Sort.POSITION)
 
     @cached_property
-    def _wide(self) -> Term:
+    def wide(self) -> Term:
+        """The program's float type, float32 where that is wider."""
         return self.keep("wide", torch_call("torch.promote_types", self.dtype, word("torch.float32")))
 
     def tensor(self, piece: Term, sort: Sort = Sort.FLOAT) -> Term:
         """The piece as a tensor of floats; a number becomes one without dimensions."""
         if piece.sort is Sort.NUMBER:
-            dtype = self._wide if sort is Sort.POSITION else self.dtype
+            dtype = self.wide if sort is Sort.POSITION else self.dtype
             return torch_call("torch.full", (), piece, sort=sort, dtype=dtype, device=self.device)
         return self.exact(piece) if sort is Sort.POSITION else self.float(piece)
 
