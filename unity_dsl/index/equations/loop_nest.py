@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial, reduce
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size
-from ..gradients.index_inversion import isolate
 from .guarded_extrema import guarded_extremum
+from .index_inversion import isolate
 from .instance import Equation, Instance
 from .rewriting import simplify
 from .term import affine, call, free_axes, interval, reads, substitute

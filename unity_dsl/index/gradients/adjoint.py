@@ -19,6 +19,7 @@ from functools import lru_cache
 from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Read, ReductionKind, Select, Size, Ties, Uniform
 from ..equations.axis_lengths import Findings, Lengths, Sizes, dim_size
 from ..equations.guarded_extrema import guarded_extremum
+from ..equations.index_inversion import Inside, Inversion, invert
 from ..equations.instance import Dim, Equation, Instance, Kind, Operand
 from ..equations.loop_nest import joined, loop_nest
 from ..equations.rewriting import ONE, ZERO, simplify
@@ -38,7 +39,6 @@ from ..equations.term import (
 from ..library import Library
 from .derivative import Slope, declared_slopes, dependents, derivative, smooth_reads
 from .independence import gradient_free
-from .index_inversion import Inside, Inversion, invert
 
 _TOTAL = frozenset({"+", "-", "*", "neg"}) | COMPARISONS
 """Functions that are finite wherever their arguments are."""

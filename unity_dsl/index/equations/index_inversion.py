@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read
-from ..equations.axis_lengths import Lengths, Sizes, dim_size
-from ..equations.instance import Dim
-from ..equations.rewriting import simplify
-from ..equations.term import call, dim_index, free_axes, interval, merged_axes, merged_index, substitute
+from .axis_lengths import Lengths, Sizes, dim_size
+from .instance import Dim
+from .rewriting import simplify
+from .term import call, dim_index, free_axes, interval, merged_axes, merged_index, substitute
 
 
 @dataclass(frozen=True)
