@@ -59,7 +59,8 @@ def run_to_its_end(arguments: Sequence[str]) -> int:
         code: int | None = unityc.main(list(arguments), prog_name="unityc", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
-        show_diagnostic(error.diagnostic)
+        for diagnostic in (error.diagnostic, *error.more):
+            show_diagnostic(diagnostic)
         return 2
     except click.ClickException as error:
         show_usage_error(error)

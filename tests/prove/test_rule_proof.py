@@ -94,9 +94,12 @@ def test_inputs_have_elements() -> None:
 
 
 def test_a_witness_that_is_too_large_to_run_proves_nothing() -> None:
-    text = "rule f(x: [m, k]) where m >= {}\n  relu(relu(x)) => relu(x)\n"
+    """A sum over 10^9 elements. Elements by themselves are run at some positions, however many there are."""
+    sides = "reduce_sum(relu(relu(x))[m, k] -> [k]) => reduce_sum(relu(x)[m, k] -> [k])"
+    text = f"rule f(x: [m, k]) where m >= {{}}\n  {sides}\n"
     assert isinstance(answer(text.format(100)), Proved)
     assert left_out(text.format(10**9)).obligation == "inhabited"
+    assert isinstance(answer("rule f(x: [m, k]) where m >= 1000000000\n  relu(relu(x)) => relu(x)\n"), Proved)
 
 
 def test_a_degree_must_divide() -> None:

@@ -15,7 +15,7 @@ import click
 
 from .audit import audit_command
 from .configurations import configurations_command
-from .console import replace_file, show_diagnostic
+from .console import replace_file
 from .generate import generate_command
 from .list_rules import list_rules_command, shipped_files
 from .show_rule import show_rule_command
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..index.library import Library
     from ..prove.refutation.numeric_run import Difference
     from ..rules.rulebook import Progress, Verdict
-    from ..syntax.diagnostic import InputError
+    from ..syntax.diagnostic import Diagnostic, InputError
     from ..syntax.parse_rules import RuleDecl
 
 PROCESSES = 2
@@ -89,14 +89,14 @@ def prove_command(
     a question to which any SMT solver must say `unsat`.
     """
     from ..index.declarations.loading import load_library
-    from ..rules.wellformed import read_rules
+    from ..rules.wellformed import read_each_rule
     from ..syntax.read import read_source
 
     library = load_library(ops)
     sources = [(path, read_source(path)) for path in files]
     if smt is not None:
         make_folder(smt)
-    loaded = [(path, *read_rules(source, library)) for path, source in sources]
+    loaded = [(path, *read_each_rule(source, library)) for path, source in sources]
     answered: list[Verdict] = []
     try:
         for path, rules, _ in loaded:
@@ -114,10 +114,12 @@ def prove_command(
                 write_certificates(path, answered[before:], library)
     finally:
         # After an interruption, too, what is finished is told.
-        if as_json and (answered or not any(faults for _, _, faults in loaded)):
-            click.echo(json.dumps({"rules": list(map(summarise_verdict, answered))}, indent=1))
-    for fault in (fault for _, _, faults in loaded for fault in faults):
-        raise fault
+        faults = [fault for _, _, found in loaded for fault in found]
+        if as_json:
+            told = [summarise_diagnostic(fault.diagnostic) for fault in faults]
+            document: dict[str, Any] = {"rules": list(map(summarise_verdict, answered))}
+            click.echo(json.dumps({**document, "errors": told} if told else document, indent=1))
+    tell_all(faults)
     if any(status_of(verdict) != "proved" for verdict in answered):
         raise click.exceptions.Exit(1)
 
@@ -302,12 +304,27 @@ def verify_command(files: tuple[Path, ...], ops: tuple[Path, ...]) -> None:
         raise click.exceptions.Exit(1)
 
 
+def summarise_diagnostic(diagnostic: Diagnostic) -> dict[str, Any]:
+    """A fault as JSON values; lines and columns are counted from 1."""
+    span = diagnostic.span
+    line, column = (None, None) if span is None else span.source.position(span.start)
+    return {
+        "code": diagnostic.code,
+        "message": diagnostic.message,
+        "file": None if span is None else span.source.name,
+        "line": line,
+        "column": column,
+        "label": diagnostic.label,
+        "help": diagnostic.help,
+    }
+
+
 def tell_all(faults: Sequence[InputError]) -> None:
-    """Raises the last of these faults, if there is one, after the others have been shown."""
-    for fault in faults[:-1]:
-        show_diagnostic(fault.diagnostic)
+    """Raises all of these faults as one, if there are any."""
+    from ..syntax.diagnostic import gathered
+
     if faults:
-        raise faults[-1]
+        raise gathered(faults)
 
 
 def show_totals(verdicts: Sequence[Verdict], seconds: float) -> None:

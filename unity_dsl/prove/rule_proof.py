@@ -26,7 +26,18 @@ from .normal_form.guard import compare
 from .normal_form.polynomial import ONE
 from .normal_form.step_limit import OutOfSteps, limited, steps_left
 from .refutation.counterexample import Shrinking, outside_training
-from .refutation.numeric_run import LARGE, SPARSE, Difference, IllShaped, Run, long_sizes, small_sizes, witness_sizes
+from .refutation.numeric_run import (
+    LARGE,
+    SPARSE,
+    Difference,
+    IllShaped,
+    Run,
+    TooLarge,
+    long_sizes,
+    small_sizes,
+    witness_sizes,
+)
+from .refutation.sampled_run import SampledRun
 from .translation.operator_forms import Tensor
 from .translation.real_attributes import with_reals
 from .translation.real_conditions import check_needs, drawn_reals
@@ -311,7 +322,11 @@ class Prover:
 
         Raises IllShaped and Unsupported where they cannot be evaluated.
         """
-        return Run(self.rule, self.claim, self.library, self.ranks, graph.views, sizes).difference(seed)
+        question = (self.rule, self.claim, self.library, self.ranks, graph.views, sizes)
+        try:
+            return Run(*question).difference(seed)
+        except TooLarge:
+            return SampledRun(*question).difference(seed)
 
     @limited(RUN_STEPS)
     def smallest(self, found: Difference) -> Difference:

@@ -11,8 +11,8 @@ from ..index.library import Library
 from ..prove.translation.rule_forms import calls, rest_groups
 from ..prove.translation.rule_results import by_results, check_results
 from ..syntax.ast import OperatorDecl, ParallelDecl
-from ..syntax.diagnostic import InputError, Label, fail, suggest
-from ..syntax.parse_rules import GraphCall, RuleDecl, parse_rules
+from ..syntax.diagnostic import InputError, Label, fail, gathered, suggest
+from ..syntax.parse_rules import GraphCall, RuleDecl, parse_each_rule, parse_rules
 from ..syntax.rule_names import check_names
 from ..syntax.span import Source
 from .certificate import Certificate, certified
@@ -29,10 +29,10 @@ MAX_GROUPS = 4
 def load_rules(
     source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
 ) -> tuple[RuleDecl, ...]:
-    """The rules of a `.rules` text, all well formed. Raises as `parse_rules` and `check_rule` do."""
+    """The rules of a `.rules` text, all well formed. Raises all faults, as `parse_rules` and `check_rule` do."""
     rules, faults = read_rules(source, library, certificates)
     if faults:
-        raise faults[0]
+        raise gathered(faults)
     return rules
 
 
@@ -46,6 +46,19 @@ def read_rules(
             rules.append(check_rule(rule, library, certificates))
         except InputError as fault:
             faults.append(fault)
+    return tuple(rules), tuple(faults)
+
+
+def read_each_rule(source: Source, library: Library) -> tuple[tuple[RuleDecl, ...], tuple[InputError, ...]]:
+    """The well-formed rules of a text, and all faults of the others, those of syntax included, in order."""
+    parsed, unread = parse_each_rule(source)
+    rules, faults = [], list(unread)
+    for rule in parsed:
+        try:
+            rules.append(check_rule(rule, library))
+        except InputError as fault:
+            faults.append(fault)
+    faults.sort(key=lambda fault: fault.diagnostic.span.start if fault.diagnostic.span is not None else 0)
     return tuple(rules), tuple(faults)
 
 

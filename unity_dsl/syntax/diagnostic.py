@@ -36,14 +36,24 @@ class Diagnostic:
 
 
 class InputError(Exception):
-    """Raised by every stage for a fault in the user's input; carries one diagnostic."""
+    """Raised by every stage for a fault in the user's input; carries one diagnostic.
 
-    def __init__(self, diagnostic: Diagnostic) -> None:
+    `more` are those of further faults of the same text.
+    """
+
+    def __init__(self, diagnostic: Diagnostic, more: tuple[Diagnostic, ...] = ()) -> None:
         super().__init__(f"{diagnostic.span or 'input'}: {diagnostic.code}: {diagnostic.message}")
         self.diagnostic = diagnostic
+        self.more = more
 
-    def __reduce__(self) -> tuple[type[InputError], tuple[Diagnostic]]:
-        return InputError, (self.diagnostic,)  # an exception is copied to another process by what it was made of
+    def __reduce__(self) -> tuple[type[InputError], tuple[Diagnostic, tuple[Diagnostic, ...]]]:
+        return InputError, (self.diagnostic, self.more)  # copied to another process by what it was made of
+
+
+def gathered(faults: Sequence[InputError]) -> InputError:
+    """All of these faults, of which there is at least one, as one exception."""
+    first, *others = (one for fault in faults for one in (fault.diagnostic, *fault.more))
+    return InputError(first, tuple(others))
 
 
 def fail(

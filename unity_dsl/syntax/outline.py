@@ -1,8 +1,9 @@
-"""Finds what a `.uop` or a `.rules` text declares, and where, without parsing it."""
+"""Finds what a `.uop`, `.udl` or `.rules` text declares, and where, without parsing it."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from .span import Source, Span
 
@@ -25,6 +26,13 @@ def outline(source: Source) -> dict[str, Span] | None:
 def outline_rules(source: Source) -> dict[str, Span] | None:
     """The same of the rules of a text."""
     return _parts(source, _RULE)
+
+
+def declared_parts(source: Source) -> tuple[Span, ...]:
+    """The lines of each declaration, with the comments above it: what a fault in one of them leaves to be read."""
+    found = [beginning.start() for beginning in _BEGINNING.finditer(source.text) if beginning[0] != ")"]
+    starts = [0, *(_with_comments(source.text, start) for start in found[1:])]
+    return tuple(Span(source, start, end) for start, end in pairwise([*starts, len(source.text)]))
 
 
 def called_before_arrow(rule: Span) -> frozenset[str]:

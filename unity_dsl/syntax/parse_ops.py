@@ -34,17 +34,32 @@ from .ast import (
     Ties,
     Uniform,
 )
-from .diagnostic import Label, fail, suggest
+from .diagnostic import InputError, Label, fail, gathered, suggest
 from .grammar import Node
+from .outline import declared_parts
 from .parse import parse
 from .span import Source, Span
 from .tree_builder import Builder, token_at, tokens_of, tree_at, tree_of, trees_of
 
 
 def parse_ops(source: Source) -> OpsFile:
-    """The declarations of a `.uop` text. Raises InputError, codes E005 to E029."""
+    """The declarations of a `.uop` text. Raises InputError, codes E005 to E029, for all that cannot be read."""
     whole = Span(source, 0, len(source.text))
-    return OpsFile(_declarations(whole), span=whole)
+    try:
+        return OpsFile(_declarations(whole), span=whole)
+    except InputError as fault:
+        raise gathered(_faults(source) or [fault]) from fault
+
+
+def _faults(source: Source) -> list[InputError]:
+    """The faults of the declarations of a text, each read by itself."""
+    found = []
+    for part in declared_parts(source):
+        try:
+            _declarations(part)
+        except InputError as fault:
+            found.append(fault)
+    return found
 
 
 def parse_operator(part: Span) -> OperatorDecl:

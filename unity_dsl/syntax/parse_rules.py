@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from lark import Token, Tree
 
 from .ast import Apply, Expr, Name, Number
-from .diagnostic import fail
+from .diagnostic import InputError, fail, gathered
 from .grammar import Node
+from .outline import declared_parts
 from .parse import parse
 from .span import Source, Span
 from .token_lines import Layout
@@ -107,15 +108,34 @@ INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 
 
 def parse_rules(source: Source) -> RulesFile:
-    """The rules of a `.rules` text. Raises E005 to E029."""
-    whole = Span(source, 0, len(source.text))
-    return RulesFile(_rules(whole), span=whole)
+    """The rules of a `.rules` text. Raises E005 to E029, for all that cannot be read."""
+    rules, faults = parse_each_rule(source)
+    if faults:
+        raise gathered(faults)
+    return RulesFile(rules, span=Span(source, 0, len(source.text)))
 
 
 def parse_rule(part: Span) -> RuleDecl:
     """The rule that the whole lines of a part of a `.rules` text declare. Raises E005 to E029."""
     (rule,) = _rules(part)
     return rule
+
+
+def parse_each_rule(source: Source) -> tuple[tuple[RuleDecl, ...], tuple[InputError, ...]]:
+    """The rules of a `.rules` text that can be read, and the faults of the others."""
+    try:
+        return _rules(Span(source, 0, len(source.text))), ()
+    except InputError as fault:
+        whole = fault
+    rules: dict[str, RuleDecl] = {}
+    faults: list[InputError] = []
+    for part in declared_parts(source):
+        try:
+            found = parse_rule(part)
+            rules.setdefault(found.name, found)
+        except InputError as fault:
+            faults.append(fault)
+    return tuple(rules.values()), tuple(faults) or (whole,)
 
 
 def _rules(part: Span) -> tuple[RuleDecl, ...]:

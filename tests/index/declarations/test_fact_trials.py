@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from unity_dsl.index.declarations.fact_extrema import closest_points
 from unity_dsl.index.declarations.fact_trials import contradiction, sample
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.equations.term import free_axes
@@ -122,3 +123,62 @@ def test_the_branch_that_is_not_taken_needs_no_value() -> None:
     derivative = "  derivative x: select(x > 0, 1 / x, 0)\n"
     declare(f"fn f(x) = select(x > 0, log(x), 0)\n{derivative}  fact f(a) == 0 where a <= 0\n")
     refusal("f(a) == 0 where a <= 1", "select(x > 0, log(x), 0)")
+
+
+SINE = "fn sin1(x)\n  derivative x: cos(x)\n  torch: torch.sin(x)\n  numpy: np.sin(x)\n"
+
+FALSE_SOMEWHERE = [
+    ("sin(x)", "f(a) < 1"),
+    ("sin(x)", "f(a) > -1"),
+    ("sin(x)", "1 - f(a) > 0"),
+    ("sin(x)", "f(a) * f(a) < 1"),
+    ("sin(x)", "f(a) <= 0.9999999999"),
+    ("sin(x)", "f(a + b) < 1"),
+    ("sin(x)", "f(a) * cos(b) < 1"),
+    ("sin(x)", "f(a) + cos(a) < 1.4142135"),
+    ("sin(x)", "f(a) < a where a >= 0"),
+    ("sin(x)", "f(a) > 0 where a > 0, a <= 3.1415926536"),
+    ("sin(x)", "f(a) == a where a < 0.001, a > -0.001"),
+    ("(x - 1.2345) * (x - 1.2346)", "f(a) > 0"),
+    ("x * x - 2 * x + 1", "f(a) > 0"),
+    ("select(x > 1234.5, select(x < 1234.6, 1, 0), 0)", "f(a) == 0"),
+    ("x * exp(-x)", "f(a) < 0.36787944"),
+    ("abs(x - 2.718)", "f(a) > 0"),
+    ("tanh(x)", "f(a) <= 0.999999"),
+    ("exp(x) - x", "f(a) > 1"),
+    ("x / (1 + x * x)", "f(a) < 0.5"),
+    ("log(x)", "f(a) < a - 1 where a > 0"),
+    ("sqrt(x)", "f(a) > a where a > 0, a <= 1"),
+    ("maximum(x, 0)", "f(a) + f(b) == f(a + b) where a > -1e-4, b > 0"),
+]
+
+
+@pytest.mark.parametrize(("body", "fact"), FALSE_SOMEWHERE, ids=lambda text: text)
+def test_a_fact_is_tried_where_its_sides_are_closest(body: str, fact: str) -> None:
+    refusal(fact, body)
+
+
+TRUE_EVERYWHERE = [
+    "sin1(a) <= 1",
+    "1.0000000001 - sin1(a) > 0",
+    "sin1(a) < 1.0000001",
+    "sin1(a) * sin1(a) == 1 - cos(a) * cos(a)",
+    "sin1(a) + cos(a) < 1.4142136",
+    "sin1(a) <= a where a >= 0",
+    "sin1(2 * a) == 2 * sin1(a) * cos(a)",
+    "sin1(a) * cos(b) <= 1",
+    "sin1(a + b) >= -1",
+    "abs(sin1(a)) <= abs(a)",
+]
+
+
+@pytest.mark.parametrize("fact", TRUE_EVERYWHERE)
+def test_a_true_fact_is_accepted_where_its_sides_touch(fact: str) -> None:
+    declare(f"{SINE}  fact {fact}\n")
+
+
+def test_the_closest_points_are_the_minima() -> None:
+    """Of (a - 1.7)^2 + (b + 0.3)^2 the point (1.7, -0.3), within the square root of the precision."""
+    start = {"a": np.linspace(-3, 3, 50), "b": np.linspace(2, -2, 50)}
+    found = closest_points(start, lambda at: (at["a"] - 1.7) ** 2 + (at["b"] + 0.3) ** 2)
+    assert np.min(np.hypot(found["a"] - 1.7, found["b"] + 0.3)) < 1e-7

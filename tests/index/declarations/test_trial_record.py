@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.index.declarations import native_trials, trial_record
+from unity_dsl.index.declarations import fact_trials, native_trials, trial_record
 from unity_dsl.index.declarations.function_trials import check_function_lines
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.declarations.native_trials import check_native_lines
+from unity_dsl.index.declarations.sample_trials import check_samples
 from unity_dsl.index.declarations.trial_record import (
     CACHE,
     NAME,
     content_hash,
     is_tried,
+    makes_claims,
     read_record,
     record_of,
     shipped_record,
@@ -63,11 +65,12 @@ def test_the_shipped_record_is_of_the_shipped_texts(
     """With --update-golden everything is tried again, and the record is written."""
     sources = library_sources()
     library = library_of(sources)
-    operators = [operator for operator in library.operators.values() if operator.torch is not None]
+    operators = [operator for operator in library.operators.values() if makes_claims(operator)]
     if pytestconfig.getoption("--update-golden"):
         for function in library.functions.values():
             check_function_lines(function, library.functions)
         for operator in operators:
+            check_samples(operator, library)
             check_native_lines(operator, library)
     declarations: list[FunctionDecl | OperatorDecl] = [*library.functions.values(), *operators]
     golden(folder("rules") / NAME, record_of(sources, declarations, library.functions).to_text())
@@ -126,6 +129,29 @@ def test_a_fact_is_no_part_of_the_content(tried: list[str]) -> None:
     read(TEXT)
     read(TEXT.replace("derivative x: 2\n", "derivative x: 2\n  fact twice(0) == 0\n"))
     assert tried == ["doubled"]
+
+
+def test_facts_are_tried_once_for_every_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A false one is refused each time; another body of the function is another content."""
+    monkeypatch.setenv(CACHE, str(tmp_path / "cache"))
+    names: list[str] = []
+    real = fact_trials.check_facts
+
+    def check(function: FunctionDecl, *rest: object) -> None:
+        names.append(function.name)
+        real(function, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(fact_trials, "check_facts", check)
+    stated = TEXT.replace("derivative x: 2\n", "derivative x: 2\n  fact twice(a) == a + a\n")
+    read(stated)
+    read(stated + "\n# a remark\n")
+    assert names == ["twice"]
+    read(stated.replace("= 2 * x", "= x + x"))
+    assert names == ["twice"] * 2
+    for end in ("", "\n"):
+        with pytest.raises(InputError, match="E113"):
+            read(stated.replace("== a + a", "== a") + end)
+    assert names == ["twice"] * 4
 
 
 def test_a_record_of_other_trials_or_none_knows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,12 +6,14 @@ alone may have moved its argument out of its domain. The other points are compar
 fact can be refuted and never proved. A fact is tested at the same points on every run.
 
 For facts with conditions, points that satisfy them are searched for: by descent on the violation, on the border by
-bisection between a point inside and one outside, and far out.
+bisection between a point inside and one outside, and far out. Every fact is tried at the constants of its function, and
+where its sides are closest to comparing otherwise (`closest_points`). What equality allows for rounding is the error
+bound of both sides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -21,15 +23,21 @@ import numpy.typing as npt
 
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number, Select
 from ...syntax.diagnostic import Label, fail
-from ..equations.term import COMPARISONS, free_axes
+from ..equations.term import COMPARISONS, free_axes, walk
 from ..equations.term_text import condition_text
 from ..evaluation.native_calls import ARITHMETIC_CALLS, COMPARISON_CALLS, evaluate_native
+from ..evaluation.rounding_bounds import evaluate_function, exact
+from .fact_extrema import closest_points
+from .trial_operands import declared_numbers, special_numbers
 
 Array = npt.NDArray[Any]
 
 POINTS = 512
 """Number of points at which a fact is tested."""
 TOLERANCE = 1e-9
+"""Largest relative error that rounding is taken to make."""
+ERRORS = 32
+"""Tolerance of an equality, as a multiple of the error bounds of its sides."""
 SPECIAL = (0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 10.0, -10.0, 1e-3, -1e-3)
 """Numbers at which functions have kinks, poles and ties."""
 MODERATE, MINUTE = 50.0, 1e-3
@@ -64,7 +72,7 @@ def _check_facts(function: FunctionDecl, known: tuple[FunctionDecl, ...]) -> Non
     """Once for all libraries of these functions."""
     functions = {one.name: one for one in known}
     for fact in function.facts:
-        found, met = tried(fact, functions, POINTS)
+        found, met = tried(fact, functions, POINTS, declared_numbers(function, functions))
         if found is None and met < LEAST_MET:
             words = {0: "no point was found that meets", 1: "one point was found that meets"}
             told = words.get(met, f"only {met} points were found that meet")
@@ -85,12 +93,18 @@ def contradiction(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: 
     return tried(fact, functions, count)[0]
 
 
-def tried(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int) -> tuple[Contradiction | None, int]:
+def tried(
+    fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int, constants: Iterable[float] = ()
+) -> tuple[Contradiction | None, int]:
     """The first counterexample, and the number of distinct points that met the conditions."""
     names = free_axes(fact.claim)
-    points = sample(names, count)
+    points = _joined(sample(names, count), _at_constants(fact, names, constants))
     if fact.conditions:
         points = _solved(fact, functions, _joined(points, _suggested(fact, functions, points)))
+    closest = closest_points(points, lambda moved: _margin(fact, functions, moved))
+    if fact.conditions:
+        closest = _solved(fact, functions, closest)
+    points = _joined(points, closest)
     count = max((len(column) for column in points.values()), default=count)
     left, right = (_Trial(functions, points).value(side) for side in fact.claim.arguments)
     meets = ~(left.skipped | right.skipped)
@@ -100,13 +114,46 @@ def tried(fact: FactDecl, functions: Mapping[str, FunctionDecl], count: int) -> 
         meets = meets & holds & ~(low.skipped | high.skipped | low.missing | high.missing)
     meets = np.broadcast_to(meets, (count,))
     met = len(np.unique(np.stack([column[meets] for column in points.values()]), axis=1).T) if points else count
-    wrong = meets & (left.missing | right.missing | ~_compares(fact.claim.function, left, right))
+    allowed = _rounding(fact, functions, points)
+    wrong = meets & (left.missing | right.missing | ~_compares(fact.claim.function, left, right, allowed))
     places = np.flatnonzero(np.broadcast_to(wrong, (count,)))
     if not len(places):
         return None, met
     first = int(places[0])
     sides = [side.at(first, count) for side in (left, right)]
     return Contradiction({name: float(points[name][first]) for name in names}, *sides), met
+
+
+def _at_constants(fact: FactDecl, names: tuple[str, ...], constants: Iterable[float]) -> dict[str, Array]:
+    """Points at and beside the constants of the function and of the fact."""
+    nodes = (node for term in (fact.claim, *fact.conditions) for node in walk(term))
+    own = [float(node.value) for node in nodes if isinstance(node, Number) and np.isfinite(float(node.value))]
+    special = special_numbers([*own, *constants])
+    random = np.random.default_rng(3)
+    return {name: special if len(names) == 1 else random.permutation(special) for name in names}
+
+
+def _margin(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Mapping[str, Array]) -> Array:
+    """The distance by which the sides compare as stated; infinite where the fact says nothing or has no value."""
+    left, right = (_Trial(functions, points).value(side) for side in fact.claim.arguments)
+    with np.errstate(all="ignore"):
+        apart = right.number - left.number if fact.claim.function in ("<", "<=") else left.number - right.number
+        if fact.claim.function == "==":
+            apart = -np.abs(apart) / np.maximum(np.maximum(left.scale, right.scale), SMALLEST)
+        elif fact.claim.function == "!=":
+            apart = np.abs(apart)
+    gone = left.missing | right.missing | left.skipped | right.skipped | ~np.isfinite(apart)
+    if fact.conditions:
+        gone = gone | (_shortfall(fact, functions, _solved(fact, functions, dict(points))) > 0)
+    count = max(len(column) for column in points.values())
+    return np.array(np.broadcast_to(np.where(gone, np.inf, apart), (count,)))
+
+
+def _rounding(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Mapping[str, Array]) -> Array:
+    """What rounding may add to the difference of the sides; infinite where that is not known."""
+    bound = {name: exact(column) for name, column in points.items()}
+    left, right = (evaluate_function(side, bound, functions) for side in fact.claim.arguments)
+    return np.asarray(ERRORS * (left.error + right.error) + SMALLEST)
 
 
 def sample(names: tuple[str, ...], count: int) -> dict[str, Array]:
@@ -206,12 +253,13 @@ class _Value:
         return None if missing else float(np.broadcast_to(self.number, (count,))[place])
 
 
-def _compares(sign: str, left: _Value, right: _Value) -> Array:
-    """Whether the sides compare as stated, equality up to rounding."""
+def _compares(sign: str, left: _Value, right: _Value, allowed: Array) -> Array:
+    """Whether the sides compare as stated, equality up to rounding, which is `allowed` and no more than `TOLERANCE`."""
     holds: Array = np.asarray(COMPARISON_CALLS[sign](left.number, right.number))
     if sign in ("==", "<=", ">="):
         with np.errstate(all="ignore"):
-            holds = holds | (np.abs(left.number - right.number) <= TOLERANCE * np.maximum(left.scale, right.scale))
+            most = TOLERANCE * np.maximum(left.scale, right.scale)
+            holds = holds | (np.abs(left.number - right.number) <= np.minimum(allowed, most))
     return holds
 
 

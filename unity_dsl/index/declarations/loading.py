@@ -6,19 +6,19 @@ import logging
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from ...resources import folder
 from ...syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
-from ...syntax.diagnostic import Label, fail
+from ...syntax.diagnostic import InputError, Label, fail, gathered
 from ...syntax.outline import outline
 from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
 from ..library import LIBRARIES, Library
-from .trial_record import is_tried, remember, texts_tried
+from .trial_record import facts_tried, is_tried, makes_claims, remember, remember_facts, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
 WRITTEN = frozenset({"add", "sub", "mul", "div", "neg", "scale", "shift", "reciprocal", "rearrange", "concat", "slice"})
@@ -104,12 +104,7 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
     _check_distinct(functions)
     named = _by_name(functions)
     library = Library(Operators({**outlined, **_by_name(operators)}, named), _by_name(parallels), named)
-    for function in functions:
-        check_function(function, named)
-    for operator in operators:
-        check_operator(operator, named)
-    for parallel in parallels:
-        check_parallel(parallel, named)
+    _check_all(operators, parallels, functions, named)
     untried: list[FunctionDecl | OperatorDecl] = [*functions, *operators]
     if untried := [declaration for declaration in untried if not _is_of(declaration, shipped)]:
         _try(untried, library)
@@ -139,6 +134,28 @@ def _mentioned() -> frozenset[str]:
     return frozenset(word for text in texts for word in re.findall(r"\w+(?=\()", text)) | WRITTEN
 
 
+def _check_all(
+    operators: Sequence[OperatorDecl],
+    parallels: Sequence[ParallelDecl],
+    functions: Sequence[FunctionDecl],
+    named: Mapping[str, FunctionDecl],
+) -> None:
+    """Checks each declaration by itself. Raises the faults of all."""
+    checks = [
+        *(partial(check_function, one, named) for one in functions),
+        *(partial(check_operator, one, named) for one in operators),
+        *(partial(check_parallel, one, named) for one in parallels),
+    ]
+    faults = []
+    for check in checks:
+        try:
+            check()
+        except InputError as fault:
+            faults.append(fault)
+    if faults:
+        raise gathered(faults)
+
+
 @lru_cache(maxsize=LIBRARIES)
 def _declared_in(source: Source) -> tuple[OperatorDecl | ParallelDecl | FunctionDecl, ...]:
     """Shared by the libraries that a text is part of."""
@@ -153,8 +170,7 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
     from .native_trials import check_native_lines
     from .sample_trials import check_samples
 
-    stating = [one for one in declarations if one.torch is not None or isinstance(one, FunctionDecl)]
-    untried = [one for one in stating if not is_tried(one, library.functions)]
+    untried = [one for one in declarations if makes_claims(one) and not is_tried(one, library.functions)]
     for declaration in declarations:
         if new := declaration in untried:
             place = untried.index(declaration) + 1
@@ -162,14 +178,14 @@ def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) 
         if isinstance(declaration, FunctionDecl):
             if declaration.numpy is not None:
                 check_numpy_call(declaration.numpy)
-            check_facts(declaration, library.functions)
+            if declaration.facts and not facts_tried(declaration, library.functions):
+                check_facts(declaration, library.functions)
+                remember_facts(declaration, library.functions)
             if new:
                 check_function_lines(declaration, library.functions)
-        else:
-            if any(output.integer_range is not None for output in declaration.outputs):
-                check_samples(declaration, library)
-            if new:
-                check_native_lines(declaration, library)
+        elif new:
+            check_samples(declaration, library)
+            check_native_lines(declaration, library)
         if new:
             remember(declaration, library.functions)
 

@@ -1,8 +1,9 @@
 """Tests `torch:` lines of operators against the statements: values, gradients, types, changes of operands.
 
 The statements and the derived adjoint are evaluated with rounding bounds; the native call runs in float64 and float32,
-with operands of various memory layouts. An operator is tested at the same instances on every run. A test can refute a
-declaration and never prove it.
+with operands of various memory layouts: at random instances, at those where cases of the declaration begin and end,
+and at operands that are small as a whole. An operator is tested at the same instances on every run. A test can refute
+a declaration and never prove it.
 """
 
 from __future__ import annotations
@@ -24,8 +25,19 @@ from ..evaluation.rounding_bounds import Bounded, evaluate_bounded, exact
 from ..evaluation.torch_calls import NativeFailure, run_operator
 from ..gradients.adjoint import adjoint
 from ..instantiation.view_call import takes_pattern
+from .border_instances import Untried, border_instances
 from .function_trials import ERRORS, check_numpy_call, differs, refused, told_apart
-from .trial_operands import MODES, cotangents, declared_numbers, trial_instances, trial_values
+from .trial_operands import (
+    ENDS,
+    MODES,
+    SMALL,
+    cotangents,
+    declared_numbers,
+    scales,
+    small_values,
+    trial_instances,
+    trial_values,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +48,8 @@ Array = npt.NDArray[Any]
 
 INSTANCES = 40
 """Number of instances at which an operator is tested, each with operands of one kind."""
+SMALL_INSTANCES = 16
+"""Number of instances with operands that are small as a whole."""
 SMALLER = 8
 """Number of further instances after a contradiction, to find a smaller one."""
 SINGLE = 2.0**29
@@ -76,26 +90,25 @@ def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) 
     if operator.numpy is not None:
         check_numpy_call(operator.numpy)
     span = operator.torch.span
-    constants = declared_numbers(operator, library.functions)
-    random = np.random.default_rng(seed)
     found: list[Contradiction] = []
     failures: list[tuple[NativeFailure, Instance]] = []
     compared = tried = last = 0
-    for number, instance in enumerate(trial_instances(operator, random, 2 * INSTANCES)):
-        if tried == INSTANCES or (found and tried > last + SMALLER):
+    for trial in _trials(operator, library, np.random.default_rng(seed)):
+        if found and tried > last + SMALLER:
             break
-        mode = MODES[number % len(MODES)]
-        values = trial_values(instance, mode, constants, random)
-        trial = _Trial(instance, values, library, mode, number, random)
+        if isinstance(trial, Untried):
+            if not found:
+                raise _untried(trial, operator, span)
+            break
         try:
             new = list(trial.contradictions())
             last = tried if new and not found else last
             found += new
             tried += 1
         except NativeFailure as failure:
-            if _is_fault(failure, instance):
-                raise _failed(failure, instance, span) from failure
-            failures.append((failure, instance))
+            if _is_fault(failure, trial.instance):
+                raise _failed(failure, trial.instance, span) from failure
+            failures.append((failure, trial.instance))
         compared += trial.compared
     if found:
         raise _contradicted(min(found, key=lambda one: one.size), operator, span)
@@ -103,8 +116,26 @@ def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) 
         raise _failed(*failures[0], span)
     if not compared:
         reason = "its statements have no value at any operands" if tried else "no sizes were found that it admits"
-        help = "leave the line out: code is then made from the statements"
-        raise fail("E114", f"`torch:` of `{operator.name}` could not be tried: {reason}", span, help=help)
+        raise fail("E114", f"`torch:` of `{operator.name}` could not be tried: {reason}", span, help=LEAVE_OUT)
+
+
+def _trials(operator: OperatorDecl, library: Library, random: np.random.Generator) -> Iterator[_Trial | Untried]:
+    """Instances with operands: random ones, those at borders of cases, and such as are small as a whole."""
+    constants = declared_numbers(operator, library.functions)
+    for number, instance in enumerate(trial_instances(operator, random, INSTANCES)):
+        mode = MODES[number % len(MODES)]
+        yield _Trial(instance, trial_values(instance, mode, constants, random), library, mode, number, random)
+    for place, found in enumerate(border_instances(operator, library.functions, random)):
+        if isinstance(found, Untried):
+            yield found
+            continue
+        mode = ENDS[place % 2] if found.counts else MODES[place // 2 % len(MODES)]
+        values = trial_values(found.instance, mode, constants, random)
+        yield _Trial(found.instance, values, library, mode, place, random)
+    small = scales(constants)
+    for place, instance in enumerate(trial_instances(operator, random, SMALL_INSTANCES)):
+        values = small_values(instance, small[place % len(small)], random)
+        yield _Trial(instance, values, library, SMALL, place, random)
 
 
 def _is_fault(failure: NativeFailure, instance: Instance) -> bool:
@@ -157,6 +188,8 @@ class _Trial:
             yield from self.compare_gradients(native, expected)
         if self.mode in MODERATE and not instance.whole:
             yield from self.compare_single(expected)
+        if self.mode == SMALL and not instance.whole and not instance.extern:
+            yield from self.compare_small(results, expected)
 
     def expected(self, *, training: bool) -> list[Bounded]:
         """The results by the statements, or by the `numpy:` line of an extern operator."""
@@ -304,6 +337,26 @@ class _Trial:
             wrong = (found != reference.value) & (far | ~np.isfinite(found)) & (reference.error < 1e-10 * size)
             yield from self.elements(f"`{output.name}", "` in float32", wrong, reference, found)
 
+    def compare_small(self, doubles: Sequence[Any], expected: Sequence[Bounded]) -> Iterator[Contradiction]:
+        """Compares in float32 with bounds of float32 for the statements, and of what the call itself rounds off.
+
+        The latter is measured in float64: the largest distance from the statements. The operands are float32 numbers.
+        """
+        instance, values, library = self.instance, self.values, self.library
+        bounds = evaluate_bounded(instance, values, library, rounded=True, single=True)
+        rows = zip(instance.outputs, doubles, self.run(single=True), expected, strict=True)
+        for output, double, result, reference in rows:
+            bound = bounds[output.name]
+            found, same = result.numpy().astype(np.float64), double.numpy().astype(np.float64)
+            known = bound.decided & reference.decided
+            with np.errstate(all="ignore"):
+                size = np.max(np.abs(reference.value), initial=0.0, where=known)
+                rounds = np.max(np.abs(same - reference.value), initial=0.0, where=known & np.isfinite(same))
+                allowed = ERRORS * (bound.error + SINGLE * rounds) + SINGLE_RELATIVE * size
+                far = ~(np.abs(found - reference.value) <= allowed)
+            known &= bound.error < SINGLE_RELATIVE * size
+            yield from self.elements(f"`{output.name}", "` in float32", known & far, reference, found)
+
 
 def _largest(value: Array) -> float:
     return float(np.max(np.abs(value), initial=1.0, where=np.isfinite(value)))
@@ -320,6 +373,15 @@ def _stable(found: Bounded, rounded: Bounded, largest: float) -> Bounded:
 
 def _calls(native: NativeCall | NativeSteps) -> list[NativeCall]:
     return [native] if isinstance(native, NativeCall) else [call for _, call in native.steps]
+
+
+LEAVE_OUT = "leave the line out: code is then made from the statements"
+
+
+def _untried(untried: Untried, operator: OperatorDecl, span: Span | None) -> Exception:
+    border = untried.border
+    reason = f"its cases change at `{border.name}` = {border.value}, where it has {untried.positions:,} positions"
+    return fail("E114", f"`torch:` of `{operator.name}` could not be tried: {reason}", span, help=LEAVE_OUT)
 
 
 def _contradicted(found: Contradiction, operator: OperatorDecl, span: Span | None) -> Exception:

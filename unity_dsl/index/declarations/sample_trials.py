@@ -1,11 +1,13 @@
 """Tests on samples what no proof covers: declared axes of extern operators, ranges of integer results.
 
-A sample can refute a declaration and never prove it. Operands have many ties, and are the same on every run.
+A sample can refute a declaration and never prove it. Operands have many ties, and are the same on every run. A range
+is tried at small sizes, where cases of the declaration begin and end, and at long and large ones, with integer operands
+at the ends of their ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +20,8 @@ from ..equations.instance import Instance, Operand
 from ..evaluation.evaluate import evaluate
 from ..instantiation.representative import small_instances
 from ..library import Library
+from .border_instances import Untried, border_instances, long_instances
+from .trial_operands import ENDS, MODES, declared_numbers, trial_values
 
 Array = npt.NDArray[Any]
 
@@ -40,8 +44,11 @@ class Contradiction:
 def check_samples(operator: OperatorDecl, library: Library) -> None:
     """Tests the declaration of an operator that returns integers.
 
-    Raises E118 for an axis whose slices give another result, and for a result out of range.
+    Does nothing for any other operator. Raises E118 for an axis whose slices give another result, and for a result out
+    of range.
     """
+    if all(output.integer_range is None for output in operator.outputs):
+        return
     found = contradiction(operator, library, SAMPLES)
     if found is None:
         return
@@ -52,7 +59,7 @@ def check_samples(operator: OperatorDecl, library: Library) -> None:
 
 
 def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Contradiction | None:
-    """The first of `samples` fixed samples that refutes the declaration."""
+    """The first of `samples` fixed samples that refutes the declaration, or of those at its borders and ends."""
     random = np.random.default_rng(0)
     instances = list(small_instances(operator, random, samples))
     if not instances:
@@ -67,7 +74,40 @@ def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Con
             reason = next(filter(None, (sample.differs(axis, degree) for degree in DEGREES)), None)
             if reason is not None:
                 return Contradiction(instance.sizes, reason, name)
+    constants = declared_numbers(operator, library.functions)
+    for found in _further_instances(operator, library, random):
+        if isinstance(found, Untried):
+            border = found.border
+            reason = f"its cases change at `{border.name}` = {border.value}, which is too large to be tried"
+            return Contradiction({}, reason)
+        instance = found
+        for mode in (*ENDS, str(random.choice(MODES))):
+            values = trial_values(instance, mode, constants, random)
+            for training in (True, False) if instance.evaluation else (True,):
+                try:
+                    _run(instance, values, library, training=training)
+                except _FAULTS as error:
+                    return Contradiction({**instance.sizes, **_ranges(instance)}, str(error))
     return None
+
+
+def _further_instances(
+    operator: OperatorDecl, library: Library, random: np.random.Generator
+) -> Iterator[Instance | Untried]:
+    """Instances where cases begin and end, and such as are long along one axis, or of a large range of integers."""
+    for found in border_instances(operator, library.functions, random):
+        yield found if isinstance(found, Untried) else found.instance
+    yield from long_instances(operator, random)
+
+
+def _ranges(instance: Instance) -> dict[str, int]:
+    """The ranges of integer operands by the names that the declaration gives them."""
+    pairs = zip(instance.operator.inputs, instance.inputs, strict=True)
+    return {
+        declared.integer_range: operand.integer_range
+        for declared, operand in pairs
+        if declared.integer_range is not None and operand.integer_range is not None
+    }
 
 
 @dataclass(frozen=True)
@@ -97,8 +137,9 @@ class _Sample:
         return None
 
 
-def _run(instance: Instance, values: Mapping[str, Array], library: Library) -> Array:
-    return evaluate(instance, [values[operand.name] for operand in instance.inputs], library)[0]
+def _run(instance: Instance, values: Mapping[str, Array], library: Library, *, training: bool = True) -> Array:
+    given = [values[operand.name] for operand in instance.inputs]
+    return evaluate(instance, given, library, training=training)[0]
 
 
 def _draw(instance: Instance, operand: Operand, random: np.random.Generator) -> Array:

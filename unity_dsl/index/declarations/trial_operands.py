@@ -52,6 +52,12 @@ ORDINARY = (0.0, 1.0, 2.0, 3.0, 0.5, 6.0, 10.0, 20.0, 40.0)
 NEAR = (0.0, 1e-6, -1e-6, 1e-2, -1e-2)
 """Distances from a special number, relative to it where it is not 0."""
 MODES = ("normal", "grid", "special", "rare", "tied", "unit", "wide", "positive")
+ENDS = ("least", "greatest")
+"""Modes of operands of one sign, and of integers at one end of their range: counts are then as large as they can be."""
+SMALL = "small"
+"""The mode of operands that are small as a whole."""
+SCALES = (1e-3, 1e-6, 1e-10, 1e-4, 1e-8, 1e-14)
+"""Magnitudes of such operands, besides those at which small constants of the declaration count."""
 
 
 # ---------------------------------------------------------------------------------------------- numbers
@@ -260,8 +266,7 @@ def trial_values(
 
 def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator) -> Array:
     if operand.integer_range is not None:
-        low = operand.integer_range - 1 if mode == "tied" and random.random() < 0.5 else 0
-        return random.integers(low, operand.integer_range, shape)
+        return _draw_integers(operand.integer_range, shape, mode, special, random)
     normal = random.standard_normal(shape)
     match mode:
         case "grid":
@@ -276,9 +281,44 @@ def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, r
             return random.uniform(0, 1, shape)
         case "wide":
             return 10 * normal
+        case _ if mode in ENDS:
+            return (-1.0 if mode == "least" else 1.0) * np.abs(random.choice(special[special != 0], shape))
         case "positive":
             return np.abs(random.choice(special, shape)) if random.random() < 0.5 else np.exp(normal)
     return normal
+
+
+def _draw_integers(bound: int, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator) -> Array:
+    """Integers below a bound: all of them, its ends alone, or its ends and those at and beside the special numbers."""
+    if mode in ENDS:
+        return np.full(shape, 0 if mode == "least" else bound - 1)
+    if mode == "tied" and random.random() < 0.5:
+        return np.full(shape, bound - 1)
+    if mode in ("special", "rare", "wide"):
+        beside = [number + step for number in special if abs(number) < bound for step in (-1, 0, 1)]
+        chosen = np.array([0, bound - 1, *(int(number) for number in beside if 0 <= number < bound)])
+        return np.where(random.random(shape) < 0.5, random.choice(chosen, shape), random.integers(0, bound, shape))
+    return random.integers(0, bound, shape)
+
+
+def scales(constants: Iterable[float]) -> tuple[float, ...]:
+    """Magnitudes of small operands: ordinary ones, small constants and their roots, which squares are compared with."""
+    given = sorted({abs(number) for number in constants if 1e-60 < abs(number) < 1e-3})[:3]
+    return (*SCALES, *given, *map(sqrt, given))
+
+
+def small_values(instance: Instance, scale: float, random: np.random.Generator) -> dict[str, Array]:
+    """Values of which all floats, or those of one input, have this magnitude. They are numbers of float32."""
+    floats = [operand.name for operand in instance.inputs if operand.integer_range is None]
+    one = floats[int(random.integers(len(floats)))] if floats and random.random() < 0.5 else None
+    found: dict[str, Array] = {}
+    for operand in instance.inputs:
+        value = _draw(operand, instance.shape(operand), "normal", np.zeros(1), random)
+        if operand.integer_range is None:
+            size = scale if one is None or operand.name == one else 1.0
+            value = (value * size).astype(np.float32).astype(np.float64)
+        found[operand.name] = value
+    return found
 
 
 def cotangents(instance: Instance, free: Iterable[str], random: np.random.Generator) -> dict[str, Array]:

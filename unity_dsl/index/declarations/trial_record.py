@@ -21,7 +21,7 @@ from ...syntax.ast import Apply, FunctionDecl, OperatorDecl
 from ...syntax.canonical_text import canonical_text, syntax_nodes
 from ...syntax.span import Source
 
-TRIALS = 1
+TRIALS = 2
 """The version of the tests: incremented when they find more, so that all declarations are tested again."""
 NAME = "declarations.json"
 CACHE = "XDG_CACHE_HOME"
@@ -80,6 +80,13 @@ def texts_tried(sources: Iterable[Source]) -> bool:
     return all(texts.get(Path(source.name).name) == _text_hash(source) for source in sources)
 
 
+def makes_claims(declaration: FunctionDecl | OperatorDecl) -> bool:
+    """Whether it claims what is tried on numbers: a function, a `torch:` line, or a range of integer results."""
+    if isinstance(declaration, FunctionDecl) or declaration.torch is not None:
+        return True
+    return any(output.integer_range is not None for output in declaration.outputs)
+
+
 def is_tried(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> bool:
     """Whether a declaration of this content has passed, before release or on this machine."""
     found = content_hash(declaration, functions)
@@ -88,17 +95,37 @@ def is_tried(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> 
 
 def remember(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> None:
     """Records in the cache that a declaration has passed; does nothing where the cache cannot be written."""
+    _record(content_hash(declaration, functions))
+
+
+def _record(name: str) -> None:
     place = _cache_folder()
     try:
         place.mkdir(parents=True, exist_ok=True)
         # creating an empty file is atomic
-        os.close(os.open(place / content_hash(declaration, functions), os.O_CREAT | os.O_WRONLY, 0o644))
+        os.close(os.open(place / name, os.O_CREAT | os.O_WRONLY, 0o644))
     except OSError:
         pass
 
 
+def facts_tried(function: FunctionDecl, functions: Functions) -> bool:
+    """Whether facts of this content have passed on this machine."""
+    return (_cache_folder() / _facts_hash(function, functions)).is_file()
+
+
+def remember_facts(function: FunctionDecl, functions: Functions) -> None:
+    """Records in the cache that the facts of a function have passed."""
+    _record(_facts_hash(function, functions))
+
+
+def _facts_hash(function: FunctionDecl, functions: Functions) -> str:
+    """SHA-256 over a function with its facts and all functions by which they can be evaluated."""
+    texts = [canonical_text(function), *(canonical_text(_without_facts(functions[name])) for name in sorted(functions))]
+    return sha256("\n".join(("facts", *texts)).encode()).hexdigest()
+
+
 def content_hash(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> str:
-    """SHA-256 over a declaration and the element functions that it reaches, without facts, which are always tested."""
+    """SHA-256 over a declaration and the element functions that it reaches, without facts, which are recorded apart."""
     reached: dict[str, FunctionDecl] = {}
     pending = [declaration]
     while pending:

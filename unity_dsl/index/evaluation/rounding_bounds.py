@@ -12,11 +12,16 @@ kinds of elements two are certain: of a finite error, with a value; and `undefin
     a read outside of a tensor, and whatever is computed of one that is undefined, but for the branch not taken
 
 What may have a value or not is neither: an infinity that overflow makes, NaN where rounding may have moved an argument.
+
+With `single` the bounds are those of float32: each result that float32 cannot hold exactly has half a unit of its last
+place more, and one that float32 cannot hold to full precision, beyond its largest or its smallest number, is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import prod
@@ -46,6 +51,9 @@ _MODERATE, _MINUTE = 64.0, 1e-3
 """Moderate arguments, at which no primitive overflows or underflows: an infinite value is a pole."""
 _LEAST = 1e-300
 _SMALLEST = 5e-324
+SINGLE_EPSILON = 2.0**-23
+_SINGLE_LEAST, _SINGLE_LARGEST = 2.0**-120, 2.0**127
+_SINGLE: ContextVar[bool] = ContextVar("single", default=False)
 _ROUNDS_NOTHING = frozenset({"np.abs", "np.floor", "np.maximum", "np.minimum", "np.negative", "np.sign"})
 
 
@@ -84,7 +92,7 @@ def literal(value: Rational) -> Bounded:
     if not np.isfinite(nearest.value):
         return nearest
     off = abs(exact_number(value) - Fraction(float(nearest.value)))
-    return Bounded(nearest.value, np.asarray(float(off) * (1 + EPSILON)))
+    return Bounded(nearest.value, _roundoff(nearest.value, np.asarray(float(off) * (1 + EPSILON))))
 
 
 def evaluate_bounded(
@@ -94,12 +102,34 @@ def evaluate_bounded(
     *,
     training: bool = True,
     rounded: bool = False,
+    single: bool = False,
 ) -> dict[str, Bounded]:
     """All inputs, intermediates and outputs by name; integers as integral floats. No extern operators.
 
     With `rounded` the inputs have rounding errors of their own, so that the bounds cover any backward stable algorithm,
-    and not the statements' alone.
+    and not the statements' alone. With `single` they are those of arithmetic in float32; the values are of float64.
     """
+    with _arithmetic(single):
+        return _evaluate(instance, inputs, library, training=training, rounded=rounded)
+
+
+@contextmanager
+def _arithmetic(single: bool) -> Iterator[None]:
+    token = _SINGLE.set(single)
+    try:
+        yield
+    finally:
+        _SINGLE.reset(token)
+
+
+def _evaluate(
+    instance: Instance,
+    inputs: Mapping[str, npt.ArrayLike | Bounded],
+    library: Library,
+    *,
+    training: bool,
+    rounded: bool,
+) -> dict[str, Bounded]:
     values = {name: value if isinstance(value, Bounded) else exact(value) for name, value in inputs.items()}
     if rounded:
         real = {operand.name for operand in instance.inputs if operand.integer_range is None}
@@ -152,7 +182,7 @@ class _Space:
         if self.equation.kind is not None:
             count = prod(space[len(shape) :])
             whole = value.map(lambda part: np.broadcast_to(part, space).reshape(*shape, count))
-            value = _reduce(self.equation.kind, whole, count)
+            value = reduce_bounded(self.equation.kind, whole, count)
         dims = tuple(prod(self.sizes[axis] for axis in dim) for dim in target.dims)
         return value.map(lambda part: np.array(np.broadcast_to(part, shape)).reshape(dims))
 
@@ -165,9 +195,9 @@ class _Space:
             case Name(name):
                 return exact(self.index(name))
             case Apply(function, arguments):
-                return _apply(function, [self.value(argument) for argument in arguments], self.functions)
+                return apply_bounded(function, [self.value(argument) for argument in arguments], self.functions)
             case Select(condition, then, otherwise):
-                return _select(self.value(condition), self.value(then), self.value(otherwise))
+                return select_bounded(self.value(condition), self.value(then), self.value(otherwise))
             case Read():
                 return self.read(expr)
             case Uniform(index):
@@ -191,7 +221,7 @@ class _Space:
             places.append(np.where(valid, part.value, 0).astype(np.int64))
         found = tensor.map(lambda part: np.asarray(part[tuple(places)]))
         fill = exact(np.nan) if read.fill is None else self.value(read.fill)
-        found = _chosen(inside, found, fill)
+        found = chosen_bounded(inside, found, fill)
         return Bounded(found.value, np.where(known, found.error, np.inf), known & found.undefined)
 
     def position(self, index: tuple[Expr, ...]) -> npt.NDArray[np.int64]:
@@ -203,7 +233,7 @@ class _Space:
         return position
 
 
-def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
+def reduce_bounded(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
     """The reduction over the last axis."""
     if kind in (ReductionKind.MAX, ReductionKind.MIN):
         extremum = np.max if kind is ReductionKind.MAX else np.min
@@ -220,7 +250,7 @@ def _reduce(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
         carried = np.sum(terms.error, axis=-1)
         rounds = total.error > carried
         size = np.sum(np.where(np.isfinite(terms.value), np.abs(terms.value), 0.0), axis=-1)
-        error = np.where(rounds, np.fmax(total.error, carried + EPSILON * size), total.error)
+        error = np.where(rounds, np.fmax(total.error, carried + _epsilon() * size), total.error)
         total = Bounded(total.value, error, total.undefined)
     return total
 
@@ -254,13 +284,13 @@ def _define(expr: Expr, bound: Mapping[str, Bounded], functions: Mapping[str, Fu
         case Name(name):
             return bound[name]
         case Apply(function, arguments):
-            return _apply(function, [_define(argument, bound, functions) for argument in arguments], functions)
+            return apply_bounded(function, [_define(argument, bound, functions) for argument in arguments], functions)
         case Select(condition, then, otherwise):
-            return _select(*(_define(part, bound, functions) for part in (condition, then, otherwise)))
+            return select_bounded(*(_define(part, bound, functions) for part in (condition, then, otherwise)))
     raise TypeError(f"{type(expr).__name__} in the definition of a function")
 
 
-def _apply(function: str, parts: Sequence[Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
+def apply_bounded(function: str, parts: Sequence[Bounded], functions: Mapping[str, FunctionDecl]) -> Bounded:
     if function in _ARITHMETIC:
         return _ARITHMETIC[function](*parts)
     if function in COMPARISON_CALLS:
@@ -281,9 +311,10 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
     values = [part.value for part in parts]
     value = at(values)
     plain = call.function in _ROUNDS_NOTHING and not call.keywords
-    rounded: Array = np.asarray(0.0) if plain else ULPS * EPSILON * np.abs(value)
+    rounded: Array = np.asarray(0.0) if plain else ULPS * _epsilon() * np.abs(value)
     if call.function == "np.sqrt":
-        rounded = np.where(_times_roundoff(value, value) + (value * value - values[0]) == 0, 0.0, rounded)
+        whole = _times_roundoff(value, value) + (value * value - values[0]) == 0
+        rounded = np.where(whole, _roundoff(value, np.zeros(value.shape)), rounded)
     moderate = _all((part.value == 0) | (abs(part.value) <= _MODERATE) & (abs(part.value) >= _MINUTE) for part in parts)
     underflow = ~moderate & _all(np.isfinite(part.value) for part in parts) & (np.abs(value) < _LEAST) & (not plain)
     error = np.where(np.isinf(value), 0.0, rounded + np.where(underflow, _LEAST, 0.0))
@@ -300,9 +331,9 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
     return _overflow(value, error, parts, pole | (outside & _all(part.decided for part in parts)))
 
 
-def _select(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
+def select_bounded(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
     """The branch taken; where the condition is not decided, the union of both bounds."""
-    chosen = _chosen(condition.value != 0, then, otherwise)
+    chosen = chosen_bounded(condition.value != 0, then, otherwise)
     either = np.fmax(then.error, otherwise.error) + _distance(
         np.fmax(then.value, otherwise.value), np.fmin(then.value, otherwise.value)
     )
@@ -311,7 +342,7 @@ def _select(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
     return _known(chosen.value, np.where(certain, chosen.error, either), undefined)
 
 
-def _chosen(taken: Array, then: Bounded, otherwise: Bounded) -> Bounded:
+def chosen_bounded(taken: Array, then: Bounded, otherwise: Bounded) -> Bounded:
     pairs = (then.value, otherwise.value), (then.error, otherwise.error), (then.undefined, otherwise.undefined)
     return Bounded(*(np.where(taken, *pair) for pair in pairs))
 
@@ -333,7 +364,7 @@ def _plus(left: Bounded, right: Bounded) -> Bounded:
     value = np.asarray(left.value + right.value)
     virtual = value - left.value
     roundoff = (left.value - (value - virtual)) + (right.value - virtual)
-    roundoff = np.where(np.isfinite(value), np.abs(roundoff), 0.0)
+    roundoff = _roundoff(value, np.where(np.isfinite(value), np.abs(roundoff), 0.0))
     opposite = np.isnan(value) & left.decided & right.decided
     return _overflow(value, left.error + right.error + roundoff, (left, right), opposite)
 
@@ -348,7 +379,7 @@ def _negative(part: Bounded) -> Bounded:
 
 def _times(left: Bounded, right: Bounded) -> Bounded:
     value = np.asarray(left.value * right.value)
-    error = np.where(np.isfinite(value), np.abs(_times_roundoff(left.value, right.value)), 0.0)
+    error = _roundoff(value, np.where(np.isfinite(value), np.abs(_times_roundoff(left.value, right.value)), 0.0))
     undefined: Array = np.asarray(False)
     for one, other in ((left, right), (right, left)):
         # infinity times a factor of certain sign is infinite
@@ -383,7 +414,8 @@ def _split(value: Array) -> tuple[Array, Array]:
 def _over(left: Bounded, right: Bounded) -> Bounded:
     value = np.asarray(left.value / right.value)
     whole = (value * right.value == left.value) & (_times_roundoff(value, right.value) == 0)
-    roundoff = np.where(whole | np.isinf(right.value), 0.0, EPSILON * np.abs(value) + _SMALLEST)
+    exactly = whole | np.isinf(right.value)
+    roundoff = _roundoff(value, np.where(exactly, 0.0, _epsilon() * np.abs(value) + _SMALLEST))
     least = np.abs(right.value) - right.error
     spread = left.error + _at_least_times(np.abs(value), right.error)
     error = np.where(
@@ -408,7 +440,7 @@ def _modulo(left: Bounded, right: Bounded) -> Bounded:
     times = _floor_over(left, right)
     spread = left.error + np.where(right.error == 0, 0.0, np.abs(times.value) * right.error)
     inexact = (left.value != np.floor(left.value)) | (right.value != np.floor(right.value))
-    error = spread + times.error + EPSILON * np.abs(right.value) * inexact
+    error = spread + times.error + _epsilon() * np.abs(right.value) * inexact
     return _overflow(value, error, (left, right), _is_zero(right))
 
 
@@ -432,7 +464,24 @@ def _overflow(value: Array, error: Array, parts: Sequence[Bounded], undefined: A
     finite = _all(np.isfinite(part.value) for part in parts)
     for part in parts:
         undefined = undefined | part.undefined
-    return _known(value, np.where(np.isinf(value) & finite, np.inf, error), undefined)
+    lost = np.isinf(value) & finite
+    if _SINGLE.get():
+        size = np.abs(value)
+        lost = lost | ((value != 0) & (size < _SINGLE_LEAST)) | (np.isfinite(value) & (size > _SINGLE_LARGEST))
+    return _known(value, np.where(lost, np.inf, error), undefined)
+
+
+def _epsilon() -> float:
+    """Twice the relative error of one rounding, in the arithmetic that the bounds are of."""
+    return SINGLE_EPSILON if _SINGLE.get() else EPSILON
+
+
+def _roundoff(value: Array, found: Array) -> Array:
+    """The rounding error of a result: that of float64, or of float32, which holds fewer numbers exactly."""
+    if not _SINGLE.get():
+        return found
+    holds = value.astype(np.float32) == value
+    return np.where(holds | ~np.isfinite(value), found, found + SINGLE_EPSILON / 2 * np.abs(value))
 
 
 def _known(value: Array, error: Array, undefined: Array) -> Bounded:
@@ -446,4 +495,4 @@ def _all(flags: Iterable[Array]) -> Array:
 
 def _rounded(number: Bounded) -> Bounded:
     size = np.where(np.isfinite(number.value), np.abs(number.value), 0.0)
-    return Bounded(number.value, number.error + EPSILON * size, number.undefined)
+    return Bounded(number.value, number.error + _epsilon() * size, number.undefined)

@@ -17,8 +17,8 @@ import numpy as np
 from ...index.library import Library
 from ...syntax.parse_rules import RuleDecl
 from ..normal_form.form import Unsupported
-from ..refutation.counterexample import SEEDS, SIZE_RUNS, Shrinking, smaller_sizes
-from ..refutation.numeric_run import Difference, IllShaped, Numbers, Run, witness_sizes
+from ..refutation.counterexample import SEEDS, SIZE_RUNS, SIZES_LOOKED_AT, Shrinking, least_sizes, smaller_sizes
+from ..refutation.numeric_run import Difference, IllShaped, Numbers, Run, TooLarge, witness_sizes
 from ..translation.real_attributes import with_reals
 from ..translation.real_conditions import drawn_reals, meets
 from ..translation.rest_ranks import ranks_of
@@ -142,7 +142,7 @@ class Evidence:
         try:
             tried = (run.difference_at(dict(run.inputs(seed)) | reals) for seed in SEEDS)
             found = next((difference for difference in tried if difference is not None), None)
-        except Unsupported:
+        except (Unsupported, TooLarge):
             return
         except (IllShaped, ZeroDivisionError) as reason:
             self.undefined.append(Undefined(sizes, str(reason)))
@@ -265,11 +265,12 @@ class Evidence:
     def _smaller(self, found: Undefined) -> Undefined:
         """Smaller sizes at which the rule is ill-shaped, too."""
         setting = next(setting for setting in self.settings if set(setting.names) == found.sizes.keys())
-        least = smaller_sizes({name: int(size) for name, size in found.sizes.items()})
+        whole = {name: int(size) for name, size in found.sizes.items()}
+        least = islice(smaller_sizes(whole, least_sizes(self.claim, whole)), SIZES_LOOKED_AT)
         for sizes in islice(filter(self.claim.holds, least), SIZE_RUNS):
             try:
                 Run(self.rule, self.claim, self.library, setting.ranks, setting.views, sizes).difference(0)
-            except Unsupported:
+            except (Unsupported, TooLarge):
                 continue
             except (IllShaped, ZeroDivisionError) as reason:
                 return Undefined(sizes, str(reason))

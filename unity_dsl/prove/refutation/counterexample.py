@@ -18,12 +18,29 @@ from ..normal_form.form import Unsupported
 from ..translation.real_attributes import with_reals
 from ..translation.rule_forms import Ranks, Views, claim_of, views_at
 from ..translation.size_assumptions import Claim
-from .numeric_run import SPARSE, Array, Difference, IllShaped, InputValues, Numbers, Run, witness_sizes
+from .numeric_run import (
+    SPARSE,
+    Array,
+    Difference,
+    IllShaped,
+    InputValues,
+    Numbers,
+    Run,
+    TooLarge,
+    least_size,
+    small_sizes,
+    witness_sizes,
+)
+from .sampled_run import SampledRun
 
 SIZE_RUNS = 60
 """Limit of evaluations to find smaller sizes."""
+SIZES_LOOKED_AT = 3_000
+"""Limit of sizes that are compared with the conditions; beyond it each size is minimised in turn."""
 INPUT_RUNS = 200
 """Limit of evaluations to find simpler inputs."""
+LARGE_INPUTS = 1_000
+"""Inputs of more elements are made simple by positions, not element by element."""
 SEEDS = (2, 11, 4, 1, SPARSE, SPARSE + 1)
 """Seeds of inputs at each size: integers with ties and zeros, generic numbers; of both signs."""
 WHOLE_SEEDS = (2, 11, 14, 8, SPARSE, SPARSE + 1)
@@ -47,27 +64,46 @@ class Shrinking:
 
     def smallest(self, found: Difference) -> Difference:
         """The smallest sizes and simplest inputs found, within the limits, that still give a difference."""
-        return self._simpler(self._smaller(found))
+        if any(given.places is not None for given in found.inputs):
+            return self._smaller_sampled(found)
+        smaller = self._smaller(found)
+        return self._sparser(smaller) or self._simpler(smaller)
 
     # ------------------------------------------------------------------------------------------ sizes
 
+    def _smaller_sampled(self, found: Difference) -> Difference:
+        """Of tensors too large to be evaluated as a whole: the difference at the least sizes, if there is one."""
+        least = small_sizes(self.claim, tuple(found.sizes), 1)
+        for seed in SEEDS if least is not None and least != found.sizes else ():
+            try:
+                run = SampledRun(self.rule, self.claim, self.library, self.ranks, self.views, least or {})
+                smaller = run.difference(seed)
+            except (IllShaped, Unsupported):
+                continue
+            if smaller is not None and _is_like(smaller, found):
+                return smaller
+        return found
+
     def _smaller(self, found: Difference) -> Difference:
         budget = SIZE_RUNS
-        for sizes in smaller_sizes(found.sizes):
+        least = least_sizes(self.claim, found.sizes)
+        for number, sizes in enumerate(smaller_sizes(found.sizes, least)):
+            if number == SIZES_LOOKED_AT:
+                return self._reduced(found, least)
             if not self.claim.holds(sizes):
                 continue
             if not budget:
-                return self._reduced(found)
+                return self._reduced(found, least)
             budget -= 1
             smaller = self._difference(sizes, found)
             if smaller is not None:
                 return smaller
         return found
 
-    def _reduced(self, found: Difference) -> Difference:
+    def _reduced(self, found: Difference, least: Mapping[str, int]) -> Difference:
         """Each size minimised in turn, the others fixed."""
-        for name in found.sizes:
-            for value in sorted({1, 2, found.sizes[name] // 2} & set(range(1, found.sizes[name]))):
+        for name, low in least.items():
+            for value in sorted({low, low + 1, found.sizes[name] // 2} & set(range(low, found.sizes[name]))):
                 sizes = {**found.sizes, name: value}
                 smaller = self._difference(sizes, found) if self.claim.holds(sizes) else None
                 if smaller is not None:
@@ -118,6 +154,20 @@ class Shrinking:
                         break
         return found
 
+    def _sparser(self, found: Difference) -> Difference | None:
+        """A difference of few elements that are not 0, where inputs are large; None where none is found."""
+        if found.shapes is not None or sum(len(given.values) for given in found.inputs) <= LARGE_INPUTS:
+            return None
+        run = SampledRun(self.rule, self.claim, self.library, self.ranks, self.views, found.sizes)
+        for seed in SEEDS:
+            try:
+                other = run.difference(seed)
+            except (IllShaped, Unsupported):
+                return None
+            if other is not None and _is_like(other, found):
+                return other
+        return None
+
 
 def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None:
     """A difference on these inputs. A later output may be undefined where the first ones agree."""
@@ -127,11 +177,17 @@ def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None
         return None
 
 
-def smaller_sizes(sizes: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """The size assignments with a smaller sum, in increasing order of the sum."""
-    for excess in range(sum(sizes.values()) - len(sizes)):
+def smaller_sizes(sizes: Mapping[str, int], least: Mapping[str, int] | None = None) -> Iterator[dict[str, int]]:
+    """The size assignments from `least` on, or from 1, with a smaller sum, in increasing order of the sum."""
+    low = dict.fromkeys(sizes, 1) if least is None else least
+    for excess in range(sum(sizes.values()) - sum(low.values())):
         for raised in combinations_with_replacement(sizes, excess):
-            yield {name: 1 + raised.count(name) for name in sizes}
+            yield {name: low[name] + raised.count(name) for name in sizes}
+
+
+def least_sizes(claim: Claim, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Of each size the least number that the conditions on it alone admit, and no more than it is."""
+    return {name: min(least_size(claim, name), size) for name, size in sizes.items()}
 
 
 def _is_like(found: Difference, before: Difference) -> bool:
@@ -179,8 +235,13 @@ def confirmed(difference: Difference, rule: RuleDecl, library: Library) -> Diffe
     names = tuple(difference.sizes)
     sizes = witness_sizes(claim, names, 0) or difference.sizes
     views = views_at(rule, claim, library, difference.ranks, sizes)
-    run = Run(rule, claim, library, difference.ranks, views, difference.sizes)
-    found = run.difference_at(_numbers(difference.inputs))
+    question = (rule, claim, library, difference.ranks, views, difference.sizes)
+    try:
+        if any(given.places is not None for given in difference.inputs):
+            raise TooLarge
+        found = Run(*question).difference_at(_numbers(difference.inputs))
+    except TooLarge:
+        found = SampledRun(*question).difference_at_places(difference)
     return None if found is None else replace(found, evaluation=difference.evaluation)
 
 
@@ -225,9 +286,13 @@ def _label(given: InputValues) -> str:
 def _values_text(given: InputValues) -> str:
     """All elements of a small input, the nonzero ones of a large one."""
     shape = list(given.shape)
-    if len(given.values) <= SHOWN:
+    if given.places is None and len(given.values) <= SHOWN:
         return _nested(given.numbers().array)
-    other = [(place, value) for place, value in zip(np.ndindex(given.shape), given.values, strict=True) if value]
+    if given.places is None:
+        places = list(np.ndindex(given.shape))
+    else:
+        places = [tuple(map(int, np.unravel_index(place, given.shape))) for place in given.places]
+    other = [(place, value) for place, value in zip(places, given.values, strict=True) if value]
     parts = [f"[{', '.join(map(str, place))}] = {number_text(value)}" for place, value in other[:SHOWN]]
     if len(other) > SHOWN:
         return f"of shape {shape}: {', '.join(parts)}, {len(other) - SHOWN} more that are not 0"

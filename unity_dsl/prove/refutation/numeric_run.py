@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from itertools import product as combinations
-from math import isfinite, isinf, isnan, nan, prod
+from math import ceil, isfinite, isinf, isnan, nan, prod
 from random import Random
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...syntax.ast import Name, Number, OperatorDecl, ParallelDecl
 from ...syntax.diagnostic import InputError
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
 from ..normal_form.form import Unsupported
+from ..normal_form.guard import Relation
 from ..normal_form.polynomial import number, product
 from ..normal_form.step_limit import spend
 from ..translation.real_conditions import drawn_reals, meets, numbers_at
@@ -51,12 +52,16 @@ LONG = 75
 """A size large enough for masks that act at large indices only."""
 CALLING, ELEMENTS = 4, 1_000
 """Steps counted for each call, and elements counted as one more."""
-MAX_ELEMENTS = 200_000
-"""Limit of elements of a tensor: the reference evaluates by brute force."""
+MAX_ELEMENTS, MAX_POSITIONS = 200_000, 2_000_000
+"""Limits of elements of a tensor, and of the index spaces of a call: the reference evaluates by brute force."""
 
 
 class IllShaped(Exception):
     """The rule is ill-shaped at these sizes. The first argument says why."""
+
+
+class TooLarge(IllShaped):
+    """A tensor or the index space of an equation is too large to be evaluated as a whole."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +98,38 @@ class Numbers:
 
 @dataclass(frozen=True)
 class InputValues:
-    """The elements of an input in row-major order. The leading dimensions are its device axes, in their order."""
+    """The elements of an input in row-major order. The leading dimensions are its device axes, in their order.
+
+    With `places` only those at these positions, in order, where the others are 0.
+    """
 
     name: str
     devices: tuple[str, ...]
     shape: tuple[int, ...]
     values: tuple[float, ...]
     integer_range: int | None = None
+    places: tuple[int, ...] | None = None
 
     def numbers(self) -> Numbers:
         kind = np.float64 if self.integer_range is None else np.int64
+        if self.places is not None:
+            dense = np.zeros(prod(self.shape), dtype=kind)
+            dense[list(self.places)] = self.values
+            return Numbers(self.devices, dense.reshape(self.shape), self.integer_range)
         return Numbers(self.devices, np.array(self.values, dtype=kind).reshape(self.shape), self.integer_range)
+
+    def to_json(self) -> dict[str, Any]:
+        """The input as JSON values; of one that is 0 but at `places` these and the values there."""
+        found = {
+            "name": self.name,
+            "device_axes": list(self.devices),
+            "integer_range": self.integer_range,
+            "shape": list(self.shape),
+        }
+        if self.places is None:
+            return {**found, "values": self.numbers().array.tolist()}
+        places = [[int(part) for part in np.unravel_index(place, self.shape)] for place in self.places if self.shape]
+        return {**found, "places": places, "values": list(self.values)}
 
 
 @dataclass(frozen=True)
@@ -134,17 +160,7 @@ class Difference:
         found: dict[str, Any] = {
             "sizes": dict(self.written),
             "ranks": dict(self.ranks),
-            "inputs": [
-                {
-                    "name": given.name,
-                    "device_axes": list(given.devices),
-                    "integer_range": given.integer_range,
-                    "shape": list(given.shape),
-                    "values": given.numbers().array.tolist(),
-                }
-                for given in self.inputs
-                if given.name not in self.reals
-            ],
+            "inputs": [given.to_json() for given in self.inputs if given.name not in self.reals],
             "output": self.output,
             "index": list(self.position),
             "left": _finite(self.left),
@@ -272,7 +288,7 @@ class Run:
             dims = [valued(product(part), self.sizes) for part in input_dims(tensor, self.claim, self.ranks)]
             shape = (*map(self.degree, names), *dims)
             if prod(shape) > MAX_ELEMENTS:
-                raise IllShaped("too large")
+                raise TooLarge("too large")
             if tensor.integer_range is None:
                 yield tensor.name, Numbers(names, _floats(random, shape, seed))
             else:
@@ -317,6 +333,8 @@ class Run:
         instance = self.instances[key]
         lead = tuple(map(self.degree, mapped))
         positions = sum(prod(instance.sizes[axis] for axis in equation.space) for equation in instance.equations)
+        if positions > MAX_POSITIONS:
+            raise TooLarge("too large")
         spend(prod(lead) * (CALLING + positions // ELEMENTS))
         results = [
             self._evaluated(instance, [part.at(place) for part in parts], call.result)
@@ -438,13 +456,26 @@ def long_sizes(claim: Claim, names: Sequence[str]) -> Iterator[dict[str, int]]:
 def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2) -> dict[str, int] | None:
     """Sizes that meet the conditions, pairwise different if possible; None if none are found."""
     random = Random(seed)
+    above = {name: max(least_size(claim, name) - least, 0) for name in names}
     for attempt in range(600):
         top = least + len(names) + (attempt // 50 if attempt < 400 else 2 ** (attempt // 50))
         values = random.sample(range(least, top + 1), len(names)) if attempt < 200 else None
-        sizes = dict(zip(names, values or [random.randint(least, top) for _ in names], strict=True))
+        drawn = zip(names, values or [random.randint(least, top) for _ in names], strict=True)
+        sizes = {name: above[name] + value for name, value in drawn}
         if claim.holds(sizes):
             return sizes
     return None
+
+
+def least_size(claim: Claim, name: str) -> int:
+    """The least size that linear conditions on it alone admit: 64 of `h >= 64`."""
+    least = 1
+    for condition in claim.conditions:
+        terms = dict(condition.poly.terms)
+        slope, offset = terms.pop(((name, 1),), 0), terms.pop((), 0)
+        if condition.relation is Relation.NOT_NEGATIVE and slope > 0 and not terms:
+            least = max(least, ceil(-offset / slope))
+    return least
 
 
 def small_sizes(claim: Claim, names: Sequence[str], least: int = 2) -> dict[str, int] | None:
@@ -454,6 +485,7 @@ def small_sizes(claim: Claim, names: Sequence[str], least: int = 2) -> dict[str,
         return None
     for name in names:
         found = sizes
-        smaller = ({**found, name: value} for value in range(least, found[name]))
+        low = max(least, least_size(claim, name))
+        smaller = ({**found, name: value} for value in range(low, found[name]))
         sizes = next(filter(claim.holds, smaller), found)
     return sizes
