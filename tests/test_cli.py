@@ -172,7 +172,7 @@ def test_compile_prints_a_summary_and_writes_the_program(model: Path, capsys: py
     assert run(["model.udl", "-o", "out", "--devices", "2"]) == 0
     printed = capsys.readouterr()
     assert printed.err == ""
-    assert "tiny on 2 devices of local" in printed.out
+    assert re.match(r"plan +tiny, on 2 devices of local, by `auto`\n", printed.out)
     assert {"model.py", "parallel.py", "train.py", "plan.json"} <= {path.name for path in Path("out").iterdir()}
 
 
@@ -384,7 +384,9 @@ def test_a_plan_that_does_not_fit_is_written_if_forced(tmp_path: Path, capsys: p
         assert run(arguments) == 0
         shown = capsys.readouterr()
         assert ("warning[W301]: every device would hold" in shown.err) is not fits
-        assert re.search(r"^memory +\S+ kB a device: parameters 256 bytes, ", shown.out, re.MULTILINE)
+        assert re.search(
+            r"^memory +\S+ kB of \S+ (?:kB|GB|bytes) a device: parameters 256 bytes, ", shown.out, re.MULTILINE
+        )
         plan = json.loads((tmp_path / f"out{fits}" / "plan.json").read_text())
         assert [found["code"] for found in plan["warnings"]] == ([] if fits else ["W301"])
         memory = plan["cost"]["memory"]

@@ -21,7 +21,6 @@ from .commands.console import (
     keep_interruptions,
     print_anything,
     replace_file,
-    say_progress,
     show_diagnostic,
     show_progress,
     show_usage_error,
@@ -239,6 +238,7 @@ def compile_command(
     from math import prod
 
     from .commands.plan_summary import show_summary
+    from .commands.progress import say_progress
     from .commands.search_interruption import ending_search
     from .commands.summary import summarise
     from .compile import Request, compile_model
@@ -298,13 +298,14 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     where they differ, or where the model has values that are not finite and can't be compared.
     """
     from .commands.check_report import show_report
+    from .emit.plan_file import load_plan_file
     from .emit.program_check import check
 
     report = check(out, ranks, steps=steps, seed=seed)
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
-        show_report(report)
+        show_report(report, load_plan_file(out))
     if not report.ok:
         raise click.exceptions.Exit(1)
 
@@ -362,12 +363,10 @@ def explain_command(
         click.echo(f"{name.upper()}: {code.title}\n\n{click.wrap_text(code.text, width=100)}")
         return
     from .commands.declaration_explanation import explain_declaration
+    from .commands.progress import say_progress
 
-    if not sys.stderr.isatty():
-        click.echo(explain_declaration(name, ops))
-        return
-    text = explain_declaration(name, ops, lambda what: click.echo(f"\rproved: {what}\x1b[K", nl=False, err=True))
-    click.echo("\r\x1b[K", nl=False, err=True)
+    with say_progress(name) as tell:
+        text = explain_declaration(name, ops, lambda what: tell(f"proved: {what}"))
     click.echo(text)
 
 

@@ -14,6 +14,7 @@ from unity_dsl.emit.constant_text import ConstantsText
 from unity_dsl.emit.conversion_text import Collectives
 from unity_dsl.emit.operator_text import Place, operator_text
 from unity_dsl.emit.program_names import Names
+from unity_dsl.emit.templates import template
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.layout_typing import TypedOperator, type_operator
 from unity_dsl.index.declarations.loading import library_of, library_sources
@@ -335,6 +336,8 @@ def run(
     names["places"] = lambda x: (
         torch.arange(0, x.numel(), x.size(-1), dtype=torch.int32)[:, None] + torch.arange(x.size(-1), dtype=torch.int32)
     ).view(x.shape)
+    names["Tensor"] = torch.Tensor
+    exec(compile(template("surrogate.py.j2").render(), "surrogate", "exec"), names)
     exec(compile("\n".join(lines), "operator", "exec"), names)
     return [names[f"result{i}"] for i in range(outputs)]
 

@@ -12,6 +12,7 @@ import pytest
 from unity_dsl.commands.check_report import show_report
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
+from unity_dsl.emit.plan_file import load_plan_file
 from unity_dsl.emit.program_check import TOLERANCE, CheckReport, MixedErrors, check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.syntax.diagnostic import InputError
@@ -168,7 +169,7 @@ def test_a_model_that_is_not_finite_is_told(
     write_program(made.plan, made.library, made.sources, request, tmp_path / "out")
     report = check(tmp_path / "out", pool=pool)
     assert not report.ok and report.not_finite == tensor
-    show_report(report)
+    show_report(report, load_plan_file(tmp_path / "out"))
     told = capsys.readouterr().out
     verdict = f"the program on 1 rank can't be compared: the model on one device is not finite in {tensor}"
     assert told.splitlines()[-1].split(maxsplit=1) == ["verdict", verdict]

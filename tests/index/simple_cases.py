@@ -82,6 +82,11 @@ def lower_triangle(random: Random) -> Case:
     return Case([normal(random, *any_shape(random), f, f)], reference)
 
 
+def steered(value: torch.Tensor, *gradients: torch.Tensor) -> torch.Tensor:
+    """The value, with the gradients of these."""
+    return sum((part - part.detach() for part in gradients), start=value.detach())
+
+
 SIMPLE_CASES: dict[str, Callable[[Random], Case]] = {
     "neg": unary(torch.neg),
     "abs": unary(torch.abs),
@@ -107,7 +112,10 @@ SIMPLE_CASES: dict[str, Callable[[Random], Case]] = {
     "embedding_bag": bag("sum"),
     "embedding_bag_mean": bag("mean"),
     "lower_triangle": lower_triangle,
+    "stop": unary(lambda x: steered(x, 0 * x)),
+    "straight_through": pair(lambda value, x: steered(value, 0 * value, x)),
+    "reverse_gradient": unary(lambda x: steered(x, -0.3 * x), scale=0.3),
 }
 KINKED = ("abs", "clamp", "maximum", "minimum", "leaky_relu", "elu", "l1", "huber", "smooth_l1", "power")
 """Operators whose kinks and ties are at whole numbers, where they have gradients like any other."""
-WITHOUT_NATIVE_CALL = {"binary_cross_entropy", "lower_triangle"}
+WITHOUT_NATIVE_CALL = {"binary_cross_entropy", "lower_triangle", "straight_through", "reverse_gradient"}

@@ -37,6 +37,7 @@ from .fused_cases import FUSED_BY_STATEMENTS, FUSED_CASES
 from .operand_cases import Case, Random, Tensors, any_shape, broadcast, normal, sizes, unary
 from .selection_cases import SELECTION_CASES
 from .simple_cases import SIMPLE_CASES, WITHOUT_NATIVE_CALL
+from .window_cases import WINDOW_CASES
 
 
 def linear(random: Random) -> Case:
@@ -260,30 +261,6 @@ def pattern(reference: Callable[[torch.Tensor], torch.Tensor], keeps: bool = Fal
     return made
 
 
-def window(random: Random) -> tuple[int, int, dict[str, int]]:
-    """A length, a kernel that fits into it, and how it moves."""
-    stride, dilation, pad, width = (int(random.integers(low, 4)) for low in (1, 1, 0, 1))
-    reach = dilation * (width - 1) + 1
-    length = max(1, reach - 2 * pad) + int(random.integers(0, 5))
-    return length, width, {"stride": stride, "dilation": dilation, "pad": pad}
-
-
-def conv1d(random: Random) -> Case:
-    (n, c, o), (length, width, moves) = sizes(random, 3), window(random)
-    inputs = [normal(random, n, c, length), normal(random, o, c, width)]
-    return Case(inputs, lambda x, k: F.conv1d(x, k, None, moves["stride"], moves["pad"], moves["dilation"]), moves)
-
-
-def conv2d(random: Random) -> Case:
-    (n, c, o), (height, r, moves) = sizes(random, 3), window(random)
-    stride, dilation, pad_h, pad_w = moves["stride"], moves["dilation"], moves["pad"], int(random.integers(0, 3))
-    s = int(random.integers(1, 4))
-    width = max(1, dilation * (s - 1) + 1 - 2 * pad_w) + int(random.integers(0, 5))
-    inputs = [normal(random, n, c, height, width), normal(random, o, c, r, s)]
-    attributes = {"stride": stride, "dilation": dilation, "pad_h": pad_h, "pad_w": pad_w}
-    return Case(inputs, lambda x, k: F.conv2d(x, k, None, stride, (pad_h, pad_w), dilation), attributes)
-
-
 def pool2d(reference: Callable[..., torch.Tensor]) -> Callable[[Random], Case]:
     def made(random: Random) -> Case:
         size, stride = (int(number) for number in random.integers(1, 4, 2))
@@ -336,8 +313,6 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "padded_attention": attention("padded"),
     "mse": mse,
     "cross_entropy": cross_entropy,
-    "conv1d": conv1d,
-    "conv2d": conv2d,
     "max_pool2d": pool2d(F.max_pool2d),
     "avg_pool2d": pool2d(F.avg_pool2d),
     "global_avg_pool2d": global_avg_pool2d,
@@ -349,6 +324,7 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "reduce_mean": pattern(lambda x: x.mean(-1)),
     "reduce_max": pattern(lambda x: x.amax(-1)),
     **SIMPLE_CASES,
+    **WINDOW_CASES,
     **SELECTION_CASES,
     **FUSED_CASES,
 }
@@ -436,10 +412,29 @@ FUNCTIONS = (
     *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "softplus", "silu", "sin", "cos", "abs"),
     *("maximum", "minimum", "relu", "pow"),
 )
+STEERED = {
+    "stop": ((lambda x: x), {"x": 0}),
+    "straight_through": ((lambda value, x: value), {"value": 0, "x": 1}),
+    "reversed": ((lambda x, scale: x), {"x": lambda x, scale: -scale, "scale": 0}),
+}
+"""Functions whose gradient is not that of their value, with both."""
 
 
 def test_every_shipped_function_is_tested(library: Library) -> None:
-    assert set(library.functions) == set(FUNCTIONS)
+    assert set(library.functions) == {*FUNCTIONS, *STEERED}
+
+
+@pytest.mark.parametrize("name", STEERED)
+def test_functions_with_surrogates_pass_back_what_is_declared(name: str, library: Library) -> None:
+    function, (value, slopes) = library.functions[name], STEERED[name]
+    at = points(function)
+    applied = call(name, *map(Name, function.parameters))
+    np.testing.assert_array_equal(pointwise(applied, function.parameters, at, library), value(*at))
+    assert dict(function.derivatives).keys() == slopes.keys()
+    for parameter, derivative in function.derivatives:
+        slope = slopes[parameter]
+        expected = slope(*at) if callable(slope) else np.full_like(at[0], slope)
+        np.testing.assert_array_equal(pointwise(derivative, function.parameters, at, library), expected)
 
 
 def pointwise(expr: Expr, parameters: tuple[str, ...], points: list[np.ndarray], library: Library) -> np.ndarray:

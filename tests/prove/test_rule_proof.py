@@ -41,6 +41,40 @@ rule f(x: [m, k], y: [m, l], u: [l, n], v: [k, n]){}
     assert isinstance(answer(rule.format("\n  where k == l")), Proved)
 
 
+@pytest.mark.parametrize(
+    "sides",
+    [
+        "stop(x) => x",
+        "x => stop(x)",
+        "x + stop(x) => scale(x; factor=2)",
+        "stop(relu(x)) => relu(stop(x))",
+        "relu(stop(x) - x) => scale(x; factor=0)",
+        "straight_through(x, y) => x",
+        "reverse_gradient(reverse_gradient(x)) => stop(x)",
+        "exp(stop(x) + x) => exp(x + x)",
+        "choose(lower, stop(x), x) => x",
+    ],
+)
+def test_equal_values_with_other_gradients_are_not_equal(sides: str) -> None:
+    inputs = "x: [n], y: [n]" + (", lower: int<2>[n]" if "lower" in sides else "")
+    assert left_out(f"rule f({inputs})\n  {sides}\n").obligation == "same_value"
+
+
+@pytest.mark.parametrize(
+    "sides",
+    [
+        "stop(x) + y => y + stop(x)",
+        "y + stop(x) - stop(x) => y",
+        "exp(stop(x) + y) => exp(y) * exp(stop(x))",
+        "stop(concat(x, y; dim=0)) => concat(stop(x), stop(y); dim=0)",
+        "reverse_gradient(x)[n] -> [n, 1] => reverse_gradient(x[n] -> [n, 1])",
+        "combine[p; dim=0](stop(partition[p; dim=0](u))) => stop(u)",
+    ],
+)
+def test_what_does_not_look_into_a_surrogate_is_proved(sides: str) -> None:
+    assert isinstance(answer(f"rule f(x: [n], y: [n], u: [p * m])\n  {sides}\n"), Proved)
+
+
 def test_shapes_come_before_values() -> None:
     assert left_out("rule f(x: [m], y: [n])\n  x + y => y + x\n").obligation == "same_shape"
     assert isinstance(answer("rule f(x: [m], y: [n])\n  where m == n\n  x + y => y + x\n"), Proved)

@@ -78,7 +78,7 @@ def test_at_any_moment(library: Library, build: Build) -> None:
             if most < whole.asked:
                 assert plan.ended == "a count", f"UNITY_SAMPLE={SAMPLE}: {most} of seed {seed}"
                 assert plan.cost.seconds >= best.cost.seconds * (1 - 1e-9)
-                if (over := re.search(r" over the mesh(?:es)? ([0-9 x,]+\d)", plan.notes[0])) is not None:
+                if (over := re.search(r" meshes: ([0-9 x,]+\d)", plan.notes[0])) is not None:
                     least = min(alone[mesh] for mesh in over[1].split(", "))
                     assert bound(plan) <= least * (1 + 1e-9), f"UNITY_SAMPLE={SAMPLE}: {most} of seed {seed}"
                     outcomes.add("bounded")

@@ -34,6 +34,7 @@ def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_jso
     from ..rules.sharding_theorems import ShardingTheorems
     from ..rules.theorem_file import TheoremFile
     from ..syntax.diagnostic import fail, suggest
+    from .progress import say_progress
 
     library = load_library(ops)
     for name in names:
@@ -42,8 +43,13 @@ def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_jso
             raise fail("E210", f"there is no operator called `{name}`", help=help)
     theorems = ShardingTheorems(library, TheoremFile({}))
     rows: list[Row] = []
-    for name in names or library.operators:
-        found = list(table_of(library.operators[name], theorems))
+    wanted = names or tuple(library.operators)
+    for number, name in enumerate(wanted):
+        with say_progress(f"{name}, {number + 1} of {len(wanted)}") as tell:
+            found = []
+            for row in table_of(library.operators[name], theorems):
+                found.append(row)
+                tell(f"proved: {row.subject}")
         rows += found
         if not as_json:
             show_rows(found)

@@ -8,8 +8,7 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from io import StringIO, TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,40 +40,6 @@ def show_progress() -> None:
         logger = logging.getLogger(f"{LIBRARY}.index")
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
-
-
-@contextmanager
-def say_progress(what: str) -> Iterator[None]:
-    """On a terminal, a line on stderr for as long as something goes on, with the last thing that the library told of
-    it.
-    """
-    if not sys.stderr.isatty():
-        yield
-        return
-    import logging
-
-    process = os.getpid()
-
-    class Line(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if os.getpid() == process:  # processes that are forked inherit this
-                show(f"{what}: {record.getMessage()}")
-
-    def show(text: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        click.echo(f"\r{text[:width]}\x1b[K", nl=False, err=True)
-
-    logger, line = logging.getLogger(LIBRARY), Line(logging.INFO)
-    before = logger.level
-    show(what)
-    logger.addHandler(line)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(line)
-        logger.setLevel(before)
-        click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def show_diagnostic(diagnostic: Diagnostic) -> None:

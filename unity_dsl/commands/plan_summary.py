@@ -67,7 +67,7 @@ def _head(plan: Plan, machine: Machine) -> Iterator[Line]:
         yield "recompute", f"activation checkpointing: {recomputed_words(plan)}"
     yield "rewrites", rewrite_words(plan)
     if (proof := next((note for note in plan.notes if isinstance(note, Proof)), None)) is not None:
-        yield "search", proof
+        yield "search", proof if proof.startswith("not") else proof.partition(":")[0]
 
 
 def _speed(plan: Plan, machine: Machine) -> str:

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..collector import collector_paused
-from .console import say_progress
+from .progress import say_progress
 
 if TYPE_CHECKING:
     from ..compile import Compilation, Request

@@ -228,7 +228,8 @@ class ForwardText:
         value = held.value
         produced = held.produced if value.needs_gradient else held.produced.without_copies
         source = held.sources.get(layout, produced)
-        stored = held.stored if source == produced else None
+        # A weight is cast on its way, as its gradient is; a buffer before that.
+        stored = held.stored if source == produced and (value.is_weight or layout == produced) else None
         if stored and layout == produced:
             return self.cast(value.name, stored, value.stored_dtype, value.dtype)
         gradient = value.needs_gradient and not self.detached

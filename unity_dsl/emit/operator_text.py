@@ -235,6 +235,8 @@ class _Text:
                 part = f", {count}" if place.micro_batches else ""
                 given = "".join(f"{argument_text(number, self.spelling)}, " for number in bound)
                 return f"{term.operation}({given}{self.operand(term)}, *{state}.counters, {place.site}{part})"
+            case "surrogate", given:
+                return f"surrogate({', '.join(argument_text(part, self.spelling) for part in given)})"
             case "replicate", (_, tuple(axes)):
                 return f"parallel.{collectives.replicate(mesh_axes(axes))}({self.operand(term)}, {state}.groups)"
             case "reduce", (_, tuple(axes)):

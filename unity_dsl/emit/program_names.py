@@ -11,7 +11,7 @@ PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "COMPUTE_DTYPE", "PARTS", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
-    "at_least", "drawn", "mixed", "places", "uniform", "Einsum", "of_factor",
+    "at_least", "drawn", "mixed", "places", "uniform", "Einsum", "Factory", "Surrogate", "of_factor", "surrogate",
     "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
     "Constants", "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
     "TF32", "set_tf32", "warnings",

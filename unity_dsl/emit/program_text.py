@@ -72,6 +72,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         [line for kernel in program.kernels.known.values() for line in kernel.torch] if program.kernels else []
     )
     beside = {"kernels": program.kernels and program.kernels.known, "parallel": mesh.size > 1}
+    narrow = any(_is_narrow(stored) for module in modules for stored in module.stored)
+    helpers = {"factory": narrow, "surrogate": any("surrogate(" in line for line in text_lines)}
     return template("model.py.j2").render(
         title=docstring_text(plan.model.name),
         machine=docstring_text(plan.machine),
@@ -79,7 +81,9 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         imports=imports,
         beside=[name for name, needed in beside.items() if needed],
         draws=any(draw in line for draw in ("uniform(", "at_least(") for line in text_lines),
+        helpers=[name for name, needed in helpers.items() if needed],
         own_gradients=program.own_gradients,
+        narrow=helpers["factory"],
         world=mesh.size,
         mesh=tuple_text(f'("{axis.name}", {axis.degree})' for axis in mesh.axes),
         hash=_hash(plan),
@@ -418,6 +422,8 @@ def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
     for stored in module.stored:
         yield from _make_containers(stored.name, made)
         factory = "**factory" if stored.value.dtype != "int" else 'dtype=torch.int64, device=factory["device"]'
+        if _is_narrow(stored):
+            factory = f"**factory.narrow(torch.{TORCH_TYPES[stored.value.stored_dtype]})"
         size = stored_size(stored.layout, stored.value.shape, text.plan.mesh)
         tensor = f"torch.empty({size}, {factory})"
         comment = f"{stored.layout} of {list(stored.value.shape)}" if stored.layout.kinds else ""
@@ -425,6 +431,11 @@ def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
     for repeat in module.repeats:
         yield from _make_containers(repeat.name, made)
         yield from broken(f"{path('self', repeat.name, '_modules')} = {_module_list(repeat, module)}")
+
+
+def _is_narrow(stored: Stored) -> bool:
+    """Whether it is stored in another float type than all others."""
+    return not stored.trained and stored.value.cast_from is not None
 
 
 def _registered(stored: Stored, tensor: str) -> str:

@@ -55,10 +55,12 @@ def reference_library(library: Library) -> Library:
     """The declarations without native calls; functions and extern operators call what `render_declared` writes."""
     operators = {name: _operator(library.operators[name]) for name in library.operators}
     functions = {
-        name: replace(function, torch=NativeCall(f"{MODULE}.fn_{name}", tuple(map(Name, function.parameters))))
+        name: replace(
+            function, torch=NativeCall(f"{MODULE}.fn_{name}", tuple(map(Name, function.parameters))), surrogates=()
+        )
         for name, function in library.functions.items()
     }
-    return Library(operators, library.parallels, functions)
+    return Library(operators, library.parallels, functions, plain=True)
 
 
 def render_reference(plan: Plan, library: Library) -> dict[str, str]:

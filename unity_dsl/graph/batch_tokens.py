@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from math import prod
 
 from ..index.cost.lowering_class import LoweringClass, class_of_equation
+from ..index.equations.loop_nest import loop_nest
 from ..index.equations.term import free_axes, reads
-from ..index.lowering.loop_nest import loop_nest
 from .graph import Graph, Model, Node, Segment
 
 

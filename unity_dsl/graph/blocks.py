@@ -13,6 +13,7 @@ from ..syntax.ast import (
     Call,
     Collect,
     Cond,
+    If,
     Loss,
     ModelExpr,
     ModelFile,
@@ -97,9 +98,9 @@ def _measure(
     """`path` are the blocks that are being measured: to meet one of them again is a cycle."""
     operators = depth = calls = 0
     for statement in statements:
-        if isinstance(statement, Nested):
-            inner = _measure(statement.body, blocks, extents, path)
-            operators, depth = operators + inner.operators, max(depth, inner.depth + 1)
+        if isinstance(statement, Nested | If):
+            inner = _measure(inside(statement), blocks, extents, path)
+            operators, depth = operators + inner.operators, max(depth, inner.depth + isinstance(statement, Nested))
             calls = max(calls, inner.calls)
         for node in (node for expr in expressions(statement) for node in walk(expr)):
             if isinstance(node, Call) and node.function in blocks:
@@ -153,8 +154,13 @@ def expressions(statement: ModelStatement) -> tuple[ModelExpr, ...]:
             return tuple(part.value for part in slices)
         case Return(values=values):
             return values
-        case Repeat() | StorageDecl():
+        case Repeat() | If() | StorageDecl():
             return ()
+
+
+def inside(statement: Nested | If) -> tuple[ModelStatement, ...]:
+    """The statements of its body; of an `if` those of both."""
+    return (*statement.body, *statement.otherwise) if isinstance(statement, If) else statement.body
 
 
 def walk(expr: ModelExpr) -> Iterator[ModelExpr]:
@@ -186,6 +192,8 @@ def assignments(statements: Iterable[ModelStatement]) -> Iterator[Assign]:
     for statement in statements:
         if isinstance(statement, Assign):
             yield statement
+        elif isinstance(statement, If):
+            yield from assignments(inside(statement))
         elif isinstance(statement, Nested):
             yield from assignments(statement.body)
             for inner in statement.body:
@@ -215,6 +223,8 @@ def written(statements: Iterable[ModelStatement]) -> Iterator[str]:
             case Repeat(name=name, body=body) | Cond(name=name, body=body):
                 yield name
                 yield from written(body)
+            case If():
+                yield from written(inside(statement))
             case Collect(name=name):
                 yield name
             case UpdateStatement() | Return() | Loss() | Output():

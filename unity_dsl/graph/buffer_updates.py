@@ -19,6 +19,11 @@ def add_update(place: Place, statement: UpdateStatement) -> None:
         if other.buffer is buffer:
             message = f"`{buffer.name}` is updated twice in one step"
             raise fail("E231", message, statement.span, notes=_note(other.span, "the first one is here"))
+    if buffer.is_cast:
+        notes = _note(buffer.span, f"it is stored in {buffer.stored_dtype}")
+        message = f"buffer `{buffer.name}` is narrower than what it would become, {buffer.dtype}"
+        help = f"what is updated is stored in {buffer.dtype}: a small change would be lost"
+        raise fail("E232", message, statement.span, help=help, notes=notes)
     value = tensor(place, statement.value, buffer.name)
     if type_text(value) != type_text(buffer):
         notes = _note(buffer.span, f"`{buffer.name}` is {type_text(buffer)}")

@@ -8,7 +8,7 @@ a gradient flows where the loss or an output is computed from a weight, not to w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
@@ -28,9 +28,11 @@ def finish(model: Model, loss_span: Span | None) -> Model:
     known: dict[str, int] = {}
     flow.add_graph(model.graph, known, "")
     reaches_loss = None if model.loss is None else flow.sources_of([known[model.loss.name]])
+    gets_gradient = None if model.loss is None else flow.sources_of([known[model.loss.name]], flow.passing)
     returned = flow.sources_of([known[value.name] for value in model.returned])
     live = returned | flow.sources_of(flow.updated)
     _check_read(flow, live, live if reaches_loss is None else reaches_loss)
+    _check_trained(flow, live if gets_gradient is None else gets_gradient)
     weights = [number for number, kind, _ in flow.stored if kind == "weight"]
     if reaches_loss is not None and reaches_loss.isdisjoint(weights):
         help = "declare a `weight` that it is computed from"
@@ -59,12 +61,21 @@ def _check_read(flow: _Flow, live: set[int], reaches_loss: set[int]) -> None:
             raise fail("E224", message, value.span, help=f"`buffer {value.name}: …` is state that is not trained")
 
 
+def _check_trained(flow: _Flow, gets_gradient: set[int]) -> None:
+    for number, kind, value in flow.stored:
+        if kind == "weight" and number not in gets_gradient:
+            message = f"no gradient of the loss comes to weight `{flow.names[number]}`: it would never be trained"
+            help = f"something stops it on every way; `buffer {value.name}: …` is state that is not trained"
+            raise fail("E224", message, value.span, help=help)
+
+
 # ---------------------------------------------------------------------------------------------- the relation
 
 
 @dataclass
 class _Flow:
-    """Values by number, each with those it is computed from; what decides whether it is counts among them.
+    """Values by number, each with those it is computed from; what decides whether it is counts among them. `passing`
+    are those of them to which it passes its gradient back.
 
     A graph's names are looked up in a dictionary of its own; `inside` keeps those of repeats, by their full names.
     `updated` are the buffers that are updated, and what to.
@@ -73,14 +84,16 @@ class _Flow:
     values: list[Value] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     sources: list[list[int]] = field(default_factory=list)
+    passing: list[list[int]] = field(default_factory=list)
     stored: list[tuple[int, str, Value]] = field(default_factory=list)
     inside: dict[str, dict[str, int]] = field(default_factory=dict)
     updated: list[int] = field(default_factory=list)
 
-    def add(self, value: Value, prefix: str, sources: Iterable[int]) -> int:
+    def add(self, value: Value, prefix: str, sources: Iterable[int], stopped: Collection[int] = ()) -> int:
         self.values.append(value)
         self.names.append(prefix + value.name)
         self.sources.append(list(sources))
+        self.passing.append([number for place, number in enumerate(self.sources[-1]) if place not in stopped])
         return len(self.values) - 1
 
     def add_graph(self, graph: Graph, known: dict[str, int], prefix: str) -> None:
@@ -94,7 +107,7 @@ class _Flow:
             else:
                 sources = [known[value.name] for value in step.arguments]
                 for value in step.results:
-                    known[value.name] = self.add(value, prefix, sources)
+                    known[value.name] = self.add(value, prefix, sources, step.stopped)
         for update in graph.updates:
             self.updated += [known[update.buffer.name], known[update.value.name]]
 
@@ -111,24 +124,26 @@ class _Flow:
         for entry, exit, result in zip(segment.entry, segment.exit, segment.results, strict=True):
             if not decides:
                 self.sources[inside[entry.name]].append(inside[exit.name])
+                self.passing[inside[entry.name]].append(inside[exit.name])
             known[result.name] = self.add(result, prefix, [inside[exit.name], inside[entry.name], *decides])
         for series in segment.stacked:
             known[series.whole.name] = self.add(series.whole, prefix, [inside[series.part.name]])
 
-    def sources_of(self, wanted: Iterable[int]) -> set[int]:
-        """The values that these are computed from, themselves included."""
+    def sources_of(self, wanted: Iterable[int], sources: Sequence[Sequence[int]] | None = None) -> set[int]:
+        """The values that these are computed from, themselves included; by some of the `sources` alone."""
+        sources = self.sources if sources is None else sources
         found = set(wanted)
         pending = list(found)
         while pending:
-            new = [number for number in self.sources[pending.pop()] if number not in found]
+            new = [number for number in sources[pending.pop()] if number not in found]
             found.update(new)
             pending += new
         return found
 
     def trained(self) -> set[int]:
-        """The weights and what is computed from them. Integers carry no gradient on."""
+        """The weights and what passes a gradient back to them. Integers carry none on."""
         readers: list[list[int]] = [[] for _ in self.values]
-        for number, sources in enumerate(self.sources):
+        for number, sources in enumerate(self.passing):
             for source in sources:
                 readers[source].append(number)
         pending = [number for number, kind, _ in self.stored if kind == "weight"]

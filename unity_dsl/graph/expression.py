@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..index.equations.instance import Instance
+from ..index.gradients.surrogates import stopped_inputs
 from ..index.instantiation.instantiate import instantiate
 from ..index.instantiation.operand_shape import Binding, Shape
 from ..index.instantiation.view_call import takes_pattern
@@ -14,6 +15,7 @@ from ..syntax.ast import Binary, BlockDecl, Call, ModelExpr, ModelStatement, Nam
 from ..syntax.diagnostic import InputError, Label, fail, suggest
 from ..syntax.rational import plain_number
 from ..syntax.span import Span
+from .chosen_lines import chosen_lines
 from .graph import Buffer, Graph, Input, Node, Segment, Update, Value, Weight
 from .model_parameters import Numeric, calculate, fold, whole
 from .model_parameters import evaluate as evaluate_parameters
@@ -317,7 +319,9 @@ def apply(
         name = _name_result(place, operator.name, position, len(instance.outputs), targets)
         kind = dtype if output.integer_range is None else "int"
         results.append(Value(name, instance.shape(output), kind, output.integer_range, span=span))
-    place.draft.steps.append(Node(results[0].name, instance, tuple(arguments), tuple(results), span=span))
+    stopped = stopped_inputs(instance, place.program.library)
+    node = Node(results[0].name, instance, tuple(arguments), tuple(results), span=span, stopped=stopped)
+    place.draft.steps.append(node)
     return tuple(results)
 
 
@@ -335,7 +339,8 @@ def _result_dtype(place: Place, name: str, arguments: Sequence[Value], span: Spa
         if value.dtype != floats[0].dtype:
             notes = [Label(v.span, f"`{v.name}` is {v.dtype}") for v in (floats[0], value) if v.span is not None]
             message = f"`{name}` mixes {floats[0].dtype} (`{floats[0].name}`) and {value.dtype} (`{value.name}`)"
-            raise fail("E217", message, span, help="declare both with one type", notes=notes)
+            help = "declare both with one type; a buffer may be stored in a narrower one"
+            raise fail("E217", message, span, help=help, notes=notes)
     return floats[0].dtype if floats else place.program.dtype
 
 
@@ -382,12 +387,12 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
     """
     block = place.program.blocks[expr.function]
     arguments = [tensor(place, argument) for argument in expr.arguments]
+    numbers = {**place.program.parameters, **_block_parameters(place, block, expr)}
     scope = Scope(
-        numbers={**place.program.parameters, **_block_parameters(place, block, expr)},
-        declared={**place.program.declared, **{p.name: p.span for p in block.parameters}},
+        numbers=numbers,
+        declared={parameter.name: parameter.span for parameter in block.parameters},
         prefix=f"{path}.",
         block=block.name,
-        statements=block.body,
     )
     if len(arguments) != len(block.inputs):
         message = f"block `{block.name}` takes {len(block.inputs)} tensors ({', '.join(block.inputs)})"
@@ -396,6 +401,7 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
         scope.check_free(name, block.span)
         scope.tensors[name] = value
     try:
+        scope.statements = chosen_lines(block.body, numbers)
         return _run_block(Place(place.program, place.draft, scope), block, path, targets)
     except InputError as error:
         found = error.diagnostic
@@ -404,7 +410,7 @@ def inline(place: Place, expr: Call, path: str, targets: Sequence[str]) -> tuple
 
 
 def _run_block(place: Place, block: BlockDecl, path: str, targets: Sequence[str]) -> tuple[Value, ...]:
-    *body, last = block.body
+    *body, last = place.scope.statements
     for statement in body:
         place.program.run(place, statement)
     assert isinstance(last, Return), "the parser lets no other line end a block"

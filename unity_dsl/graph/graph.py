@@ -19,8 +19,8 @@ class Value:
 
     `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
     buffers need: such a tensor has no cotangent. In mixed precision a weight is stored, and its gradient reduced, in
-    the type `cast_from`: operators read a cast where `dtype` is another one. The gradient of a weight, `is_weight`, is
-    summed over devices in buckets.
+    the type `cast_from`: operators read a cast where `dtype` is another one. A buffer of a narrower type is stored so
+    too. The gradient of a weight, `is_weight`, is summed over devices in buckets.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Value:
 
     @property
     def stored_dtype(self) -> str:
-        """The type in which a weight is stored."""
+        """The type in which a weight or a buffer is stored."""
         return self.cast_from or self.dtype
 
     @property
@@ -117,7 +117,8 @@ class Node:
 
     `site` numbers the random sites of the model (dropout), 0 where there is none. `rule` names the rule that put the
     operator there; its `span` is then that of what it replaced. `mixed` says that it is of a model in mixed precision,
-    `tf32` that its products may round float32 factors to TF32.
+    `tf32` that its products may round float32 factors to TF32. Arguments that are `stopped`, by position, get no
+    gradient from it.
     """
 
     name: str
@@ -129,12 +130,16 @@ class Node:
     rule: str | None = None
     mixed: bool = False
     tf32: bool = False
+    stopped: frozenset[int] = frozenset()
 
     @cached_property
     def gradients(self) -> tuple[bool, ...]:
         """Which arguments get a cotangent from this operator: those that have one, if any result has one."""
         backward = any(value.needs_gradient for value in self.results)
-        return tuple(backward and value.needs_gradient for value in self.arguments)
+        return tuple(
+            backward and value.needs_gradient and place not in self.stopped
+            for place, value in enumerate(self.arguments)
+        )
 
     @cached_property
     def dtype(self) -> str:

@@ -23,6 +23,7 @@ from ..syntax.diagnostic import Label, fail
 from ..syntax.span import Span
 from .blocks import blocks_by_name, written_names
 from .buffer_updates import add_update
+from .chosen_lines import chosen_lines
 from .dead_code import finish
 from .decayed_weights import mark_decaying
 from .expression import Draft, Place, Program, call, counted, tensor
@@ -61,10 +62,11 @@ def build_model(
         run=run,
     )
     draft = Draft(Names(program.written))
-    place = Place(program, draft, Scope(parameters, program.declared, statements=declared.body))
+    lines = chosen_lines(declared.body, parameters)
+    place = Place(program, draft, Scope(parameters, program.declared, statements=lines))
     losses: list[tuple[Loss, Value]] = []
     outputs: dict[str, tuple[Output, Value]] = {}
-    for statement in declared.body:
+    for statement in lines:
         match statement:
             case Loss():
                 if losses:

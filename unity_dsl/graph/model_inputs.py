@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from ..syntax.ast import Initialiser, ModelFile, ModelStatement, Nested, Number, Storage, StorageDecl
+from ..syntax.ast import If, Initialiser, ModelFile, ModelStatement, Nested, Number, Storage, StorageDecl
 from ..syntax.diagnostic import fail
+from .blocks import inside
 from .expression import Keeper, Place
-from .graph import Buffer, Input, Value, Weight
+from .graph import DTYPE_BYTES, Buffer, Input, Value, Weight
 from .model_parameters import Numeric, fold, shape_of, whole
 
 INTEGER_INITIALISERS = ("zeros", "ones", "constant")
@@ -30,7 +31,10 @@ def store(place: Place, statement: StorageDecl) -> None:
         integer_range = whole(declared.integer_range, numbers, f"the range of `{name}`")
     shape = shape_of(declared.dims, numbers, name, statement.span)
     is_weight = statement.storage is Storage.WEIGHT
-    value = Value(name, shape, declared.dtype, integer_range, span=statement.span, is_weight=is_weight)
+    dtype, stored = declared.dtype, None
+    if _is_narrow(statement, place.program.dtype):
+        dtype, stored = place.program.dtype, declared.dtype
+    value = Value(name, shape, dtype, integer_range, span=statement.span, cast_from=stored, is_weight=is_weight)
     place.scope.declare(statement.name, value, statement.span)
     draft.claim(name, statement.span)
     if name in draft.names or name in place.draft.names:
@@ -90,15 +94,24 @@ def _refused(name: str, arguments: list[Numeric], value: Value) -> str | None:
 
 
 def default_dtype(file: ModelFile) -> str:
-    """The type of the first float tensor that is declared, f32 where there is none."""
+    """The type of the first float tensor that is declared, f32 where there is none. Buffers, which may be stored in a
+    narrower one, only count where there is nothing else.
+    """
     bodies = (file.model.body, *(block.body for block in file.blocks))
-    floats = (s.type.dtype for body in bodies for s in _declarations(body) if s.type.dtype != "int")
-    return next(floats, "f32")
+    found = [s for body in bodies for s in _declarations(body) if s.type.dtype != "int"]
+    found.sort(key=lambda declared: declared.storage is Storage.BUFFER)
+    return found[0].type.dtype if found else "f32"
+
+
+def _is_narrow(declared: StorageDecl, dtype: str) -> bool:
+    """Whether it is a buffer in fewer bytes than floats of the model have: read, it is cast to these."""
+    narrow = DTYPE_BYTES[declared.type.dtype] < DTYPE_BYTES[dtype]
+    return declared.storage is Storage.BUFFER and narrow and declared.type.dtype != "int"
 
 
 def _declarations(statements: Iterable[ModelStatement]) -> Iterator[StorageDecl]:
     for statement in statements:
         if isinstance(statement, StorageDecl):
             yield statement
-        elif isinstance(statement, Nested):
-            yield from _declarations(statement.body)
+        elif isinstance(statement, Nested | If):
+            yield from _declarations(inside(statement))

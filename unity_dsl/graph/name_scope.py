@@ -51,9 +51,9 @@ class Names:
 class Scope:
     """The names of a model, of a block at one call, or of a repeat's body (which sees its `parent`'s).
 
-    `prefix` stands before the names of what is made here, `statements` are those of the body, to tell a name that comes
-    later from one that does not exist; `hidden` says in what kind of body a name was last seen, and where, that is not
-    visible any more.
+    `declared` are the parameters that no tensor may be called as, `prefix` stands before the names of what is made
+    here, `statements` are those of the body, to tell a name that comes later from one that does not exist; `hidden`
+    says in what kind of body a name was last seen, and where, that is not visible any more.
     """
 
     numbers: Mapping[str, Numeric]
@@ -105,9 +105,11 @@ class Scope:
         return path
 
     def check_free(self, name: str, span: Span | None) -> None:
-        """Raises E206 for the name of a parameter and for a word that programs cannot use."""
-        if name in self.numbers:
-            raise _duplicate(f"`{name}` is already a parameter", span, self.declared.get(name))
+        """Raises E206 for the name of a parameter, in a block of one of its own, and for a word that programs cannot
+        use.
+        """
+        if name in self.declared:
+            raise _duplicate(f"`{name}` is already a parameter", span, self.declared[name])
         if iskeyword(name):
             raise fail("E206", f"`{name}` is a word of Python: the program could not name a tensor so", span)
 

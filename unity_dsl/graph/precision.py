@@ -1,8 +1,9 @@
 """Mixed precision: the float types of a model's values when its arithmetic is in a narrower type than its weights.
 
 Weights are stored in float32 and operators read a cast of them, activations and their cotangents are narrow
-(Micikevicius et al. 2018, "Mixed Precision Training"). In float32 stay inputs, buffers and what only their updates
-need, and scalars, such as losses, with what is computed for them alone by operators that contract nothing.
+(Micikevicius et al. 2018, "Mixed Precision Training"). In float32 stay inputs, buffers that are not declared to be
+narrower and what only their updates need, and scalars, such as losses, with what is computed for them alone by
+operators that contract nothing.
 
 The precision `tf32` stores and computes everything in float32, but products of matrices and convolutions may round
 their factors to 10 explicit bits of mantissa, as tensor cores of NVIDIA GPUs since Ampere do.
@@ -197,12 +198,14 @@ class _Typing:
             return value
 
         def stored(items: Iterable[_Stored]) -> tuple[_Stored, ...]:
-            """A weight is cast unless every reader wants it as it is stored; what is no weight, by its readers."""
+            """A weight is cast unless every reader wants it as it is stored; what is no weight, by its readers. So is
+            a buffer that is stored in a type of its own.
+            """
             found = []
             for item in items:
-                trained = isinstance(item, Weight) and self.narrow != FULL
-                full = not trained or set(types.read[item.value.name]) == {FULL}
-                typed = add(item.value, FULL if full else self.narrow, FULL if trained else None)
+                kept = FULL if isinstance(item, Weight) and self.narrow != FULL else item.value.cast_from
+                full = kept is None or set(types.read[item.value.name]) == {FULL}
+                typed = add(item.value, FULL if full else self.narrow, kept)
                 found.append(replace(item, value=typed))
             return tuple(found)
 

@@ -13,8 +13,12 @@ LIBRARIES = 64
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """Declarations by name. Operators and parallel ops share one space of names, element functions have their own."""
+    """Declarations by name. Operators and parallel ops share one space of names, element functions have their own.
+
+    With `plain`, no sum is lowered to a call that was recognised in it: so programs are compared with their statements.
+    """
 
     operators: Mapping[str, OperatorDecl]
     parallels: Mapping[str, ParallelDecl]
     functions: Mapping[str, FunctionDecl]
+    plain: bool = False

@@ -73,7 +73,8 @@ def operator_function(instance: Instance, library: Library, state: State) -> Cal
     lines = [f"    {line}" for line in operator_text(instance, typed, given, made, place)]
     text = "\n".join([f"def run({', '.join(given)}):", *lines, f"    return ({', '.join(made)},)"])
     names: dict[str, Any] = {"torch": torch, "F": torch.nn.functional, "Tensor": torch.Tensor, "state": state}
-    exec(compile(template("uniform.py.j2").render(division=None), "uniform", "exec"), names)
+    for part in ("uniform", "surrogate"):
+        exec(compile(template(f"{part}.py.j2").render(division=None), part, "exec"), names)
     exec(compile(text, instance.name, "exec"), names)
     function: Callable[..., tuple[Tensor, ...]] = names["run"]
     return function

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 
-PROVER = 7
+PROVER = 8
 """Incremented with every change in what this stage, or the calculus that it uses, proves.
 
 Certificates of another version are not valid.

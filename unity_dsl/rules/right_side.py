@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..graph.graph import Node, Value, type_text
 from ..index.equations.instance import Instance
+from ..index.gradients.surrogates import stopped_inputs
 from ..index.instantiation.instantiate import Binding, Shape, instantiate
 from ..prove.normal_form.form import Unsupported
 from ..prove.translation.rule_forms import call_pattern
@@ -110,8 +111,10 @@ class RightSide:
             value = Value(name, instance.shape(output), kind, output.integer_range, gradient, self.span)
             results.append(root if root is not None and kind_of(value) == kind_of(root) else value)
             self.known[made_key(instance, operands, place)] = results[-1]
-        rule = self.match.substitution.rule.name
-        self.made.append(Node(results[0].name, instance, tuple(operands), tuple(results), span=self.span, rule=rule))
+        substitution, values = self.match.substitution, (tuple(operands), tuple(results))
+        stopped = stopped_inputs(instance, substitution.library)
+        rule = substitution.rule.name
+        self.made.append(Node(results[0].name, instance, *values, span=self.span, rule=rule, stopped=stopped))
         return tuple(results)
 
     def _float_type(self, operands: Sequence[Value]) -> str:

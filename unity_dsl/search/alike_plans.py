@@ -149,7 +149,7 @@ def begun_alike(
         """The best plans that are alike so, with the operators of another one, if they fit and may take less than the
         `shortest` step; at each price of memory, if it costs little more.
         """
-        told = f"{way.told}: so a step is simulated to be shorter than the cheapest one"
+        told = f"{way.told} (a shorter simulated step than that of the cheapest plan)"
         told += "" if like is given else ", with the operators of the plan without a limit"
         for one in priced:
             task = Task(like.model, one.priced, way.allowed(like.model, one), one.memory(like.model))

@@ -23,7 +23,7 @@ _NAMED = 6
 
 def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGraph, pinned: bool) -> Iterator[str]:
     """What a reader of a searched plan has to know."""
-    yield Proof(_proof(outcome, meshes) + (", among plans that keep the pins" if pinned else ""))
+    yield Proof(_proof(outcome, meshes, pinned))
     left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
     if near := [mesh for mesh in left if mesh in outcome.near]:
         yield f"searched only in the neighbourhood of plans of other meshes: {_named(near)}"
@@ -37,19 +37,20 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         yield Advice("no operator is divided: at these sizes communication would cost more than it saves")
 
 
-def _proof(outcome: Outcome, meshes: Sequence[Mesh]) -> str:
-    """How far from the cheapest plan this one may be, and on which meshes that is known."""
-    count, known = len(meshes), len(outcome.bounds)
-    where = f" on {known} of {count} meshes" if known < count else f" on all {count} meshes" if count > 1 else ""
-    if outcome.exact:
-        return f"proved optimal under the additive cost model{where}"
+def _proof(outcome: Outcome, meshes: Sequence[Mesh], pinned: bool) -> str:
+    """How far from the cheapest plan this one may be, and behind a colon the meshes on which that is known."""
+    kept = ", among plans that keep the pins" if pinned else ""
     why = "the tables grew too large" if outcome.ended is None else f"the search was ended by {outcome.ended}"
     if not outcome.bounds:
-        return f"not proved optimal: {why}; no bound is known"
-    if outcome.bound <= 0:
-        return "not proved optimal: only the neighbourhood of an earlier plan was searched; no bound is known"
-    gap = 100 * (1 - outcome.bound / outcome.cost)
-    return f"within {percent(gap)} of the optimum of the additive cost model{where}: {why}"
+        return f"not proved optimal, no bound is known: {why}"
+    if not outcome.exact and outcome.bound <= 0:
+        return "not proved optimal, no bound is known: only the neighbourhood of an earlier plan was searched"
+    count = f"{len(outcome.bounds)} of {len(meshes)}" if len(outcome.bounds) < len(meshes) else f"all {len(meshes)}"
+    where = f" on {count} meshes: {', '.join(map(describe_mesh, outcome.bounds))}" if len(meshes) > 1 else ""
+    if outcome.exact:
+        return f"proved optimal under the additive cost model{kept}{where}"
+    gap = percent(100 * (1 - outcome.bound / outcome.cost))
+    return f"within {gap} of the optimum of the additive cost model{kept} ({why}){where}"
 
 
 def describe_variants(best: Plan, found: Variants, model: Model, searched: int) -> Iterator[str]:

@@ -283,7 +283,7 @@ class Variables:
     def _converted(self, held: Held, layout: Layout) -> Local:
         program, value = self.program, held.value
         source, place = held.sources.get(layout, held.produced), self.path + value.name
-        uncast = held.uncast if source == held.produced else None
+        uncast = held.uncast if source == held.produced and (value.is_weight or layout == source) else None
         if uncast is not None and layout == source:
             return self._cast(uncast, value.name, value.stored_dtype, value.dtype)
         conversion = program.steps(value, source, layout, copy=source != held.produced)

@@ -250,8 +250,8 @@ class _Case:
 def _line_keywords(language: str) -> tuple[str, ...]:
     """The keywords that begin a line."""
     words = {
-        "uop": ("op", "parallel", "fn", "where", "eval", "derivative", "fact", "torch", "numpy"),
-        "udl": ("model", "block", "preset", "input", "weight", "buffer", "repeat", "return", "loss", "output"),
+        "uop": ("op", "parallel", "fn", "where", "eval", "derivative", "surrogate", "fact", "torch", "numpy"),
+        "udl": ("model", "block", "preset", "input", "weight", "buffer", "repeat", "if", "return", "loss", "output"),
         "rules": ("rule", "where"),
     }
     return words[language]

@@ -10,6 +10,7 @@ from .ast import (
     Collect,
     Cond,
     Expr,
+    If,
     Initialiser,
     Loss,
     ModelChoice,
@@ -58,6 +59,7 @@ ALLOWED = {
     "repeat": frozenset({"storage"}),
     "scan": frozenset({"storage", "collect"}),
     "cond": frozenset({"storage"}),
+    "if": frozenset({"storage"}),
 }
 
 
@@ -129,10 +131,10 @@ class _ModelBuilder(Builder):
             if child.data not in ALLOWED[owner]:
                 word = token_at(child, 0)
                 places = " or ".join(f"a {place}" for place, kinds in ALLOWED.items() if child.data in kinds)
-                message = f"`{word}` inside a {owner}"
+                message = f"`{word}` inside {'an' if owner == 'if' else 'a'} {owner}"
                 raise fail("E022", message, self.at(word), label=f"belongs directly into {places}")
             if owner != "model" and child.data == "storage" and token_at(child, 0) == "input":
-                message = f"`input` inside a {owner}"
+                message = f"`input` inside {'an' if owner == 'if' else 'a'} {owner}"
                 raise fail("E022", message, self.at(token_at(child, 0)), label="belongs directly into a model")
         return self.build_all(node.children)
 
@@ -247,6 +249,15 @@ class _ModelBuilder(Builder):
         name = str(tokens_of(node, "NAME")[0])
         body = self._inner(tree_at(node, -1), "cond")
         return Cond(self.build(tree_at(node, 1)), expected, name, body, span=self.span(node))
+
+    def if_(self, node: Node) -> If:
+        conditions = tuple(self.build_all(trees_of(node, "comparison")))
+        otherwise = tree_of(node, "else_")
+        body = self._inner(trees_of(node, "body")[0], "if")
+        other = () if otherwise is None else self._inner(tree_at(otherwise, -1), "if")
+        return If(conditions, body, other, span=self.at(token_at(node, 0)))
+
+    comparison = Builder.arithmetic
 
     def return_(self, node: Node) -> Return:
         return Return(tuple(self.build_all(node.children)), span=self.span(node))

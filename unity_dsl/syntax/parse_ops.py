@@ -132,7 +132,7 @@ class _OpsBuilder(Builder):
     def fn(self, node: Node) -> FunctionDecl:
         clauses = [tree_at(clause, 0) for clause in trees_of(node, "fn_clause")]
         self._check_clauses(trees_of(node, "fn_clause"))
-        derivatives = [clause for clause in clauses if clause.data == "derivative"]
+        derivatives = [clause for clause in clauses if clause.data in ("derivative", "surrogate")]
         self.distinct([token_at(clause, 1) for clause in derivatives], "the derivative by")
         calls = {clause.data: self.build(clause) for clause in clauses if clause.data in ("torch", "numpy")}
         names = tree_of(node, "names")
@@ -146,6 +146,7 @@ class _OpsBuilder(Builder):
             torch=calls.get("torch"),
             numpy=calls.get("numpy"),
             facts=tuple(self.build(clause) for clause in clauses if clause.data == "fact"),
+            surrogates=tuple(str(token_at(clause, 1)) for clause in derivatives if clause.data == "surrogate"),
             doc=self.doc(node),
             span=self.span(node),
         )
@@ -155,7 +156,7 @@ class _OpsBuilder(Builder):
         for clause in clauses:
             inner = tree_at(clause, 0)
             kind = _keyword(inner)
-            if kind not in ("derivative", "fact") and kind in first:
+            if kind not in ("derivative", "surrogate", "fact") and kind in first:
                 note = Label(self.at(token_at(first[kind], 0)), "first here")
                 raise fail("E024", f"`{kind}` is given twice", self.at(token_at(inner, 0)), notes=[note])
             first[kind] = inner
@@ -209,6 +210,8 @@ class _OpsBuilder(Builder):
     def derivative(self, node: Node) -> Expr:
         expr: Expr = self.build(tree_at(node, 3))
         return expr
+
+    surrogate = derivative
 
     def fact(self, node: Node) -> FactDecl:
         claim = self.comparison(tree_at(node, 1))

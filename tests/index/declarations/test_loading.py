@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.index.declarations.loading import library_of, load_library
+from unity_dsl.index.declarations.loading import library_of, library_sources, load_library
 from unity_dsl.index.declarations.trial_record import record_of
 from unity_dsl.index.evaluation.evaluate import evaluate
 from unity_dsl.index.instantiation.instantiate import Binding, Shape, instantiate, instantiate_parallel
@@ -70,6 +70,21 @@ def test_every_code_of_declarations_and_calls_has_a_case() -> None:
     shown = {code for name in CASES for code in re.findall(r"error\[(E1\d\d)\]", (FOLDER / f"{name}.txt").read_text())}
     elsewhere = {"E115", "E129", "E130"}  # definitions that grow, in cli_error; patterns, below
     assert shown | elsewhere == {code for code in CODES if code.startswith("E1")}
+
+
+def test_a_shipped_operator_that_no_rule_is_about_may_be_declared_anew() -> None:
+    own = "op {}(x: [b..]) -> y: [b..]\n  y[b..] = 2 * x[b..]\n"
+    sources = library_sources()
+    for name in ("roll", "stop", "conv_transpose1d"):
+        library = library_of([*sources, Source("own.uop", own.format(name))])
+        found = library.operators[name]
+        assert found.span is not None and found.span.source.name == "own.uop"
+        assert "softmax" in library.operators and len(library.operators) == len(load_library().operators)
+    for name in ("softmax", "add", "rearrange", "relu"):
+        with pytest.raises(InputError, match=f"`{name}` is declared twice"):
+            library_of([*sources, Source("own.uop", own.format(name))])
+    with pytest.raises(InputError, match="`stop` is declared twice"):
+        library_of([*sources, Source("own.uop", own.format("stop")), Source("more.uop", own.format("stop"))])
 
 
 SUM = "op total(x: [k.., r..]) -> y: [k..]\n  y[k..] = sum(r..) x[k.., r..]\n"

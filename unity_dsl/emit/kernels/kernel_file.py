@@ -57,6 +57,7 @@ def kernel_file_text(
         functions=functions,
         element_functions=written,
         random=any(operator.random for operator in found),
+        surrogates=any("surrogate(" in line for operator in found for line in operator.torch),
         draws=any(operator.fused.random for operator in found),
         division=micro_batches,
         operators=[_operator(operator) for operator in found],

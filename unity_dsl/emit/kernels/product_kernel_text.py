@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from ...index.equations.instance import Instance
+from ...index.equations.loop_nest import without
 from ...index.equations.term import dim_index, free_axes
 from ...index.kernels.live_columns import Live
 from ...index.kernels.product_kernels import Pass, ProductKernel, mixed_side, product_sides
 from ...index.library import Library
-from ...index.lowering.loop_nest import without
 from ...syntax.ast import Read, ReductionKind
 from ..torch_text import Binding
 from .kernel_text import KernelText, Lines

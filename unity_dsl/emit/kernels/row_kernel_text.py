@@ -7,11 +7,11 @@ from keyword import kwlist
 from math import prod
 
 from ...index.equations.instance import Instance, Operand
+from ...index.equations.loop_nest import LoopNest, loop_nest
 from ...index.equations.term import dim_axes, dim_index, free_axes, fresh, substitute
 from ...index.kernels.dependence import Dependence
 from ...index.kernels.row_kernels import RowKernel
 from ...index.library import Library
-from ...index.lowering.loop_nest import LoopNest, loop_nest
 from ...syntax.ast import Expr, Name, Read, ReductionKind, Uniform
 from ..torch_text import Binding
 from .kernel_text import KernelText, Lines, pointer, power_of_two

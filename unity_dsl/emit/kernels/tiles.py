@@ -9,10 +9,10 @@ from keyword import kwlist
 from math import prod
 
 from ...index.equations.instance import Instance, Operand
+from ...index.equations.loop_nest import LoopNest, loop_nest
 from ...index.equations.term import dim_axes, dim_index, free_axes, fresh
 from ...index.kernels.contractions import LEAST
 from ...index.library import Library
-from ...index.lowering.loop_nest import LoopNest, loop_nest
 from ...syntax.ast import Expr, Name, Read, Uniform
 from .kernel_text import Lines, pointer, power_of_two
 from .positions import Local, Positions

@@ -9,8 +9,8 @@ from math import prod
 
 from ...syntax.ast import Expr, ReductionKind, Select
 from ..equations.instance import Equation, Instance, Key
+from ..equations.loop_nest import LoopNest, loop_nest
 from ..equations.term import free_axes, reads, substitute
-from ..lowering.loop_nest import LoopNest, loop_nest
 from .lowering_class import LoweringClass, class_of_equation, slides_over
 from .work import Axes, Tally, equation_tally
 
@@ -68,6 +68,10 @@ def matrix_product(instance: Instance, equation: Equation) -> MatrixProduct | No
         return None
     first, second = (_axes(nest, side) for side in (left, right))
     kept, over = equation.target.axes, nest.over
+    if nest.slides:  # the product of matrices is added at the positions of windows, which it has itself
+        slid = {axis for found in nest.placed for axis in free_axes(found.term)}
+        kept = tuple(axis for axis in equation.space if axis in slid or (axis in kept and axis in nest.axes))
+        over = tuple(axis for axis in over if axis not in slid)
     return MatrixProduct(
         batch=tuple(axis for axis in kept if axis in first and axis in second),
         rows=tuple(axis for axis in kept if axis in first and axis not in second),

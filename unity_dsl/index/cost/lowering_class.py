@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from ...syntax.ast import Read, ReductionKind
 from ..equations.instance import Equation, Instance, Key
+from ..equations.loop_nest import loop_nest
 from ..equations.term import affine, dim_axes, free_axes, reads, substitute
-from ..lowering.loop_nest import loop_nest
 from .work import moves_only
 
 
@@ -50,7 +50,7 @@ def class_of_equation(instance: Instance, equation: Equation) -> LoweringClass:
     """The class of one equation."""
     nest = loop_nest(instance, equation)
     if nest.placed:
-        return LoweringClass.SCATTER
+        return LoweringClass.WINDOW if nest.slides else LoweringClass.SCATTER
     over, value = set(nest.over), nest.value
     if nest.looked_up and not over:
         return LoweringClass.GATHER

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import prod
 
 from ..equations.instance import Instance
+from ..equations.loop_nest import loop_nest
 from ..equations.term import reads
-from ..lowering.loop_nest import loop_nest
 from .kernels import EquationKernel, equation_kernels
 from .work import Axes, Count
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from ...syntax.ast import Apply, Expr, Number, Read, Select, Size, Uniform
 from ..equations.instance import Equation, Instance, Key, Kind
+from ..equations.loop_nest import LoopNest, RunningSum, loop_nest, without
 from ..equations.term import COMPARISONS, affine, call, children, free_axes, reads, walk
 from ..gradients.adjoint import adjoint_by
-from ..lowering.loop_nest import LoopNest, RunningSum, loop_nest, without
 
 Count = Any
 """A number, or a NumPy array of numbers where sizes are arrays."""

@@ -77,7 +77,8 @@ class _Trial:
             message = f"`{function.name}` has no value at any of {reference.value.size} points: it cannot be tried"
             raise fail("E114", message, function.span)
         for parameter, derivative in function.derivatives:
-            self.derivative(parameter, derivative, reference)
+            if parameter not in function.surrogates:
+                self.derivative(parameter, derivative, reference)
         if function.torch is not None:
             self.torch(function.torch, reference)
 
@@ -121,6 +122,8 @@ class _Trial:
         except RuntimeError as error:
             raise refused(NativeFailure(call, error)) from error
         self.compare("torch", call, result.detach().numpy(), reference)
+        if self.function.surrogates:
+            return  # the program passes back what is declared, whatever the call would
         for (name, _), slope in zip(tensors.items(), slopes, strict=True):
             declared = self.declared(dict(self.function.derivatives)[name], reference, name)
             found = np.zeros(declared.value.shape) if slope is None else slope.numpy()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
@@ -20,6 +21,8 @@ from ..library import LIBRARIES, Library
 from .trial_record import facts_tried, is_tried, makes_claims, remember, remember_facts, texts_tried
 from .validate import check_function, check_operator, check_parallel
 
+WRITTEN = frozenset({"add", "sub", "mul", "div", "neg", "scale", "shift", "reciprocal", "rearrange", "concat", "slice"})
+"""Operators that models and rules have without naming them: `x + y`, `2 / x`, `x[a, b] -> [b, a]`."""
 LOG = logging.getLogger(__name__)
 """Called with a message before each slow step; the command line shows it on a terminal."""
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
@@ -88,7 +91,11 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
                 outlined |= found
                 continue
         declarations += _declared_in(source)
-    operators = [declaration for declaration in declarations if isinstance(declaration, OperatorDecl)]
+    given = [declaration for declaration in declarations if isinstance(declaration, OperatorDecl)]
+    first = _shipped_names(sources)
+    replaced = _replaced(given, outlined, first)
+    operators = [one for one in given if one.name not in replaced or not _is_of(one, first)]
+    outlined = {name: span for name, span in outlined.items() if name not in replaced}
     parallels = [declaration for declaration in declarations if isinstance(declaration, ParallelDecl)]
     functions = [declaration for declaration in declarations if isinstance(declaration, FunctionDecl)]
     names = {*_by_name(operators), *_by_name(parallels)}
@@ -98,10 +105,33 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
     named = _by_name(functions)
     library = Library(Operators({**outlined, **_by_name(operators)}, named), _by_name(parallels), named)
     _check_all(operators, parallels, functions, named)
-    given: list[FunctionDecl | OperatorDecl] = [*functions, *operators]
-    if given := [declaration for declaration in given if not _is_of(declaration, shipped)]:
-        _try(given, library)
+    untried: list[FunctionDecl | OperatorDecl] = [*functions, *operators]
+    if untried := [declaration for declaration in untried if not _is_of(declaration, shipped)]:
+        _try(untried, library)
     return library
+
+
+def _shipped_names(sources: Iterable[Source]) -> frozenset[str]:
+    """The names of the texts that ship, or that a plan has of those: they come first, under the names of the files."""
+    found: dict[str, str] = {}
+    for source in sources:
+        found.setdefault(Path(source.name).name, source.name)
+    return frozenset(found[path.name] for path in folder("ops").glob("*.uop") if path.name in found)
+
+
+def _replaced(given: Iterable[OperatorDecl], outlined: Collection[str], shipped: Collection[str]) -> frozenset[str]:
+    """The shipped operators that a user declares anew: those that neither a shipped rule nor the language mentions."""
+    own, known = set[str](), set(outlined)
+    for one in given:
+        (known if _is_of(one, shipped) else own).add(one.name)
+    return frozenset(name for name in own & known if name not in _mentioned())
+
+
+@lru_cache(maxsize=1)
+def _mentioned() -> frozenset[str]:
+    """What shipped rules call, and the operators that signs and views of the languages stand for."""
+    texts = (path.read_text(encoding="utf-8") for path in folder("rules").glob("*.rules"))
+    return frozenset(word for text in texts for word in re.findall(r"\w+(?=\()", text)) | WRITTEN
 
 
 def _check_all(

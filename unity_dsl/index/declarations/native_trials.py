@@ -389,7 +389,8 @@ def _contradicted(found: Contradiction, operator: OperatorDecl, span: Span | Non
     source = "`numpy:` line" if operator.extern else "statements"
     label = f"{found.what} is {found.expected} by the {source}, {found.found} by this call"
     message = f"`torch:` of `{operator.name}` contradicts its {source} at {_operands(found.instance, found.inputs)}"
-    return fail("E114", message, span, label=label)
+    help = "another gradient on purpose is a `surrogate` of a function" if "gradient" in found.what else ""
+    return fail("E114", message, span, label=label, help=help)
 
 
 def _failed(failure: NativeFailure, instance: Instance, span: Span | None) -> Exception:

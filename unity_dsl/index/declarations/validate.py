@@ -32,6 +32,7 @@ from ..equations.term import ARITHMETIC, COMPARISONS, children, free_axes, is_re
 from ..equations.where_conditions import defined_sizes, keys, leaves
 from ..evaluation.extern import check_extern
 from ..evaluation.native_calls import ARRAY_CALLS, NUMPY_CALLS, TORCH_CALLS, TRAINING, check_native, check_steps
+from ..gradients.surrogates import steered
 from ..instantiation.instantiate import parallel_operator
 from .declared_bounds import check_reads
 from .definition_size import check_definition, check_size
@@ -45,7 +46,9 @@ Slots = tuple[tuple[str, bool], ...]
 
 
 def check_function(function: FunctionDecl, functions: Functions) -> None:
-    """Names, derivatives, facts and native lines of an element function. Raises E101, E103, E104, E109, E110, E111."""
+    """Names, derivatives, facts and native lines of an element function. Raises E101, E103, E104, E109, E110, E111,
+    E136.
+    """
     for parameter, derivative in function.derivatives:
         if parameter not in function.parameters:
             help = suggest(parameter, function.parameters)
@@ -55,7 +58,7 @@ def check_function(function: FunctionDecl, functions: Functions) -> None:
     given = {parameter for parameter, _ in function.derivatives}
     for parameter in function.parameters:
         if parameter not in given:
-            help = f"add a line `derivative {parameter}: …`"
+            help = f"add a line `derivative {parameter}: …`, or `surrogate {parameter}: …` for another gradient"
             raise fail("E110", f"`{function.name}` has no derivative by `{parameter}`", function.span, help=help)
     if function.definition is not None:
         _check_parameters(function.definition, function)
@@ -71,6 +74,23 @@ def check_function(function: FunctionDecl, functions: Functions) -> None:
             check_native(line, allowed, function.parameters, ())
     for fact in function.facts:
         _check_fact(fact, function, functions)
+    _check_gradients(function, steered(functions))
+
+
+def _check_gradients(function: FunctionDecl, replaced: Collection[str]) -> None:
+    """Checks what mentions functions `replaced`, those with another gradient than their own. Raises E111, E136.
+
+    The prover knows them by their names alone: a fact would be about values, and lose gradients.
+    """
+    for fact in function.facts:
+        for node in (node for expr in (fact.claim, *fact.conditions) for node in walk(expr)):
+            if isinstance(node, Apply) and node.function in replaced:
+                message = f"a fact about `{node.function}`, which has a `surrogate`"
+                raise fail("E136", message, node.span or fact.span, help="leave the fact out: it would never be used")
+    if function.name in replaced and function.definition is not None:
+        for node in walk(function.definition):
+            if isinstance(node, Number) and isinf(node.value):
+                raise fail("E111", "a function with a surrogate has no infinite values", node.span)
 
 
 def _check_fact(fact: FactDecl, function: FunctionDecl, functions: Functions) -> None:

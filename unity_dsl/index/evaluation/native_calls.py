@@ -19,14 +19,15 @@ from ...syntax.rational import plain_number
 
 _FUNCTIONAL = """
     adaptive_avg_pool2d avg_pool1d avg_pool2d batch_norm binary_cross_entropy binary_cross_entropy_with_logits
-    conv1d conv2d cross_entropy elu embedding embedding_bag gelu group_norm hardtanh huber_loss l1_loss
-    layer_norm leaky_relu linear log_softmax max_pool1d max_pool2d mse_loss nll_loss one_hot pad rms_norm
-    scaled_dot_product_attention silu smooth_l1_loss softplus
+    conv1d conv2d conv_transpose1d conv_transpose2d cross_entropy elu embedding embedding_bag gelu group_norm hardtanh
+    huber_loss l1_loss layer_norm leaky_relu linear log_softmax max_pool1d max_pool2d mse_loss nll_loss one_hot pad
+    rms_norm scaled_dot_product_attention silu smooth_l1_loss softplus
 """
 _TORCH = """
     abs add amax amin argsort bmm cat clamp clone cos cumsum detach div erf exp expm1 flip floor gather log log1p
-    logsumexp masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape rsqrt scatter_add
-    select sigmoid sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where zeros_like
+    logsumexp masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape roll rsqrt
+    scatter_add select sigmoid sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
+    zeros_like
 """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Functions of tensors and numbers, pure save for those of `IN_PLACE`. `F` is torch.nn.functional."""

@@ -18,7 +18,10 @@ from functools import lru_cache
 
 from ...syntax.ast import Apply, Expr, Name, Number, OperatorDecl, Read, ReductionKind, Select, Size, Ties, Uniform
 from ..equations.axis_lengths import Findings, Lengths, Sizes, dim_size
+from ..equations.guarded_extrema import guarded_extremum
+from ..equations.index_inversion import Inside, Inversion, invert
 from ..equations.instance import Dim, Equation, Instance, Kind, Operand
+from ..equations.loop_nest import joined, loop_nest
 from ..equations.rewriting import ONE, ZERO, simplify
 from ..equations.term import (
     COMPARISONS,
@@ -36,7 +39,6 @@ from ..equations.term import (
 from ..library import Library
 from .derivative import Slope, declared_slopes, dependents, derivative, smooth_reads
 from .independence import gradient_free
-from .index_inversion import Inside, Inversion, invert
 
 _TOTAL = frozenset({"+", "-", "*", "neg"}) | COMPARISONS
 """Functions that are finite wherever their arguments are."""
@@ -187,7 +189,7 @@ class _Adjoint:
         for term in terms:
             if term.value != ZERO:
                 before = groups.get(term.over)
-                groups[term.over] = term.value if before is None else simplify(call("+", before, term.value))
+                groups[term.over] = term.value if before is None else simplify(joined(before, term.value, term.over))
         if len(groups) <= 1:
             for over, value in groups.items() or [((), ZERO)]:
                 self.make(target, value, ReductionKind.SUM if over else None, over)
@@ -291,9 +293,19 @@ class _Adjoint:
 
     def shared(self, equation: Equation, incoming: Expr) -> Expr:
         """Ties share: 1 / (number of values equal to the extremum) for each of them."""
-        hit = self.hit(equation)
+        guarded = guarded_extremum(equation)
+        nest = loop_nest(self.instance, equation)
+        if guarded is None or not (nest.placed or nest.looked_up):
+            hit = counted = self.hit(equation, equation.value, equation.space)
+        else:
+            # Where the guards do not hold there is no value: the weight is read where they do.
+            used = {*free_axes(guarded.value)}
+            hit = self.hit(equation, guarded.value, [axis for axis in equation.space if axis in used])
+            counted = hit
+            for guard in reversed(guarded.guards):
+                counted = call("*", guard, counted)
         count = self.intermediate(
-            equation, "ties", equation.target.axes, hit, kind=ReductionKind.SUM, over=equation.over
+            equation, "ties", equation.target.axes, counted, kind=ReductionKind.SUM, over=equation.over
         )
         return call("*", hit, call("/", incoming, count))
 
@@ -305,18 +317,17 @@ class _Adjoint:
             equation,
             "first",
             equation.target.axes,
-            Select(self.hit(equation), position, beyond),
+            Select(self.hit(equation, equation.value, equation.space), position, beyond),
             kind=ReductionKind.MIN,
             over=equation.over,
         )
         return call("*", call("==", position, least), incoming)
 
-    def hit(self, equation: Equation) -> Expr:
-        """Whether a value equals the extremum."""
-        value = equation.value
+    def hit(self, equation: Equation, value: Expr, axes: Sequence[str]) -> Expr:
+        """Whether a value over these axes equals the extremum."""
         if not isinstance(value, Read):
             # The same term as computed: a rearranged one could round differently from the extremum.
-            value = self.intermediate(equation, "term", equation.space, value)
+            value = self.intermediate(equation, "term", axes, value)
         extremum = Read(equation.target.name, tuple(dim_index(dim) for dim in equation.target.dims))
         return call("==", value, extremum)
 

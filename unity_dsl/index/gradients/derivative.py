@@ -14,7 +14,7 @@ from ..library import LIBRARIES, Library
 Slope = Callable[[str, tuple[Expr, ...], int], Expr]
 """From an element function, its arguments and the position of one: the derivative by that argument."""
 
-_CONSTANT = COMPARISONS | {"//"}
+CONSTANT = COMPARISONS | {"//"}
 """Functions that are constant wherever they have a derivative."""
 
 
@@ -23,7 +23,7 @@ def smooth_reads(expr: Expr) -> Iterator[Read]:
     match expr:
         case Read():
             yield expr
-        case Apply(function, arguments) if function not in _CONSTANT:
+        case Apply(function, arguments) if function not in CONSTANT:
             for argument in arguments:
                 yield from smooth_reads(argument)
         case Select(_, then, otherwise):

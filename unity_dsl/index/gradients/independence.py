@@ -2,20 +2,26 @@
 
 An intermediate m cancels if every output is invariant under m[i] -> m[i] + d[i] for any d. Abstract interpretation: a
 term gains k * d[i], or is multiplied by exp(k * d[i]), at one position i, or its change is unknown; `exp` and `log`
-convert one into the other.
+convert one into the other. A position may be one that data choose, `to[e]`: a gather reads it, and a sum of what is
+added at `v` where `v == to[e]` has it at v.
+
+As it is gradients that are asked for, d is infinitesimal: a comparison does not change. Where one branch of a choice
+changes by d[i] and the other one does not, the choice changes by d'[i] = [condition at i] * d[i], which is as
+arbitrary.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import isfinite
 
-from ...syntax.ast import Apply, Expr, Number, Read, ReductionKind, Select
-from ..equations.instance import Equation, Instance, Kind, Operand
-from ..equations.term import children, dim_axes
+from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select
+from ..equations.instance import Instance, Kind, Operand
+from ..equations.loop_nest import LoopNest, loop_nest
+from ..equations.term import children, dim_axes, free_axes, reads, substitute, with_children
 from .derivative import dependents
 
 
@@ -23,12 +29,18 @@ from .derivative import dependents
 class _Change:
     """An abstract change: `times` false, the term gains amount * d[place].
 
-    True, it is multiplied by exp(amount * d[place]).
+    True, it is multiplied by exp(amount * d[place]). `branches` are the conditions that d is multiplied with, in terms
+    of the place, each with whether it holds.
     """
 
     times: bool
     amount: Fraction = Fraction(0)
-    place: tuple[str, ...] = ()
+    place: tuple[Expr, ...] = ()
+    branches: tuple[tuple[bool, Expr], ...] = ()
+
+    @property
+    def axes(self) -> set[str]:
+        return {axis for part in self.place for axis in free_axes(part)}
 
 
 Response = frozenset[_Change]
@@ -39,7 +51,7 @@ _UNKNOWN: Response = frozenset()
 
 
 def gradient_free(instance: Instance) -> frozenset[str]:
-    """Intermediates of which every output is provably independent, or that do not depend on a float input.
+    """Intermediates by which no output provably has a derivative, or that do not depend on a float input.
 
     Sound, not complete: a term with an unknown change counts as dependent.
     """
@@ -53,7 +65,9 @@ def _gradient_free(kind: Kind) -> frozenset[str]:
     floats = frozenset(operand.name for operand in instance.inputs if operand.integer_range is None)
     varying = dependents(instance, floats)
     names = [e.target.name for e in instance.equations if e.target.name not in outputs]
-    return frozenset(name for name in names if name not in varying or _Changed(instance, name).cancels())
+    return frozenset(
+        name for name in names if name not in varying or _Changed(instance, name, infinitesimal=True).cancels()
+    )
 
 
 def scaling(
@@ -63,8 +77,9 @@ def scaling(
     `multiplied`, is multiplied by exp(d[i]). None where none is known. Tensors that are `held` do not change.
     """
     changed = _Changed(instance, by, multiplied, held)
-    place = changed.operands[by].axes
-    found = [change.amount for change in changed.known[name] if change.times and change.place == place]
+    place = tuple(map(Name, changed.operands[by].axes))
+    known = changed.known[name]
+    found = [change.amount for change in known if change.times and (change.place, change.branches) == (place, ())]
     return found[0] if found else None
 
 
@@ -72,19 +87,31 @@ class _Changed:
     """The changes of all tensors of an instance in response to that of one intermediate."""
 
     def __init__(
-        self, instance: Instance, name: str, multiplied: bool = False, held: frozenset[str] = frozenset()
+        self,
+        instance: Instance,
+        name: str,
+        multiplied: bool = False,
+        held: frozenset[str] = frozenset(),
+        *,
+        infinitesimal: bool = False,
     ) -> None:
         self.instance = instance
+        self.infinitesimal = infinitesimal
+        self.assumed: dict[Expr, bool] = {}
         self.operands: dict[str, Operand] = {operand.name: operand for operand in instance.inputs}
         self.known: dict[str, Response] = dict.fromkeys(self.operands, _SAME)
         for equation in instance.equations:
             target = equation.target
             if target.name == name:
-                answer = frozenset({_Change(multiplied, Fraction(1), target.axes)})
+                answer = frozenset({_Change(multiplied, Fraction(1), tuple(map(Name, target.axes)))})
             elif target.name in held:
                 answer = _SAME
             else:
-                answer = _reduced(equation, self.response(equation.value))
+                nest = loop_nest(instance, equation)
+                if nest.everywhere:
+                    answer = _reduced(nest, nest.over, self.response(nest.value))
+                else:
+                    answer = _reduced(nest, equation.over, self.response(equation.value))
             self.operands[target.name] = target
             self.known[target.name] = answer
 
@@ -97,13 +124,16 @@ class _Changed:
                 found = self.moved(self.known[tensor], self.operands[tensor], index)
                 return found if fill is None else _either(found, self.branch(fill))
             case Select(condition, then, otherwise):
-                if self.response(condition) != _SAME:
+                if condition in self.assumed:
+                    return self.response(then if self.assumed[condition] else otherwise)
+                if self.response(condition) != _SAME and not self.infinitesimal:
                     return _UNKNOWN
-                return _either(self.branch(then), self.branch(otherwise))
+                first, second = self.branch(then, (condition, True)), self.branch(otherwise, (condition, False))
+                return self.choice(condition, first, second)
             case Apply("exp", (argument,)):
-                return _all(_Change(True, c.amount, c.place) for c in self.response(argument) if not c.times)
+                return _all(replace(c, times=True) for c in self.response(argument) if not c.times)
             case Apply("log", (argument,)):
-                return _all(_Change(False, c.amount, c.place) for c in self.response(argument) if c.times)
+                return _all(replace(c, times=False) for c in self.response(argument) if c.times)
             case Apply("neg", (argument,)):
                 return _scaled(self.response(argument), Fraction(-1))
             case Apply("+", (left, right)):
@@ -116,21 +146,42 @@ class _Changed:
         same = all(self.response(child) == _SAME for child in children(expr))
         return _SAME if same else _UNKNOWN
 
-    def branch(self, expr: Expr) -> Response | None:
-        """The change of a term; None for 0, which every factor leaves invariant."""
-        return None if expr == Number(0) else self.response(expr)
+    def branch(self, expr: Expr, under: tuple[Expr, bool] | None = None) -> Response | None:
+        """The change of a term, under a condition that holds or not; None for 0, which factors leave invariant."""
+        if expr == Number(0):
+            return None
+        if under is None:
+            return self.response(expr)
+        condition, holds = under
+        self.assumed[condition] = holds
+        found = self.response(expr)
+        del self.assumed[condition]
+        return found
+
+    def choice(self, condition: Expr, then: Response | None, otherwise: Response | None) -> Response:
+        """The change of a choice: that of both branches, or of one where the other does not change."""
+        found = set(_either(then, otherwise))
+        for holds, one, other in ((True, then, otherwise), (False, otherwise, then)):
+            if one is not None and other in (None, _SAME):
+                for change in one:
+                    there = _in_place(condition, change.place) if change.amount else None
+                    if there is not None:
+                        found.add(replace(change, branches=(*change.branches, (holds, there))))
+        return _all(found)
 
     def moved(self, response: Response, operand: Operand, index: tuple[Expr, ...]) -> Response:
-        """The change of a tensor read at other axes than its own."""
-        axes: dict[str, str] = {}
+        """The change of a tensor read at other positions than its own axes."""
+        if response == _SAME:
+            return response
+        axes: dict[str, Expr] = {}
         for dim, part in zip(operand.dims, index, strict=True):
             found = dim_axes(part, self.instance.sizes)
             if found is not None and len(found) == len(dim):
-                axes |= dict(zip(dim, found, strict=True))
+                axes |= {axis: Name(name) for axis, name in zip(dim, found, strict=True)}
+            elif len(dim) == 1 and all(self.known[read.tensor] == _SAME for read in reads(part)):
+                axes[dim[0]] = part
         return _all(
-            _Change(c.times, c.amount, tuple(axes[axis] for axis in c.place))
-            for c in response
-            if all(axis in axes for axis in c.place)
+            replace(c, place=tuple(substitute(part, axes) for part in c.place)) for c in response if c.axes <= {*axes}
         )
 
     def product(self, left: Expr, right: Expr, sign: int) -> Response:
@@ -154,16 +205,17 @@ def _all(changes: Iterable[_Change]) -> Response:
 
 
 def _scaled(response: Response, factor: Fraction) -> Response:
-    return _all(c if c.times else _Change(False, c.amount * factor, c.place) for c in response)
+    return _all(c if c.times else replace(c, amount=c.amount * factor) for c in response)
 
 
 def _pairs(left: Response, right: Response, times: bool, sign: int) -> Iterator[_Change]:
     """Sums of changes of one kind, at one place or with one of them trivial."""
     for a in left:
         for b in right:
-            if a.times == b.times == times and (a.place == b.place or not a.amount or not b.amount):
+            alike = (a.place, a.branches) == (b.place, b.branches) or not a.amount or not b.amount
+            if a.times == b.times == times and alike:
                 amount = a.amount + sign * b.amount
-                yield _Change(times, amount, (a.place if a.amount else b.place) if amount else ())
+                yield replace(a if a.amount else b, amount=amount) if amount else _Change(times)
 
 
 def _sum(left: Response | None, right: Response | None) -> Response:
@@ -183,14 +235,31 @@ def _either(left: Response | None, right: Response | None) -> Response:
     return left & right
 
 
-def _reduced(equation: Equation, response: Response) -> Response:
-    """The change of a reduction: sums preserve a common factor, extrema also a common summand."""
-    if equation.kind is None or response == _SAME:
+def _reduced(nest: LoopNest, over: Iterable[str], response: Response) -> Response:
+    """The change of a reduction over these axes: sums preserve a common factor, extrema also a common summand."""
+    if response == _SAME:
         return response
-    kept = _all(change for change in response if not set(change.place) & set(equation.over))
-    match equation.kind:
+    there: dict[Expr, Expr] = {found.position: Name(found.axis) for found in nest.placed if nest.everywhere}
+    found = _all(replace(c, place=tuple(there.get(part, part) for part in c.place)) for c in response)
+    if not over:
+        return found
+    kept = _all(change for change in found if not change.axes & {*over})
+    match nest.equation.kind:
         case ReductionKind.SUM:
             return _all(change for change in kept if change.times)
         case ReductionKind.MAX | ReductionKind.MIN:
             return kept
     return _UNKNOWN
+
+
+def _in_place(condition: Expr, place: tuple[Expr, ...]) -> Expr | None:
+    """A condition as a function of a place alone; None where it depends on more."""
+    names: dict[Expr, Expr] = {part: Name(f"#{number}") for number, part in enumerate(place)}
+
+    def replaced(node: Expr) -> Expr:
+        if node in names:
+            return names[node]
+        return with_children(node, tuple(map(replaced, children(node))))
+
+    found = replaced(condition)
+    return found if all(axis.startswith("#") for axis in free_axes(found)) else None

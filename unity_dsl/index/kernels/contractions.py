@@ -18,8 +18,8 @@ from itertools import combinations
 
 from ...syntax.ast import Expr, Read
 from ..equations.instance import Instance, Key
+from ..equations.loop_nest import LoopNest
 from ..equations.term import affine, call, dim_axes, dim_index, free_axes, reads
-from ..lowering.loop_nest import LoopNest
 from .row_kernels import is_product
 from .step_schedule import Contraction, NoScheduleError, Step, StepSchedule, nests_of
 

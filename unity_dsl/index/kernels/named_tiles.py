@@ -8,8 +8,8 @@ from functools import reduce
 
 from ...syntax.ast import Expr, Name, Read, ReductionKind
 from ..equations.instance import Equation, Instance, Operand
+from ..equations.loop_nest import loop_nest, without
 from ..equations.term import call, free_axes, fresh
-from ..lowering.loop_nest import loop_nest, without
 
 
 def with_named_tiles(instance: Instance) -> Instance:

@@ -14,9 +14,9 @@ from math import prod
 
 from ...syntax.ast import Expr, ReductionKind
 from ..equations.instance import Instance, Key, Operand
+from ..equations.loop_nest import LoopNest, loop_nest
 from ..equations.term import free_axes
 from ..gradients.independence import scaling
-from ..lowering.loop_nest import LoopNest, loop_nest
 from .backward import aliases
 from .live_columns import Live, live_columns
 from .read_closure import read_by

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from ...syntax.ast import Expr
+from ..equations.loop_nest import LoopNest
 from ..equations.term import reads
-from ..lowering.loop_nest import LoopNest
 
 Nests = Mapping[str, LoopNest]
 """The equations of an instance by their targets."""

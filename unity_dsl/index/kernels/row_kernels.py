@@ -14,8 +14,8 @@ from math import prod
 
 from ...syntax.ast import Read, ReductionKind
 from ..equations.instance import Equation, Instance, Key
+from ..equations.loop_nest import LoopNest, loop_nest
 from ..equations.term import dim_axes, free_axes, reads, substitute
-from ..lowering.loop_nest import LoopNest, loop_nest
 from .backward import aliases
 from .read_closure import read_by, unreduced
 

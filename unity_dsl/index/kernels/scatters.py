@@ -13,8 +13,8 @@ from math import prod
 
 from ...syntax.ast import Read, ReductionKind
 from ..equations.instance import Instance, Key
+from ..equations.loop_nest import LoopNest
 from ..equations.term import dim_axes, free_axes
-from ..lowering.loop_nest import LoopNest
 from .row_kernels import is_product
 from .step_schedule import NoScheduleError, Scatter, Step, StepSchedule, nests_of
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...syntax.ast import Expr, Read
 from ..equations.instance import Instance, Operand
-from ..lowering.loop_nest import LoopNest, loop_nest
+from ..equations.loop_nest import LoopNest, loop_nest
 from .backward import aliases
 from .product_kernels import ProductKernel
 from .read_closure import read_by, unreduced

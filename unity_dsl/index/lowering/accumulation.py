@@ -11,10 +11,10 @@ from functools import lru_cache
 
 from ...syntax.ast import Name, NativeCall, NativeList
 from ..equations.instance import Equation, Instance, Key
+from ..equations.loop_nest import loop_nest
 from ..equations.term import reads
 from ..library import Library
 from .division import Division
-from .loop_nest import loop_nest
 from .operator_lowering import lower_equations
 from .torch_term import Argument, Sort, Term
 
@@ -88,7 +88,7 @@ def _adds_at_places(identity: Key) -> bool:
 def _adds(instance: Instance, equation: Equation) -> bool:
     nest = loop_nest(instance, equation)
     if nest.placed or not nest.looked_up:
-        return bool(nest.placed)
+        return bool(nest.placed) and not nest.slides  # a transposed convolution is products of matrices
     iterated = {axis for axis in nest.axes if instance.sizes[axis] > 1}
     floats = (read for read in reads(nest.value) if instance.operand(read.tensor).integer_range is None)
     return any(iterated - {index.name for index in read.index if isinstance(index, Name)} for read in floats)

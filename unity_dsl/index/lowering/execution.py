@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from ..evaluation.native_calls import TORCH_CALLS
 from .constant_terms import constants_apart
 from .kept_by_torch import KEPT, WITH_POSITIONS, Kept
 from .local_tensor import Memory, Shape, Storage, Tensor, broadcast
@@ -19,7 +18,7 @@ from .operator_lowering import Lowering
 from .standardised_lowering import STANDARDISED
 from .torch_term import Argument, Sort, Term, Variable
 from .value_lowering import Statement
-from .views import gathered, is_view, numbers, padded, reduced, taken, view
+from .views import gathered, is_view, numbers, padded, reduced, taken, transposed, view
 
 _WITHOUT_GRADIENT = frozenset({
     "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "at_least", "torch.floor", "torch.sign", "torch.ne",
@@ -135,6 +134,8 @@ class _Run:
                 return self.einsum(term)
             case "places":
                 return self.places(term)
+            case "surrogate":
+                return self.surrogate(term)
             case "torch.pow" | "/" if isinstance(first := term.arguments[0], Term) and first.sort is Sort.NUMBER:
                 return self.of_number(term)
         # A call that is multiplied by a number is as large as the result.
@@ -191,6 +192,14 @@ class _Run:
             made = self.memory.new((count,), term.sort).storage
             self.kernels.append(Built(made, replace(term, axes=axes), moves=False))
         return self.memory.new(given.shape, term.sort)
+
+    def surrogate(self, term: Term) -> Tensor:
+        """The value itself; where its gradient goes times a tensor, that is kept."""
+        value, x, slope = map(self.tensor, term.arguments)
+        assert value is not None and x is not None
+        if x.moves and slope is not None:
+            self.saved.append(slope.storage)
+        return replace(value.expanded(broadcast([value.shape, x.shape])), moves=value.moves or x.moves)
 
     def einsum(self, term: Term) -> Tensor:
         spec, *factors = term.arguments
@@ -254,12 +263,15 @@ class _Run:
                 return gathered(term, operands)
             case ".take_along_dim":
                 return taken(operands[0].shape, operands[1].shape, numbers(arguments[2])[0])
-            case ".index_put" | ".scatter_add" | ".index_copy" | ".cumsum":
+            case ".index_put" | ".scatter_add" | ".scatter_reduce" | ".index_copy" | ".cumsum":
                 return operands[0].shape
             case "F.embedding":
                 return operands[0].shape + operands[1].shape[1:]
+            case "F.conv_transpose1d" | "F.conv_transpose2d" | "F.conv_transpose3d" if output is None:
+                return transposed(operands[0].shape, operands[1].shape, dict(term.keywords))
         alike = broadcast([operand.shape for operand in operands])
-        return output.shape if output is not None and operation in TORCH_CALLS and output.shape != alike else None
+        called = output is not None and operation.find(".") > 0  # a function, no method and no operator of Python
+        return output.shape if output is not None and called and output.shape != alike else None
 
     def number(self, argument: Argument) -> int:
         """A number of positions: itself, or the size of a tensor."""
@@ -292,6 +304,8 @@ class _Run:
                 yield result.storage
             case Kept.EXTREMUM:
                 yield from (operands[0].storage, result.storage)
+            case Kept.ALL:
+                yield from (tensor.storage for tensor in (*operands, result))
             case Kept.PLACES if operands[-1].moves:
                 yield from (operand.storage for operand in operands[:-1] if operand.sort is Sort.INT)
             case Kept.MASK:

@@ -17,6 +17,7 @@ class Kept(Enum):
     OPERANDS = "all of its tensors"
     RESULT = "its result"
     EXTREMUM = "its first tensor and its result"
+    ALL = "all of its tensors and its result"
     MASK = "its tensors without gradient that are no floats"
     PLACES = "the places of what is added, where that has a gradient"
     FACTORS = "each tensor that meets another one with a gradient"
@@ -27,7 +28,7 @@ class Kept(Enum):
 _NAMES: Mapping[Kept, str] = {
     Kept.NOTHING: """
         + - neg reduce .sum .cumsum .flip .to F.pad torch.add torch.sub torch.neg torch.sum torch.mean torch.cat
-        torch.cumsum torch.flip torch.floor torch.sign torch.clone .max .min torch.sort torch.topk
+        torch.cumsum torch.flip torch.roll torch.floor torch.sign torch.clone .max .min torch.sort torch.topk
     """,
     Kept.FIRST: """
         torch.log torch.log1p torch.erf torch.sin torch.cos torch.abs torch.square torch.clamp F.silu F.gelu F.softplus
@@ -35,7 +36,8 @@ _NAMES: Mapping[Kept, str] = {
     """,
     Kept.OPERANDS: """
         torch.maximum torch.minimum F.mse_loss F.huber_loss F.smooth_l1_loss F.binary_cross_entropy
-        F.binary_cross_entropy_with_logits F.conv1d F.conv2d torch.gather .take_along_dim
+        F.binary_cross_entropy_with_logits F.conv1d F.conv2d F.conv_transpose1d F.conv_transpose2d F.conv_transpose3d
+        torch.gather .take_along_dim
     """,
     Kept.RESULT: """
         torch.exp torch.expm1 torch.sqrt torch.rsqrt torch.tanh torch.tan torch.sigmoid torch.relu torch.softmax
@@ -45,6 +47,7 @@ _NAMES: Mapping[Kept, str] = {
     Kept.MASK: """
         torch.where torch.masked_fill .masked_fill [] F.embedding
     """,
+    Kept.ALL: ".scatter_reduce",
     Kept.PLACES: ".index_put .scatter_add torch.scatter_add",
     Kept.FACTORS: "* torch.mul",
     Kept.QUOTIENT: "/ torch.div",

@@ -22,13 +22,14 @@ from ...syntax.ast import (
 from ...syntax.rational import Rational
 from ..axes.term_scales import ONE
 from ..equations.instance import Equation, Instance, Operand
+from ..equations.loop_nest import loop_nest
 from ..evaluation.native_calls import LITERALS, TRAINING
 from ..evaluation.torch_calls import native_size
 from ..gradients.independence import gradient_free
 from ..library import Library
 from .affine_maps import with_biases
 from .division import Division, InnerMoments, InnerReduce, InnerReplicate, Window
-from .loop_nest import loop_nest
+from .placed_extrema import placed_extremum
 from .read_lowering import read_term
 from .standardisation import standardisations
 from .standardised_lowering import lower_standardised
@@ -279,6 +280,9 @@ class _Lowered:
     def reduce(self, kind: ReductionKind) -> Term:
         """max, min and prod, over a group as well where the axis is divided."""
         space, equation, inner = self.space, self.equation, self.inner
+        nest = loop_nest(space.instance, equation)
+        if nest.looked_up or nest.placed:
+            return placed_extremum(nest, space, inner)
         term = space.tensor(space.piece(equation.value))
         missing = [axis for axis in equation.over if axis not in term.axes]
         if missing and kind is ReductionKind.PROD:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from ...syntax.ast import Apply, Expr, Name, Number, Size
 from ...syntax.rational import plain_number
+from ..equations.loop_nest import LookUp, LoopNest
 from ..equations.term import COMPARISONS, call, free_axes, walk
-from .loop_nest import LookUp, LoopNest
 from .torch_term import ARITHMETIC, COMPARE, Range, Sort, Term, number, permute, torch_call
 from .value_lowering import Space
 

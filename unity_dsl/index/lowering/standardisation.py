@@ -19,9 +19,9 @@ from functools import lru_cache
 
 from ...syntax.ast import Apply, Expr, Number, Read, ReductionKind, Size
 from ..equations.instance import Equation, Instance, Key, Operand
+from ..equations.loop_nest import loop_nest
 from ..equations.term import call, children, dim_axes, dim_index, free_axes, fresh, reads, with_children
 from .division import InnerCollective, InnerMoments, InnerReduce, InnerReplicate
-from .loop_nest import loop_nest
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,13 @@ from math import prod
 
 from ...syntax.ast import Expr, Number, Read, Size
 from ...syntax.rational import plain_number
+from ..equations.loop_nest import LookUp, LoopNest, RunningSum
 from ..equations.term import call, free_axes, interval
 from .affine_maps import linear
 from .division import Cut
-from .loop_nest import LookUp, LoopNest, RunningSum
 from .picked_terms import picked_terms
 from .torch_term import Argument, Sort, Term, align, number, permute, torch_call, within, word
+from .transposed_convolutions import transposed_convolution
 from .value_lowering import Bound, Space
 
 
@@ -36,6 +37,8 @@ class Sum:
             if nest.running is not None and self._is_whole(nest.running):
                 return self.scaled(self.accumulated(nest.running, masks))
             return self.scaled(self.contracted(nest.factors, masks, target, nest.over))
+        if nest.slides and not masks and (windows := self.transposed()) is not None:
+            return self.scaled(windows)
         masks += [mask for found in nest.placed for mask in self.determined(found)]
         placed = [found.axis for found in nest.placed]
         at = {axis for axis in placed for axis in space.bound[axis].place.axes}
@@ -105,7 +108,10 @@ class Sum:
         """The product of the factors, summed over the axes `over`: those that it has not are counted."""
         space = self.space
         pieces = [space.piece(factor) for factor in factors]
-        if masks:
+        if masks and self.nest.selected:
+            value = space.tensor(self._product_of(pieces)) if pieces else number(1)
+            pieces = [space.function("torch.where", [self._product_of(masks), value, number(0)])]
+        elif masks:
             pieces.append(self._product_of(masks))
         pieces = [piece for piece in pieces if piece.value != 1 or piece.sort is not Sort.NUMBER]
         free = [axis for axis in kept if any(axis in piece.axes for piece in pieces)]
@@ -121,6 +127,28 @@ class Sum:
         grouped = self._grouped(pieces)
         total = self._product_of(grouped) if grouped else number(1)
         return reduced(space.tensor(total), "sum", summed) if summed else total
+
+    def transposed(self) -> Term | None:
+        """A transposed convolution, where no device has parts of a window's axes."""
+        nest, space = self.nest, self.space
+        placed = [found.axis for found in nest.placed]
+        slid = {axis for found in nest.placed for axis in free_axes(found.term)}
+        if (
+            space.library.plain
+            or space.whole
+            or nest.looked_up
+            or any(space.division.cuts.get(axis) for axis in (*placed, *slid))
+        ):
+            return None
+        pieces = [space.piece(factor) for factor in nest.factors]
+        parts = [space.tensor(piece) for piece in self._in_two(self._grouped(pieces))]
+        free = [axis for axis in nest.equation.target.axes if axis not in placed]
+        made = transposed_convolution(parts, nest.placed, free, space.local)
+        if made is None:
+            return None
+        unread = [axis for axis in nest.over if not any(axis in part.axes for part in parts)]
+        self.scale += [("*", space.local[axis]) for axis in unread]
+        return permute(made, [axis for axis in nest.equation.target.axes if axis in made.axes])
 
     def _product_of(self, pieces: Sequence[Term]) -> Term:
         total = pieces[0]

@@ -55,7 +55,8 @@ class Term:
     `axes` name the dimensions of the tensor in their order; a Python number has none and has a `value`. `operation` is
     `torch.f` or `F.f` for a function, `.f` for a method and `@f` for an attribute of the first argument, `[]` for a
     subscript, an operator of Python, `neg`, `number`, `name` of a variable, `word` for what stands for itself, `state`,
-    `float_type`, `index` (the device's along a mesh axis), `uniform`, `at_least`, `places`, or `replicate`, `reduce`,
+    `float_type`, `index` (the device's along a mesh axis), `uniform`, `at_least`, `places`, `surrogate` (a value, and
+    to what its gradient goes, times what), or `replicate`, `reduce`,
     `reduce_over` and `standardised` for collectives.
     """
 

@@ -219,16 +219,17 @@ class Space:
         """A piece made of positions alone as floats that tell them apart; numbers stay as they are."""
         if piece.sort in (Sort.NUMBER, Sort.POSITION):
             return piece
-        return replace(cast(piece, self._wide), sort=Sort.POSITION)
+        return replace(cast(piece, self.wide), sort=Sort.POSITION)
 
     @cached_property
-    def _wide(self) -> Term:
+    def wide(self) -> Term:
+        """The program's float type, float32 where that is wider."""
         return self.keep("wide", torch_call("torch.promote_types", self.dtype, word("torch.float32")))
 
     def tensor(self, piece: Term, sort: Sort = Sort.FLOAT) -> Term:
         """The piece as a tensor of floats; a number becomes one without dimensions."""
         if piece.sort is Sort.NUMBER:
-            dtype = self._wide if sort is Sort.POSITION else self.dtype
+            dtype = self.wide if sort is Sort.POSITION else self.dtype
             return torch_call("torch.full", (), piece, sort=sort, dtype=dtype, device=self.device)
         return self.exact(piece) if sort is Sort.POSITION else self.float(piece)
 
@@ -340,14 +341,35 @@ class Space:
         sort = Sort.POSITION if of_positions else Sort.FLOAT
         floats = map(self.exact if sort is Sort.POSITION else self.float, arguments)
         bound = dict(zip(decl.parameters, floats, strict=True))
+        if decl.surrogates and sort is Sort.FLOAT and not self.detached:
+            return self.steered(decl, bound)
+        return self.computed(decl, bound, sort)
+
+    def computed(self, decl: FunctionDecl, bound: dict[str, Term], sort: Sort) -> Term:
         if decl.torch is not None:
             return self.native(decl.torch, bound, sort)
         if decl.definition is None:
             raise ValueError(f"function {decl.name} has neither a definition nor a `torch:` line")
-        for name, piece in bound.items():
-            if piece.sort is not Sort.NUMBER and not piece.is_name:
-                bound[name] = self.keep(name, piece)
-        return self.define(decl.definition, bound)
+        return self.define(decl.definition, self.named(bound))
+
+    def named(self, bound: Mapping[str, Term]) -> dict[str, Term]:
+        """Arguments that are used several times as variables."""
+        plain = {name: piece.sort is Sort.NUMBER or piece.is_name for name, piece in bound.items()}
+        return {name: piece if plain[name] else self.keep(name, piece) for name, piece in bound.items()}
+
+    def steered(self, decl: FunctionDecl, bound: Mapping[str, Term]) -> Term:
+        """A function with the gradients that are declared for it: its value has none of its own."""
+        bound = self.named(bound)
+        apart = {name: piece if piece.sort is Sort.NUMBER else piece.method("detach") for name, piece in bound.items()}
+        apart = self.named(apart)
+        axes = union(bound.values(), self.order)
+        value = self.tensor(self.computed(decl, apart, Sort.FLOAT))
+        for name, derivative in decl.derivatives:
+            slope = self.define(derivative, apart)
+            if bound[name].sort is not Sort.NUMBER and slope.value != 0:
+                parts = (align(value, axes), align(bound[name], axes), align(self.float(slope), axes))
+                value = Term("surrogate", parts, axes)
+        return value
 
     def define(self, expr: Expr, bound: Mapping[str, Term]) -> Term:
         match expr:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import prod
 
@@ -55,7 +55,7 @@ def view(memory: Memory, term: Term, operands: Sequence[Tensor]) -> Tensor:
         case "squeeze":
             return _without(tensor, arguments[0])
         case "unsqueeze":
-            return _inserted(tensor, arguments[0])
+            return _inserted(tensor, arguments[0] % (rank + 1))
         case "expand":
             return tensor.expanded(arguments)
         case "expand_as":
@@ -67,6 +67,8 @@ def view(memory: Memory, term: Term, operands: Sequence[Tensor]) -> Tensor:
         case "narrow":
             dim, _, size = arguments
             return tensor.viewed([size if n == dim % rank else s for n, s in enumerate(tensor.shape)], tensor.strides)
+        case "select":
+            return _without(tensor, arguments[0] % rank)
         case "[]":
             return _subscripted(tensor, term)[0]
     return tensor
@@ -149,3 +151,19 @@ def padded(shape: Shape, sides: Sequence[int]) -> Shape:
 def taken(shape: Shape, places: Shape, dim: int) -> Shape:
     """Of elements along a dimension, every other one repeated to fit."""
     return broadcast([(*shape[:dim], 1, *shape[dim + 1 :]), places])
+
+
+def transposed(image: Shape, kernel: Shape, keywords: Mapping[str, Argument]) -> Shape:
+    """Of a transposed convolution, with these arguments of torch's call."""
+
+    def each(name: str, default: int) -> Sequence[int]:
+        found = numbers(keywords.get(name, default))
+        return found * (len(image) - 2) if len(found) == 1 else found
+
+    (groups,) = numbers(keywords.get("groups", 1))
+    steps = zip(each("stride", 1), each("padding", 0), each("output_padding", 0), each("dilation", 1), strict=True)
+    made = [
+        (size - 1) * stride - 2 * pad + dilation * (row - 1) + more + 1
+        for size, row, (stride, pad, more, dilation) in zip(image[2:], kernel[2:], steps, strict=True)
+    ]
+    return (image[0], kernel[1] * groups, *made)

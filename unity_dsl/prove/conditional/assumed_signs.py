@@ -18,6 +18,7 @@ from ..equality.form_equality import Comparison
 from ..functions.definedness import INSIDE, Domain, native
 from ..functions.extrema import Sets
 from ..functions.fact_laws import Laws
+from ..functions.monotone_maxima import monotone_maximum
 from ..functions.scalar_functions import Functions
 from ..normal_form.common_factors import common_factors, common_measure, divided
 from ..normal_form.form import (
@@ -249,5 +250,5 @@ class AssumingFunctions(Functions):
         super().__init__(laws, functions.arithmetic)
         known = functions.signs.constants if isinstance(functions, AssumingFunctions) else ()
         self.signs = AssumedSigns(self.signs, assumptions, (*known, *constants))
-        self.sets = Sets(self.signs, laws.powers)
+        self.sets = Sets(self.signs, laws.powers, lambda members: monotone_maximum(self, members))
         self.used = functions.used

@@ -27,10 +27,7 @@ infinite terms of a side have one sign, so that the terms that cancel are finite
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
-from itertools import islice
-from itertools import product as combinations
+from collections.abc import Iterable
 from math import isnan
 
 import numpy as np
@@ -38,30 +35,21 @@ import numpy as np
 from ...index.evaluation.native_calls import evaluate_native
 from ...syntax.ast import FunctionDecl
 from ..normal_form.form import (
-    Family,
     Form,
     Function,
-    Unsupported,
     atom,
     function,
     infinities,
     is_finite,
     plain_sign,
     scale,
-    substitute_family,
 )
-from ..normal_form.guard import Guard, within
-from ..normal_form.polynomial import ONE, Poly, Var, number, of
-from .integer_arithmetic import Arithmetic
+from ..normal_form.polynomial import number
 from .signs import Sign, Signs
 
 INFINITY = Function("inf", ())
 TOP: Form = atom(INFINITY)
 BOTTOM: Form = scale(TOP, number(-1))
-MAX_WITNESSES = 64
-"""Limit of candidate members in one query whether a set is inhabited."""
-MAX_LISTED = 8
-"""Indices with a range of at most this length are tried at each position."""
 
 
 def opposed(left: Form, right: Form) -> bool:
@@ -125,48 +113,6 @@ def total_at(decl: FunctionDecl, arguments: Iterable[Form]) -> bool:
     """Whether a primitive that is total on the reals also has a value at the infinities of these arguments."""
     signs = {sign for argument in arguments for sign in infinities(argument)}
     return all(at_infinity(decl, sign) is not None for sign in signs)
-
-
-# ---------------------------------------------------------------------------------------------- sets
-
-
-def inhabited(families: Iterable[Family], arithmetic: Arithmetic) -> bool:
-    """Whether a union of families is non-empty for all sizes and free indices. Every axis has a position."""
-    families = tuple(families)
-    if any(not family.guards for family in families):
-        return True
-    if not all(is_finite(family.value) for family in families):
-        return False  # a member may be minus infinity itself
-    try:
-        found = list(islice((case for family in families for case in _presences(family)), MAX_WITNESSES))
-        return arithmetic.covered(found)
-    except Unsupported:
-        return False
-
-
-def _presences(family: Family) -> Iterator[tuple[Guard, ...]]:
-    """Conditions each of which implies that the family is non-empty."""
-    used = {var for condition in family.guards for var in condition.variables}
-    bound = tuple(var for var in family.bound if var in used)
-    for choice in combinations(*(_positions(var, family, set(bound)) for var in bound)):
-        change: Mapping[Var, Poly] = dict(zip(bound, choice, strict=True))
-        element = substitute_family(replace(family, bound=(), value=()), change)
-        yield (*(condition for var in bound for condition in within(change[var], var.size)), *element.guards)
-
-
-def _positions(var: Var, family: Family, bound: set[Var]) -> list[Poly]:
-    """Candidate values of an index: all of a small range; else its ends, and the bounds that guards give it."""
-    length = var.size.constant
-    if length is not None and length <= MAX_LISTED:
-        return [number(place) for place in range(int(length))]
-    places = {number(0): None, var.size - ONE: None}
-    for condition in family.guards:
-        coefficient = condition.poly.coefficient(var)
-        if coefficient is not None and abs(coefficient) == 1:
-            border = (condition.poly - of(var).scaled(coefficient)).scaled(-coefficient)
-            if border.variables.isdisjoint(bound):
-                places[border] = None
-    return list(places)
 
 
 def is_exact(form: Form) -> int:

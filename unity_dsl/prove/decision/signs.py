@@ -32,6 +32,7 @@ from ..normal_form.form_products import multiply
 from ..normal_form.guard import Guard, Relation, guard
 from ..normal_form.polynomial import ONE, Poly, number
 from ..normal_form.step_limit import spend
+from .inhabited_sets import inhabited
 from .integer_arithmetic import Arithmetic
 
 MAX_SUM = 16
@@ -65,8 +66,11 @@ class Signs:
         if not is_finite(form):
             return Sign.UNKNOWN
         found = [self._term(term) for term in form]
-        if Sign.UNKNOWN not in found or len(form) > MAX_SUM:
-            return Sign.UNKNOWN if Sign.UNKNOWN in found else max(found, default=Sign.NOT_NEGATIVE)
+        if Sign.UNKNOWN not in found:
+            least = max(found, default=Sign.NOT_NEGATIVE)
+            return Sign.POSITIVE if least is Sign.NOT_NEGATIVE and self._is_somewhere_positive(form) else least
+        if len(form) > MAX_SUM:
+            return Sign.UNKNOWN
         for denominator, numerator in numerators(form):
             if self.form(denominator) is Sign.POSITIVE:
                 return self.form(numerator)
@@ -75,6 +79,13 @@ class Signs:
             if inner is not None:
                 return self._set(put_in_set(form, position, inner))
         return Sign.UNKNOWN
+
+    def _is_somewhere_positive(self, form: Form) -> bool:
+        """Whether of sums of positive terms under guards, none of the others being negative, one always has a term."""
+        guarded = [term for term in form if term.guards]
+        positive = [term for term in guarded if self._term(replace(term, guards=())) is Sign.POSITIVE]
+        families = [Family(term.bound, term.guards, ()) for term in positive]
+        return bool(families) and inhabited(families, self.arithmetic)
 
     def set_in(self, term: Term) -> Extremum | None:
         """The maximum in a term c × max, c >= 0, else None; c > 0 where the set may be empty."""

@@ -36,7 +36,7 @@ from ..normal_form.form import (
     substitute_family,
 )
 from ..normal_form.guard import Guard, Relation, guard, settled, within
-from ..normal_form.polynomial import Monomial, Poly, Var, coordinate, fresh, number, of, quotient
+from ..normal_form.polynomial import ONE, Monomial, Poly, Var, coordinate, fresh, number, of, quotient
 from ..normal_form.step_limit import spend
 from .factor_order import arranged
 from .index_unification import changes_of_index, changes_of_member
@@ -303,7 +303,38 @@ def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[
             bound.remove(var)
             progress = True
             break
-    return tuple(bound), (*guards, *(guard(equation, Relation.EQUAL) for equation in equations))
+    return _by_digits(bound, [*guards, *(guard(equation, Relation.EQUAL) for equation in equations)])
+
+
+def _by_digits(bound: list[Var], guards: list[Guard]) -> tuple[tuple[Var, ...], tuple[Guard, ...]]:
+    """Sets bound indices that a window of their own step determines: 0 <= e - c v < c says that v is e // c.
+
+    So a sum over the digits of a position, 2 p + m, is one over positions. Then 0 <= v < n is 0 <= e < c n.
+    """
+    left = list(bound)
+    for var in bound:
+        found = next(_own_windows(var, guards), None)
+        if found is None:
+            continue
+        lower, upper, step = found
+        position = lower.poly + of(var).scaled(step)
+        others = [condition for condition in guards if condition not in (lower, upper)]
+        put_in = {var: quotient(position, number(step))}
+        ends = (position, number(step) * var.size - position - ONE)
+        guards = [condition.substitute(put_in) for condition in others]
+        guards += [guard(end, Relation.NOT_NEGATIVE) for end in ends]
+        left.remove(var)
+    return tuple(left), tuple(guards)
+
+
+def _own_windows(var: Var, guards: Sequence[Guard]) -> Iterator[tuple[Guard, Guard, Fraction]]:
+    """Pairs of guards e - c v >= 0 and c - 1 - e + c v >= 0, with c."""
+    ordered = [condition for condition in guards if condition.relation is Relation.NOT_NEGATIVE]
+    for lower in ordered:
+        step = -(lower.poly.coefficient(var) or Fraction(0))
+        if step > 1 and step.denominator == 1 and lower.poly.is_integral:
+            width = number(step - 1) - lower.poly
+            yield from ((lower, upper, step) for upper in ordered if upper.poly == width)
 
 
 def _candidates(equations: list[Poly], bound: list[Var]) -> Iterator[tuple[Poly, Var, Fraction]]:

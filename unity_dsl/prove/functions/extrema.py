@@ -10,10 +10,11 @@ Nested sets are flattened first; then common terms and factors of all members ar
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from ..decision.extended_reals import BOTTOM, inhabited
+from ..decision.extended_reals import BOTTOM
+from ..decision.inhabited_sets import inhabited
 from ..decision.signs import Sign, Signs, put_in_set
 from ..normal_form.case_split import cases, is_outer, split
 from ..normal_form.common_factors import common_coefficient, common_factors, common_measure, divided
@@ -40,11 +41,19 @@ MAX_SET = 16
 
 
 class Sets:
-    """Builds normalised maxima and minima. `exponentials` are the functions that may have negative powers."""
+    """Builds normalised maxima and minima. `exponentials` are the functions that may have negative powers, `of_values`
+    gives the maximum of values of one monotone function.
+    """
 
-    def __init__(self, signs: Signs, exponentials: Collection[str]) -> None:
+    def __init__(
+        self,
+        signs: Signs,
+        exponentials: Collection[str],
+        of_values: Callable[[Sequence[Family]], Form | None] = lambda members: None,
+    ) -> None:
         self.signs = signs
         self.exponentials = exponentials
+        self.of_values = of_values
 
     def least(self, families: Iterable[Family]) -> Form:
         negated = [replace(family, value=scale(family.value, number(-1))) for family in families]
@@ -102,6 +111,8 @@ class Sets:
             return BOTTOM
         if not all(is_finite(family.value) for family in members):
             return self._atom(members)
+        if (found := self.of_values(members)) is not None:
+            return found
         if len(members) == 2 and not any(family.bound or family.guards for family in members):
             return self._of_two(*(family.value for family in members))
         shared = _common_terms(members)
@@ -124,7 +135,8 @@ class Sets:
             return self._atom(members)
         powers = dict(factor.factors)
         rest = [replace(family, value=divided(family.value, factor.coefficient, powers)) for family in members]
-        return multiply((factor,), self._atom(rest))
+        found = self.of_values(rest)
+        return multiply((factor,), self._atom(rest) if found is None else found)
 
     def _atom(self, members: list[Family]) -> Form:
         return atom(extremum_atom(members, self.inhabited(members)))

@@ -5,6 +5,7 @@
     f(P, …) == R where C                   rewrite rule f(P, …) -> R
     f(P) * f(P) == R where C               rewrite rule for the square
     f(P) > 0 where C, or >= 0              the sign of f
+    f(a) >= f(b) where a >= b, C           f does not decrease where C holds of its arguments
 
 P is a pattern of names, numbers, `-P`, `P * P`, `1 / P` and primitives. A fact is applied where its conditions are
 known to hold, so its right side has the same value wherever the left side has one. Definedness of a whole side is a
@@ -14,11 +15,12 @@ separate obligation (definedness.py). A fact of any other form is not used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
 
 from ...index.equations.term import free_axes, walk
+from ...index.gradients.surrogates import surrogate_functions
 from ...index.library import LIBRARIES, Library
 from ...syntax.ast import Apply, Expr, FactDecl, FunctionDecl, Name, Number
 
@@ -34,6 +36,7 @@ class Use(StrEnum):
     REWRITE = "rewrite"
     SQUARE = "square"
     SIGN = "sign"
+    MONOTONE = "monotone"
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,16 @@ class Law:
         """Whether a sign fact states > 0 rather than >= 0."""
         bound = self.fact.claim.arguments[1]
         return self.fact.claim.function == ">" or (isinstance(bound, Number) and bound.value > 0)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names in the arguments of both sides."""
+        return free_axes(self.fact.claim)
+
+    @property
+    def others(self) -> tuple[Apply, ...]:
+        """The conditions of a monotone function other than that its arguments are in order."""
+        return tuple(condition for condition in self.fact.conditions if not _orders(condition, *self.names))
 
 
 Pair = tuple[FunctionDecl, FactDecl]
@@ -67,13 +80,14 @@ class Laws:
     rewrites: Mapping[str, tuple[Law, ...]]
     squares: Mapping[str, tuple[Law, ...]]
     signs: Mapping[str, tuple[Law, ...]]
+    monotone: Mapping[str, tuple[Law, ...]] = field(default_factory=dict)
     symbols: frozenset[str] = frozenset()
 
     @cached_property
     def opaque(self) -> Laws:
         """The same laws with each function that has a definition left uninterpreted."""
-        defined = {name: decl for name, decl in self.functions.items() if decl.definition is not None}
-        symbols = {name: replace(decl, definition=None, numpy=None, facts=()) for name, decl in defined.items()}
+        defined = [name for name, decl in self.functions.items() if decl.definition is not None]
+        symbols = _symbols(self.functions, defined)
         return replace(self, functions={**self.functions, **symbols}, symbols=frozenset(symbols))
 
     @cached_property
@@ -84,9 +98,18 @@ class Laws:
 
 @lru_cache(maxsize=LIBRARIES)
 def laws_of(library: Library) -> Laws:
-    """The laws of all facts of a library that have a use."""
-    pairs = [(function, fact) for function in library.functions.values() for fact in function.facts]
-    return laws_from(pairs, library.functions)
+    """The laws of all facts of a library that have a use.
+
+    A function with a surrogate is a symbol: equal terms then have equal gradients too, whatever it passes back.
+    """
+    functions = {**library.functions, **_symbols(library.functions, surrogate_functions(library))}
+    pairs = [(function, fact) for function in functions.values() for fact in function.facts]
+    return laws_from(pairs, functions)
+
+
+def _symbols(functions: Mapping[str, FunctionDecl], names: Iterable[str]) -> dict[str, FunctionDecl]:
+    """Functions of which nothing is known but their names."""
+    return {name: replace(functions[name], definition=None, numpy=None, facts=()) for name in names}
 
 
 def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> Laws:
@@ -103,7 +126,7 @@ def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> L
         if positive is not None:
             exponentials[name] = (law.fact, positive.fact)
     additions, rewrites, squares, signs = (found[use] for use in (Use.ADDITION, Use.REWRITE, Use.SQUARE, Use.SIGN))
-    return Laws(functions, exponentials, additions, rewrites, squares, signs)
+    return Laws(functions, exponentials, additions, rewrites, squares, signs, found[Use.MONOTONE])
 
 
 def _law(use: Use, fact: FactDecl) -> tuple[str, Law]:
@@ -125,6 +148,8 @@ def use_of(function: FunctionDecl, fact: FactDecl, functions: Mapping[str, Funct
         return None
     left, right = fact.claim.arguments
     if fact.claim.function != "==":
+        if _is_monotone(fact, function):
+            return Use.MONOTONE
         signed = fact.claim.function in (">", ">=") and isinstance(right, Number) and right.value >= 0
         return Use.SIGN if signed and _is_head(left, function, functions) else None
     if not fact.conditions and _is_exponential(fact, function):
@@ -165,6 +190,19 @@ def _is_addition(fact: FactDecl, function: FunctionDecl) -> bool:
             within = [node for node in walk(right) if isinstance(node, Apply) and node.function == name]
             return all(isinstance(argument, Name) for node in within for argument in node.arguments)
     return False
+
+
+def _is_monotone(fact: FactDecl, function: FunctionDecl) -> bool:
+    """Whether a fact is f(a) >= f(b), or >, where a >= b, or >."""
+    match fact.claim:
+        case Apply(">=" | ">", (Apply(first, (Name(a),)), Apply(second, (Name(b),)))) if first == second and a != b:
+            return first == function.name and any(_orders(condition, a, b) for condition in fact.conditions)
+    return False
+
+
+def _orders(condition: Apply, greater: str, less: str) -> bool:
+    """Whether a condition is that one name is at least, or greater than, the other."""
+    return condition.function in (">=", ">") and condition.arguments == (Name(greater), Name(less))
 
 
 def _is_set(function: FunctionDecl) -> bool:

@@ -55,6 +55,7 @@ from .definedness import Applications, Partial, has_value, native
 from .extrema import Sets
 from .fact_laws import SETS, Law, Laws
 from .fact_patterns import Values, matches
+from .monotone_maxima import monotone_maximum
 from .power_products import reduced_products
 
 MAX_POWER = 16
@@ -74,7 +75,7 @@ class Functions:
         self.laws = laws
         self.arithmetic = arithmetic
         self.signs = Signs(arithmetic, self._sign, elements or {})
-        self.sets = Sets(self.signs, laws.powers)
+        self.sets = Sets(self.signs, laws.powers, partial(monotone_maximum, self))
         self.used: dict[int, FactDecl] = {}
         self.applications = Applications()
         self.passed: Mapping[str, list[Partial]] = {}

@@ -32,6 +32,7 @@ from ..normal_form.polynomial import Poly, Var, fresh, number, of, product
 from ..normal_form.step_limit import OutOfSteps, limited, steps_left
 from ..translation.operator_forms import Call, Tensor, input_tensor
 from ..translation.symbolic_sizes import Factors, Failed, Sizes
+from .equation_congruence import congruence, obstacles
 from .theorem_subject import Subject, generalise
 
 DEGREE = "@p"
@@ -51,8 +52,21 @@ def prove_configuration(instance: Instance, axis: str, library: Library) -> Answ
 
 
 def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
-    """`prove_configuration` for a subject in which the axis is a dimension of its own."""
+    """`prove_configuration` for a subject in which the axis is a dimension of its own.
+
+    By congruence, which is decided at once, and where an equation is not of that form by normal forms.
+    """
     axis = subject.axes.get(axis, axis)
+    begun = perf_counter()
+    obligations, obstacle = _congruent(subject, axis)
+    if obstacle is None:
+        return Proved(obligations, 0, perf_counter() - begun)
+    found = prove_by_forms(subject, axis, library)
+    return replace(found, reason=f"{found.reason}; {obstacle}") if isinstance(found, NotProved) else found
+
+
+def prove_by_forms(subject: Subject, axis: str, library: Library) -> Answer:
+    """`prove_division` by the normal forms of both sides alone, the axis being one of the subject."""
     return answer(library, lambda functions: _divided(subject, axis, functions))
 
 
@@ -122,6 +136,16 @@ def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
         return (("", subject),)
     evaluated = replace(subject, instance=replace(instance, equations=instance.evaluation, evaluation=()))
     return (("", subject), (", in evaluation", evaluated))
+
+
+def _congruent(subject: Subject, axis: str) -> tuple[tuple[Obligation, ...], str | None]:
+    """The obligations that congruence meets in all modes, or the first obstacle to it."""
+    met: list[Obligation] = []
+    for mode, one in modes(subject):
+        if (obstacle := next(obstacles(one.instance, axis), None)) is not None:
+            return (), obstacle
+        met += (replace(found, statement=found.statement + mode) for found in congruence(one.instance, axis))
+    return tuple(met), None
 
 
 def _divided(subject: Subject, axis: str, functions: Functions) -> tuple[Obligation, ...]:

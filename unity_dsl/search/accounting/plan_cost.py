@@ -20,6 +20,7 @@ from ...machine.operator_price import price_accumulation, price_inner, price_upd
 from ..choices.axis_choices import axis_choices, kinds_along
 from ..choices.layout_space import NOT_HIDDEN, Hidden
 from ..choices.operator_options import price_node
+from ..choices.restriction import stored_values
 from ..layout_problem.loop_price import price_captured, price_sliced, price_stacked
 from ..layout_problem.variable_meaning import Meaning
 
@@ -91,12 +92,12 @@ def _graph_cost(
             for run in step.runs:
                 found = _graph_cost(run.body, body, prices, step.border.leaves(segment))
                 total = total.plus(found, run.count * segment.probability)
-    for stored in graph.graph.weights:
-        planned = graph.values[stored.value.name]
+    for value in stored_values(graph.graph):
+        planned = graph.values[value.name]
         held, placement = local_fraction(planned.produced, mesh), planned.produced.placement
-        total = total.plus(_Spent.at(placement, Cost(compute=price_stored_cast(stored.value, held, machine))))
-        if stored.value.needs_gradient:
-            count = stored.value.stored_bytes * held
+        total = total.plus(_Spent.at(placement, Cost(compute=price_stored_cast(value, held, machine))))
+        if value.is_weight and value.needs_gradient:
+            count = value.stored_bytes * held
             updated = Cost(update=price_update(count, machine), accumulation=price_accumulation(count, machine))
             total = total.plus(_Spent.at(placement, updated))
     weights = {stored.value.name for stored in graph.graph.weights}

@@ -29,7 +29,7 @@ from .recipes import Harmless, allowed_by, batch_configurations, tensor_splits
 from .strategy import Chosen, Space, no_plan
 from .tensor_parallel import tensor_roles
 
-CONVOLUTIONS = {"conv1d", "conv2d"}
+CONVOLUTIONS = {"conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"}
 LOOKUPS = {"embedding", "embedding_bag", "embedding_bag_mean"}
 TABLES = 0.5
 """Of the parameters: a model is one of tables if as much is in several tables."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..span import Span, span_field
-from .expressions import Expr, Name, Number
+from .expressions import Apply, Expr, Name, Number
 
 
 @dataclass(frozen=True)
@@ -195,6 +195,18 @@ class Cond:
 
 
 @dataclass(frozen=True)
+class If:
+    """`if stride == 1, inputs == outputs`: the body where numbers compare so, else the lines below `else`. Which of
+    the two is there is known where a block is called.
+    """
+
+    conditions: tuple[Apply, ...]
+    body: tuple[ModelStatement, ...]
+    otherwise: tuple[ModelStatement, ...] = ()
+    span: Span | None = span_field()
+
+
+@dataclass(frozen=True)
 class Return:
     """`return y, z`: last line of a block."""
 
@@ -223,7 +235,7 @@ Nested = Repeat | Scan | Cond
 """Statements with a body."""
 ModelChoice = Preset | Precision
 """What a model says of the choices that a compile has: lines of the model itself, which make no tensor."""
-ModelStatement = StorageDecl | Assign | UpdateStatement | Repeat | Scan | Collect | Cond | Return | Loss | Output
+ModelStatement = StorageDecl | Assign | UpdateStatement | Nested | If | Collect | Return | Loss | Output
 
 
 @dataclass(frozen=True)

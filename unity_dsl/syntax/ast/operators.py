@@ -176,7 +176,10 @@ class FactDecl:
 
 @dataclass(frozen=True)
 class FunctionDecl:
-    """`fn maximum(a, b)`: an element function; `derivatives` are by parameter, primitives have no `definition`."""
+    """`fn maximum(a, b)`: an element function; `derivatives` are by parameter, primitives have no `definition`.
+
+    Those by its `surrogates` are what is passed back in place of the function's own.
+    """
 
     name: str
     parameters: tuple[str, ...]
@@ -185,6 +188,7 @@ class FunctionDecl:
     torch: NativeCall | None
     numpy: NativeCall | None
     facts: tuple[FactDecl, ...] = ()
+    surrogates: tuple[str, ...] = ()
     doc: str = ""
     span: Span | None = span_field()
 

@@ -91,7 +91,8 @@ MODELS: dict[str, Code] = {
     ),
     "E217": Code(
         "float types that differ",
-        "The float operands of an operator have one type. The diagnostic shows where both come from.",
+        "The float operands of an operator have one type. The diagnostic shows where both come from. A buffer that is "
+        "stored in fewer bytes than the model's other floats is cast where it is read.",
     ),
     "E218": Code(
         "a stored tensor that is not complete",
@@ -141,7 +142,8 @@ MODELS: dict[str, Code] = {
     ),
     "E232": Code(
         "an update that does not fit its buffer",
-        "The new value of a buffer has the shape and the type that the buffer is declared with.",
+        "The new value of a buffer has the shape and the type that the buffer is declared with. One that is stored in "
+        "fewer bytes than the model's floats is not updated.",
     ),
     "E240": Code(
         "a scan that does not fit its tensors",

@@ -30,8 +30,8 @@ OPERATORS: dict[str, Code] = {
     "E105": Code(
         "a name with two meanings",
         "Operators and parallel ops share one space of names, element functions have another; the user's files may "
-        "add to the shipped ones but not replace them. Within a declaration, tensors, attributes, degrees and "
-        "dimensions differ, and an index stands once on the left of a statement.",
+        "add to the shipped ones, and declare operators anew that no shipped rule is about. Within a declaration, "
+        "tensors, attributes, degrees and dimensions differ, and an index stands once on the left of a statement.",
     ),
     "E106": Code(
         "an output that is not computed once",
@@ -47,7 +47,8 @@ OPERATORS: dict[str, Code] = {
     "E108": Code(
         "a derivative that is not that of the function",
         "`derivative x:` is compared with difference quotients of the definition, or of the `numpy:` line of a "
-        "primitive, at many points. At a kink it may be any number between the slopes on both sides.",
+        "primitive, at many points. At a kink it may be any number between the slopes on both sides. Another gradient, "
+        "as that of a straight-through estimator, is declared by `surrogate x:`.",
     ),
     "E109": Code(
         "a native call that is not allowed",
@@ -183,5 +184,11 @@ OPERATORS: dict[str, Code] = {
         "on the border of where the conditions hold. Where too few are found, a false fact would pass, and every proof "
         "that uses it would be worth nothing. Conditions that hold at single points say little: "
         "put the number in, `fact f(2) == 5`, or write an inequality that leaves room.",
+    ),
+    "E136": Code(
+        "a fact about a function with another gradient",
+        "`surrogate x: …` declares what a function passes back in place of its own derivative, as `stop` passes back "
+        "0. Two terms of equal value may then have different gradients, so no value of such a function is put in for "
+        "another. Facts about it, and about functions whose definitions call it, would prove what does not hold.",
     ),
 }

@@ -60,10 +60,10 @@ READING: dict[str, Code] = {
     "E012": Code(
         "a keyword used as a name",
         "Some words are reserved by the language and cannot name a tensor, an axis or a parameter: choose another "
-        "name. In `.uop`: op, extern, parallel, fn, where, eval, axes, derivative, fact, torch, numpy, sum, prod, "
-        "max, min, select, uniform, else, inf, int. In `.udl`: model, block, preset, precision, input, weight, buffer, "
-        "update, repeat, scan, in, along, collect, cond, expect, as, return, loss, output, int. In `.rules`: rule, "
-        "where, int.",
+        "name. In `.uop`: op, extern, parallel, fn, where, eval, axes, derivative, surrogate, fact, torch, numpy, sum, "
+        "prod, max, min, select, uniform, else, inf, int. In `.udl`: model, block, preset, precision, input, weight, "
+        "buffer, update, repeat, scan, in, along, collect, cond, expect, as, if, else, return, loss, output, int. In "
+        "`.rules`: rule, where, int.",
     ),
     "E013": Code(
         "a declaration without a body",

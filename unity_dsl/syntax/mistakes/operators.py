@@ -139,7 +139,7 @@ UOP = (
         "E010",
         "an element function is defined by `=`",
         (_op("y[i] = x[i]", header="fn f(x)"),),
-        "expected `derivative`, `fact`, `torch:` or `numpy:`",
+        "expected `derivative`, `surrogate`, `fact`, `torch:` or `numpy:`",
         "write `fn relu(x) = maximum(x, 0)`",
     ),
     # ---------------------------------------------------------------- statements

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.graph.overlapping import library_with
+from unity_dsl.index.equations.loop_nest import loop_nest
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
-from unity_dsl.index.lowering.loop_nest import loop_nest
 from unity_dsl.syntax.ast import Apply, Expr, Name, Number, Size
 
 GUARDS = [

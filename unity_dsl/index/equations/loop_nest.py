@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
 
-from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Size
-from ..equations.instance import Equation, Instance
-from ..equations.term import call, free_axes, interval, substitute
+from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size
+from .guarded_extrema import guarded_extremum
+from .index_inversion import isolate
+from .instance import Equation, Instance
+from .rewriting import simplify
+from .term import affine, call, free_axes, interval, reads, substitute
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
@@ -19,7 +23,8 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 class LookUp:
     """A factor `[axis == term]` or `[count * axis == term]`: the axis has one position, and no loop runs over it.
 
-    `everywhere` says that there is such a position wherever the term is evaluated; else the factor is 0 at some.
+    `everywhere` says that there is such a position wherever the term is evaluated; else the factor is 0 at some. The
+    positions of a `window` are a sum of those of several axes, as in `[p + pad == h * stride + r]`.
     """
 
     axis: str
@@ -27,6 +32,7 @@ class LookUp:
     term: Expr
     count: int
     everywhere: bool
+    window: bool = False
 
     @property
     def position(self) -> Expr:
@@ -48,9 +54,11 @@ class LoopNest:
     """An equation's loops.
 
     `factors` are those of the product that is summed, without guards and numbers; a value that is not summed is one
-    factor. `scale` are the numbers that it is multiplied with and divided by. `looked_up` are reduced axes, `placed`
-    kept ones, at whose positions values are added; `over` are the axes that are summed or otherwise reduced. `running`
-    is how the sum can be taken in one pass where its two axes are equally long and whole.
+    factor, that of an extremum without the guards that set axes. `scale` are the numbers that it is multiplied with and
+    divided by. `looked_up` are reduced axes, `placed` kept ones, at whose positions values are added or compared;
+    `over` are the axes that are summed or otherwise reduced. `running` is how the sum can be taken in one pass where
+    its two axes are equally long and whole. `selected` says that guards were conditions, `select(v == to[e], x, 0)`:
+    the factors may be anything where these do not hold.
     """
 
     equation: Equation
@@ -60,6 +68,7 @@ class LoopNest:
     placed: tuple[LookUp, ...] = ()
     over: tuple[str, ...] = ()
     running: RunningSum | None = None
+    selected: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -77,6 +86,12 @@ class LoopNest:
         return at
 
     @property
+    def slides(self) -> bool:
+        """Whether products are added at all positions of windows: a transposed convolution."""
+        several = sum(any(reads(factor)) for factor in self.factors) > 1
+        return several and bool(self.placed) and all(found.window for found in self.placed)
+
+    @property
     def everywhere(self) -> bool:
         """Whether every position that a guard says is there: `value` then is what is summed, or added at its place."""
         return all(found.everywhere for found in (*self.looked_up, *self.placed))
@@ -89,6 +104,8 @@ class LoopNest:
     @property
     def value(self) -> Expr:
         """The value without guards, at the positions that they leave."""
+        if self.equation.kind is not ReductionKind.SUM:
+            return substitute(self.factors[0], self.positions)
         value = self.equation.value
         for found in (*self.looked_up, *self.placed):
             value = without(value, found.factor)
@@ -98,11 +115,41 @@ class LoopNest:
 def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
     """The loops of one equation of an instance."""
     if equation.kind is not ReductionKind.SUM:
-        return LoopNest(equation, (equation.value,), over=equation.over)
+        return _extremum(instance, equation) or LoopNest(equation, (equation.value,), over=equation.over)
     factors, scale = _product(equation.value)
+    unfolded = [part for factor in factors for part in _unfolded(factor, equation.space)]
+    selected = unfolded != factors
+    looked_up, placed, over = _set_axes(instance, equation, unfolded)
+    if selected and any(_sets(part, equation.space) and part not in factors for part in unfolded):
+        looked_up, placed, over = _set_axes(instance, equation, factors)
+        selected = False
+    else:
+        factors = unfolded
+    running = None if placed else _running(factors, over, equation.target.axes)
+    return LoopNest(equation, tuple(factors), tuple(scale), looked_up, placed, over, running, selected)
+
+
+def _extremum(instance: Instance, equation: Equation) -> LoopNest | None:
+    """The loops of an extremum of what guards select, where they set axes: all else has no say in it."""
+    found = guarded_extremum(equation)
+    if found is None:
+        return None
+    guards = list(found.guards)
+    looked_up, placed, over = _set_axes(instance, equation, guards)
+    if not looked_up and not placed:
+        return None
+    return LoopNest(equation, (found.under(guards),), (), looked_up, placed, over)
+
+
+def _set_axes(
+    instance: Instance, equation: Equation, factors: list[Expr]
+) -> tuple[tuple[LookUp, ...], tuple[LookUp, ...], tuple[str, ...]]:
+    """Reduced axes that factors set, kept ones, and the reduced axes that are left. The factors that do are removed."""
+    sums = {factor: axis for factor in factors if (axis := _sum_of_others(instance, factor)) is not None}
     looked_up = []
     for axis in equation.over:
-        if (found := _look_up(instance, factors, axis)) is not None:
+        left = [factor for factor in factors if sums.get(factor, axis) == axis]
+        if (found := _look_up(instance, left, axis)) is not None:
             factors.remove(found.factor)
             looked_up.append(found)
     over = tuple(axis for axis in equation.over if all(axis != found.axis for found in looked_up))
@@ -112,9 +159,8 @@ def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
         at = set() if found is None else set(free_axes(found.term))
         if found is not None and at & set(over) and not at & {other.axis for other in placed}:
             placed.append(found)
-    factors = [factor for factor in factors if all(factor != found.factor for found in placed)]
-    running = None if placed else _running(factors, over, equation.target.axes)
-    return LoopNest(equation, tuple(factors), tuple(scale), tuple(looked_up), tuple(placed), over, running)
+    factors[:] = [factor for factor in factors if all(factor != found.factor for found in placed)]
+    return tuple(looked_up), tuple(placed), over
 
 
 # ---------------------------------------------------------------------------------------------- guards
@@ -123,9 +169,35 @@ def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
 def _look_up(instance: Instance, factors: Sequence[Expr], axis: str) -> LookUp | None:
     """The first factor that sets an axis to an integer free of it."""
     for factor in factors:
-        found = _set_by(factor, axis)
+        window = _sum_of_others(instance, factor) == axis
+        found = _isolated(factor, axis) if window else _set_by(factor, axis)
         if found is not None and _is_integer(instance, found[0]):
-            return LookUp(axis, factor, *found, everywhere=_is_position(instance, axis, *found))
+            return LookUp(axis, factor, *found, _is_position(instance, axis, *found), window)
+    return None
+
+
+def _sum_of_others(instance: Instance, factor: Expr) -> str | None:
+    """The axis that a guard says to be a number more or less than a sum of multiples of others, of which it has two or
+    more: of all axes it has the most positions.
+    """
+    if not (isinstance(factor, Apply) and factor.function == "==" and not any(reads(factor))):
+        return None
+    form = affine(call("-", *factor.arguments), instance.sizes)
+    if form is None or len(form.axes) < 3:
+        return None
+    for sign in (1, -1):
+        alone = [axis for axis, count in form.coefficients.items() if count * sign > 0]
+        if len(alone) == 1 and form.coefficients[alone[0]] == sign:
+            return alone[0]
+    return None
+
+
+def _isolated(factor: Expr, axis: str) -> tuple[Expr, int] | None:
+    """Of an equality the term that an axis is equal to."""
+    assert isinstance(factor, Apply)
+    for side, other in (factor.arguments, factor.arguments[::-1]):
+        if axis not in free_axes(other) and (term := isolate(side, other, axis)) is not None:
+            return simplify(term), 1
     return None
 
 
@@ -181,6 +253,55 @@ def _running(factors: Sequence[Expr], over: Sequence[str], kept: Sequence[str]) 
     return None
 
 
+def _unfolded(factor: Expr, axes: Sequence[str]) -> list[Expr]:
+    """The factors of a choice of something or 0, where it is chosen by guards that may set axes, or has such a factor:
+    these guards, once each, and the choice by what else is asked.
+    """
+    conditions, value = [], factor
+    while isinstance(value, Select) and value.otherwise == Number(0):
+        conditions.append(value.condition)
+        value = value.then
+    inner, scale = _product(value) if conditions else ([value], [])
+    if scale:
+        inner = [value]
+    guards = list(dict.fromkeys(part for part in (*conditions, *inner) if _sets(part, axes)))
+    if not conditions or not guards:
+        return [factor]
+    asked = [part for part in conditions if part not in guards]
+    rest = [part for part in inner if part not in guards]
+    if not asked:
+        return [*guards, *rest]
+    chosen = reduce(partial(call, "*"), rest) if rest else Number(1)
+    for condition in reversed(asked):
+        chosen = Select(condition, chosen, Number(0))
+    return [*guards, chosen]
+
+
+def joined(left: Expr, right: Expr, over: Sequence[str]) -> Expr:
+    """The sum of two terms that are summed over axes: under the guards that set such an axis in both of them."""
+    value, other, guards = left, right, []
+    for axis in over:
+        for guard in (part for part in _parts(value) if _set_by(part, axis) is not None and part in _parts(other)):
+            value, other = without(value, guard), without(other, guard)
+            guards.append(guard)
+            break
+    total: Expr = call("+", value, other)
+    for guard in reversed(guards):
+        total = Select(guard, total, Number(0))
+    return total
+
+
+def _parts(value: Expr) -> list[Expr]:
+    """The factors of a term, and the guards of those that are choices of something or 0."""
+    factors, _ = _product(value)
+    return [part for factor in factors for part in _unfolded(factor, free_axes(factor))]
+
+
+def _sets(factor: Expr, axes: Sequence[str]) -> bool:
+    """Whether a factor has the form of a guard that sets one of these axes."""
+    return any(_set_by(factor, axis) is not None for axis in axes)
+
+
 # ---------------------------------------------------------------------------------------------- products
 
 
@@ -214,4 +335,7 @@ def without(value: Expr, guard: Expr) -> Expr:
             return left
         case Apply("*" | "/" | "neg" as function, arguments):
             return call(function, *(without(part, guard) for part in arguments))
+        case Select(condition, then, Number(0) as zero):
+            left = without(then, guard)
+            return left if condition == guard else Select(condition, left, zero)
     return Number(1) if value == guard else value

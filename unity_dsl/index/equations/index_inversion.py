@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...syntax.ast import Apply, Expr, Name, Number, Read
-from ..equations.axis_lengths import Lengths, Sizes, dim_size
-from ..equations.instance import Dim
-from ..equations.rewriting import simplify
-from ..equations.term import call, dim_index, free_axes, interval, merged_axes, merged_index, substitute
+from .axis_lengths import Lengths, Sizes, dim_size
+from .instance import Dim
+from .rewriting import simplify
+from .term import call, dim_index, free_axes, interval, merged_axes, merged_index, substitute
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def _divided(
 def _solve_one(index: Expr, position: Expr, axes: Sequence[str], sizes: Lengths, found: Inversion) -> None:
     index = substitute(index, found.solved)
     for axis in axes:
-        if axis not in found.solved and (term := _isolate(index, position, axis)) is not None:
+        if axis not in found.solved and (term := isolate(index, position, axis)) is not None:
             found.solved = {known: substitute(value, {axis: term}) for known, value in found.solved.items()}
             found.inside = [part.at({axis: term}) for part in found.inside]
             found.equal = [substitute(condition, {axis: term}) for condition in found.equal]
@@ -108,19 +108,19 @@ def _solve_one(index: Expr, position: Expr, axes: Sequence[str], sizes: Lengths,
     found.equal.append(call("==", position, index))
 
 
-def _isolate(index: Expr, position: Expr, axis: str) -> Expr | None:
+def isolate(index: Expr, position: Expr, axis: str) -> Expr | None:
     """The axis from `index == position`, where it occurs once with coefficient 1 or -1; else None."""
     match index:
         case Name(name) if name == axis:
             return position
         case Apply("+" | "-" as function, (left, right)) if (axis in free_axes(left)) != (axis in free_axes(right)):
             if axis in free_axes(left):
-                return _isolate(left, call("-" if function == "+" else "+", position, right), axis)
-            return _isolate(right, call("-", position, left) if function == "+" else call("-", left, position), axis)
+                return isolate(left, call("-" if function == "+" else "+", position, right), axis)
+            return isolate(right, call("-", position, left) if function == "+" else call("-", left, position), axis)
         case Apply("neg", (argument,)):
-            return _isolate(argument, call("neg", position), axis)
+            return isolate(argument, call("neg", position), axis)
         case Apply("*", (argument, Number(1))) | Apply("*", (Number(1), argument)):
-            return _isolate(argument, position, axis)
+            return isolate(argument, position, axis)
     return None
 
 
