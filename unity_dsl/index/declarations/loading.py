@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
 from ...resources import folder
-from ...syntax.ast import Apply, FunctionDecl, OperatorDecl, ParallelDecl
+from ...syntax.ast import Apply, Expr, FunctionDecl, OperatorDecl, ParallelDecl
 from ...syntax.diagnostic import InputError, Label, fail, gathered
 from ...syntax.outline import outline
 from ...syntax.parse_ops import parse_operator, parse_ops
@@ -142,27 +142,31 @@ def _check_all(
     named: Mapping[str, FunctionDecl],
 ) -> None:
     """Checks each declaration by itself. Raises the faults of all, but of functions that call one with a fault."""
-    checks = [
-        *((one.name, partial(check_function, one, named)) for one in functions),
-        *(("", partial(check_operator, one, named)) for one in operators),
-        *(("", partial(check_parallel, one, named)) for one in parallels),
+    checks: list[tuple[OperatorDecl | ParallelDecl | FunctionDecl, Callable[[], None]]] = [
+        *((one, partial(check_function, one, named)) for one in functions),
+        *((one, partial(check_operator, one, named)) for one in operators),
+        *((one, partial(check_parallel, one, named)) for one in parallels),
     ]
-    faults: list[tuple[str, InputError]] = []
-    for name, check in checks:
+    faults: list[tuple[OperatorDecl | ParallelDecl | FunctionDecl, InputError]] = []
+    for one, check in checks:
         try:
             check()
         except InputError as fault:
-            faults.append((name, fault))
+            faults.append((one, fault))
     if faults:
-        wrong = {name for name, _ in faults if name}
-        first = [fault for name, fault in faults if not name or wrong.isdisjoint(_called(named[name]) - {name})]
+        wrong = {one.name for one, _ in faults if isinstance(one, FunctionDecl)}
+        first = [fault for one, fault in faults if wrong.isdisjoint(_called(one) - {one.name})]
         raise gathered(first or [faults[0][1]])
 
 
-def _called(function: FunctionDecl) -> frozenset[str]:
-    """The functions that a definition calls."""
-    terms = () if function.definition is None else walk(function.definition)
-    return frozenset(term.function for term in terms if isinstance(term, Apply))
+def _called(declaration: OperatorDecl | ParallelDecl | FunctionDecl) -> frozenset[str]:
+    """The functions that the terms of a declaration call."""
+    terms: list[Expr] = []
+    if isinstance(declaration, FunctionDecl) and declaration.definition is not None:
+        terms.append(declaration.definition)
+    elif isinstance(declaration, OperatorDecl):
+        terms += (statement.value for statement in (*declaration.statements, *declaration.evaluation))
+    return frozenset(part.function for term in terms for part in walk(term) if isinstance(part, Apply))
 
 
 @lru_cache(maxsize=LIBRARIES)
