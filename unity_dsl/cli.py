@@ -183,7 +183,7 @@ def unityc() -> None:
     "--recompute",
     default="auto",
     metavar="NAME[:N],…|all|none",
-    help="Repeats that the backward pass runs again, or their first N iterations, to save memory; by default where it "
+    help="Repeats that the backward pass recomputes, or their first N iterations, to save memory; by default where it "
     "is short.",
 )
 @click.option(

@@ -89,7 +89,7 @@ PLANS: dict[str, Code] = {
         "nothing to recompute",
         "`--recompute` takes names of repeats, scans and conds, separated by commas: the backward pass recomputes "
         "each of their iterations, instead of saving its activations. Within another one the name follows that of the "
-        "outer: `layer.step`. With `layer:12` the first 12 iterations are recomputed. `all` stands for those that are in "
+        "outer: `layer.step`. `layer:12` names the first 12 iterations. `all` stands for those that are in "
         "no other, `none` for no one; without the option, or with `auto`, it is done where a plan fits the memory only "
         "so, or is cheaper than others that fit. A model without a loss has no backward pass.",
     ),
