@@ -31,7 +31,7 @@ class Caller:
     """What a function of kernels.py asks of the program that calls it."""
 
     training = True
-    dtype = torch.float64  # of the operations of torch
+    dtype = compute_dtype = sum_dtype = torch.float64  # of the operations of torch
 
     def __init__(self) -> None:
         self.counters = torch.tensor(1), torch.tensor(2)

@@ -220,7 +220,8 @@ def activations(rank: int, ranks: int, program: str) -> int:
         model = module.Model(module.build_mesh("cpu") if ranks > 1 else None)
         model.initialise(0)
         constants = vars(model.constants).values() if hasattr(model, "constants") else ()
-        held = *model.parameters(), *model.buffers(), *constants
+        shares = [model.shares] if hasattr(model, "shares") else []
+        held = *model.parameters(), *model.buffers(), *constants, *shares
         own = {tensor.untyped_storage().data_ptr() for tensor in held}
 
         def save(tensor: torch.Tensor) -> torch.Tensor:

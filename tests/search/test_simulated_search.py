@@ -199,7 +199,7 @@ def test_gradients_are_delayed_where_a_step_is_shorter(build: Build, library: Li
     before, after = plan, simulations.delayed(plan)
     assert after.delayed_gradients and not before.delayed_gradients
     assert simulations.shortest_seconds(plan) < simulations.seconds(plan)
-    assert "gradients of weights are computed while" in after.notes[-1]
+    assert "weight gradients are deferred" in after.notes[-1]
     assert simulations.delayed(replace(plan, notes=("other",))).notes == ("other", after.notes[-1])
     assert simulations.delayed(after) == after
 
@@ -260,7 +260,7 @@ def test_repeats_in_turns_are_staggered_where_a_step_is_shorter(tmp_path: Path) 
         found = simulations.in_buckets(plan)
         seconds = {count: simulations.seconds(replace(plan, stagger=count)) for count in (1, 2, 3, 4)}
         assert found.stagger == expected == min(seconds, key=seconds.__getitem__), seed
-        assert any("begin later" in note for note in found.notes) is (expected > 1)
+        assert any("skewed start" in note for note in found.notes) is (expected > 1)
 
 
 class Overlapping(Simulations):

@@ -208,6 +208,10 @@ RIGHT = {
         "F.layer_norm(x, [|c|], eps=1e-6)",
         "(x: [b.., c]) -> y: [b.., c]",
     ),
+    "infinity where a mask is 0": op(
+        "y[n] = select(m[n] != 0, x[n], -inf)", "torch.masked_fill(x, torch.ne(torch.ne(m, 0), True), -inf)",
+        "(x: [n], m: int<v>[n]) -> y: [n]"
+    ),
     "a quotient": integers("p[s] = s // 30", FROM_FLOATS, "n == s // 30 + 1"),
     "a remainder": integers("p[s] = s // 30 % 5", FROM_FLOATS, "n == 5"),
     "a quotient of integers": integers("p[s] = i[s] // 100", FROM_INTEGERS, "n == v // 100 + 1"),

@@ -12,6 +12,7 @@ from unity_dsl.prove.answer import NotProved, Proved, Refuted
 from unity_dsl.prove.functions.fact_laws import Use, laws_of
 from unity_dsl.prove.functions.fact_proofs import FactStatus, FactStatuses, fact_lines
 from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.span import Source
 
 from ..cases import library, rule_of, rules_of
@@ -81,14 +82,27 @@ def test_a_proof_rests_on_earlier_facts_only() -> None:
 @pytest.mark.parametrize(
     ("definition", "fact"),
     [
-        # True at every point that is tried, false at one that is not.
+        # True at all points but one, or but those beyond a far one.
         ("maximum(x - 200000000, 0)", "own(a) == 0"),
         ("[x != 0.123456]", "own(a) == 1"),
         ("0 / (x - 0.123456)", "own(a) == 0"),
         ("0 * log(x + 200000000)", "own(a) == 0"),
         ("sqrt(x + 200000000)", "own(a) * own(a) == a + 200000000"),
         ("maximum(x, -200000000)", "own(a) == a"),
+    ],
+)
+def test_a_fact_that_is_false_at_a_constant_of_the_body_is_refused(definition: str, fact: str) -> None:
+    with pytest.raises(InputError, match="does not hold at"):
+        with_definition(definition, fact)
+
+
+@pytest.mark.parametrize(
+    ("definition", "fact"),
+    [
+        # True at every point that is tried, false at one that no constant names.
         ("[x + exp(0 - x) == 0.123456]", "own(a) == 0 * a"),
+        ("[sin(x) + x * x != 17.125]", "own(a) == 1"),
+        ("0 / (sin(x) + x - 7.5)", "own(a) == 0"),
     ],
 )
 def test_a_false_fact_that_no_point_contradicts_is_not_proved(definition: str, fact: str) -> None:

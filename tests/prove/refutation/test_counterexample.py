@@ -28,8 +28,11 @@ LARGER = (
     "tall_image_with_a_halo_too_small",
     "too_few_zeros_between",
     "images_side_by_side_off_by_one",
+    "mean_of_means_side_by_side",
 )
 """Wrong rules whose sides agree at the smallest sizes, where nothing is dropped, or whose conditions ask for more."""
+FALLING = ("greatest_of_silu",)
+"""Wrong rules whose sides agree where a function rises: silu does from -1.28 on."""
 
 
 def refuted(rule: RuleDecl) -> Difference:
@@ -68,7 +71,7 @@ def test_inputs_are_few_whole_numbers(rule: RuleDecl) -> None:
     assert sum(found.sizes.values()) <= len(found.sizes) + 3 or rule.name in LARGER
     reals = real_names(rule, library())
     values = [value for given in found.inputs if given.name not in reals for value in given.values]
-    assert set(values) <= {0.0, 1.0, -1.0}
+    assert set(values) <= {0.0, 1.0, -1.0} | ({-2.0} if rule.name in FALLING else set())
     assert sum(map(abs, values)) <= 4
 
 

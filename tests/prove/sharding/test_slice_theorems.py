@@ -130,7 +130,9 @@ def test_the_degree_and_the_size_are_those_of_the_whole_axis() -> None:
 )
 def test_integers_that_are_computed(body: str, axis: str, proved: bool) -> None:
     """Results are compared as numbers, whatever they are made of."""
-    operator = declare(f"op f(i: int<v>[g, s]) -> p: int<n>[g, s]\n  where n == s * g + v\n  {body}\n").operators["f"]
+    operator = declare(f"op f(i: int<v>[g, s]) -> p: int<n>[g, s]\n  where n == s * g + 2 * v\n  {body}\n").operators[
+        "f"
+    ]
     answer = prove_configuration(instantiate(operator, [Shape((4, 6), 5)], {}), axis, library())
     assert isinstance(answer, Proved if proved else NotProved), answer
 

@@ -36,7 +36,7 @@ REPEATED = """  repeat 3 as layer
     weight turn_bias: f32[d] ~ normal(0.1)
     y = tanh(linear(y, turn) + turn_bias)
 """
-NEAR = "layouts were searched again near the plan before, and what is said above is of the model before"
+NEAR = "layouts were searched in the neighbourhood of the plan before; notes above are of the model before"
 
 
 def planned(

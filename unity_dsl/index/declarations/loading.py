@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import TypeVar
 
 from ...resources import folder
-from ...syntax.ast import FunctionDecl, OperatorDecl, ParallelDecl
+from ...syntax.ast import Apply, FunctionDecl, OperatorDecl, ParallelDecl
 from ...syntax.diagnostic import InputError, Label, fail, gathered
 from ...syntax.outline import outline
 from ...syntax.parse_ops import parse_operator, parse_ops
 from ...syntax.read import read_source
 from ...syntax.span import Source, Span
+from ..equations.term import walk
 from ..library import LIBRARIES, Library
 from .trial_record import facts_tried, is_tried, makes_claims, remember, remember_facts, texts_tried
 from .validate import check_function, check_operator, check_parallel
@@ -140,20 +141,28 @@ def _check_all(
     functions: Sequence[FunctionDecl],
     named: Mapping[str, FunctionDecl],
 ) -> None:
-    """Checks each declaration by itself. Raises the faults of all."""
+    """Checks each declaration by itself. Raises the faults of all, but of functions that call one with a fault."""
     checks = [
-        *(partial(check_function, one, named) for one in functions),
-        *(partial(check_operator, one, named) for one in operators),
-        *(partial(check_parallel, one, named) for one in parallels),
+        *((one.name, partial(check_function, one, named)) for one in functions),
+        *(("", partial(check_operator, one, named)) for one in operators),
+        *(("", partial(check_parallel, one, named)) for one in parallels),
     ]
-    faults = []
-    for check in checks:
+    faults: list[tuple[str, InputError]] = []
+    for name, check in checks:
         try:
             check()
         except InputError as fault:
-            faults.append(fault)
+            faults.append((name, fault))
     if faults:
-        raise gathered(faults)
+        wrong = {name for name, _ in faults if name}
+        first = [fault for name, fault in faults if not name or wrong.isdisjoint(_called(named[name]) - {name})]
+        raise gathered(first or [faults[0][1]])
+
+
+def _called(function: FunctionDecl) -> frozenset[str]:
+    """The functions that a definition calls."""
+    terms = () if function.definition is None else walk(function.definition)
+    return frozenset(term.function for term in terms if isinstance(term, Apply))
 
 
 @lru_cache(maxsize=LIBRARIES)

@@ -350,10 +350,11 @@ class _Trial:
             found, same = result.numpy().astype(np.float64), double.numpy().astype(np.float64)
             known = bound.decided & reference.decided
             with np.errstate(all="ignore"):
-                size = np.max(np.abs(reference.value), initial=0.0, where=known)
-                rounds = np.max(np.abs(same - reference.value), initial=0.0, where=known & np.isfinite(same))
+                finite = known & np.isfinite(same) & np.isfinite(reference.value)
+                size = np.max(np.abs(reference.value), initial=0.0, where=finite)
+                rounds = np.max(np.abs(same - reference.value), initial=0.0, where=finite)
                 allowed = ERRORS * (bound.error + SINGLE * rounds) + SINGLE_RELATIVE * size
-                far = ~(np.abs(found - reference.value) <= allowed)
+                far = (found != reference.value) & ~(np.abs(found - reference.value) <= allowed)
             known &= bound.error < SINGLE_RELATIVE * size
             yield from self.elements(f"`{output.name}", "` in float32", known & far, reference, found)
 
