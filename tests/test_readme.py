@@ -284,7 +284,7 @@ def test_the_table_of_conversions_is_what_conversions_do() -> None:
 
 
 def test_the_table_of_kinds_says_which_kind_the_gradient_has() -> None:
-    header = "| kind | value | gradient (cotangent) | meaning |"
+    header = "| kind | value | gradient | meaning |"
     for name, _, gradient, _ in rows("docs/layouts.md", header):
         letter = name.split()[0].strip("`")
         assert type(Layout((KINDS[letter],)).transpose.kinds[0]).__name__ == gradient

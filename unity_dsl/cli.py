@@ -172,7 +172,7 @@ def unityc() -> None:
 )
 @click.option("--no-rules", is_flag=True, help="Use no shipped rules.")
 @click.option("--forbid", multiple=True, metavar="RULE", help="A rule that the search must not use (repeatable).")
-@click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
+@click.option("--memory", metavar="40GB", help="Memory of a device that a plan may use; by default all.")
 @click.option(
     "--micro-batches",
     type=click.IntRange(min=1),
@@ -183,7 +183,7 @@ def unityc() -> None:
     "--recompute",
     default="auto",
     metavar="NAME[:N],…|all|none",
-    help="Repeats that the backward pass runs again, or their first N iterations, to save memory; by default where it "
+    help="Repeats that the backward pass recomputes, or their first N iterations, to save memory; by default where it "
     "is short.",
 )
 @click.option(

@@ -22,7 +22,7 @@ from .strategy_comparison import Comparison, Row, as_data, compared
 @click.option("--preset", "-p", metavar="NAME", help="A preset of the models.")
 @click.option("--precision", metavar="f32|tf32|bf16|f16", help="Float type of products; weights stay in float32.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of a model (repeatable).")
-@click.option("--memory", metavar="40GB", help="What a device may hold, if not all that it has.")
+@click.option("--memory", metavar="40GB", help="Memory of a device that a plan may use; by default all.")
 @click.option(
     "--ops", type=click.Path(path_type=Path), multiple=True, metavar="DIR", help="Your own .uop files (repeatable)."
 )

@@ -64,7 +64,7 @@ class RefereedPlans:
 
     def seconds(self, found: Found) -> float:
         """What the referee gives the plan."""
-        assert self.wanted.referee is not None, "a referee"
+        assert self.wanted.referee is not None, "a simulator"
         if id(found) not in self._seconds:
             self._seconds[id(found)] = found, self.wanted.referee(self.of(found))
         return self._seconds[id(found)][1]

@@ -133,7 +133,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
     more = sum(seconds[path] for path in again)
     which = "gathered weights" if len(again) == len(seconds) else f"{len(again)} of {len(seconds)} gathered weights"
     note = (
-        f"{which} are resharded after the forward pass and gathered again: "
+        f"{which} are resharded after the forward pass and re-gathered in the backward pass: "
         f"{describe_bytes(plan.cost.memory.total - memory.total)} less a device, {duration(more)} more a step"
     )
     cost = replace(plan.cost, communication=plan.cost.communication + more, memory=memory)

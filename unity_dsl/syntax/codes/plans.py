@@ -87,9 +87,9 @@ PLANS: dict[str, Code] = {
     ),
     "E315": Code(
         "nothing to recompute",
-        "`--recompute` takes names of repeats, scans and conds, separated by commas: the backward pass runs each of "
-        "their iterations again instead of keeping what it computed. Within another one the name follows that of the "
-        "outer: `layer.step`. Of `layer:12` the first 12 iterations are run again. `all` stands for those that are in "
+        "`--recompute` takes names of repeats, scans and conds, separated by commas: the backward pass recomputes "
+        "each of their iterations, instead of saving its activations. Within another one the name follows that of the "
+        "outer: `layer.step`. `layer:12` names the first 12 iterations. `all` stands for those that are in "
         "no other, `none` for no one; without the option, or with `auto`, it is done where a plan fits the memory only "
         "so, or is cheaper than others that fit. A model without a loss has no backward pass.",
     ),
