@@ -180,6 +180,6 @@ def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:
         freed = Budget(machine, library).held(kept).total - plan.cost.memory.total
         number = len(plan.gathered_again)
         assert freed == {0: 0, 1: 3 * weight, 2: 4 * weight}[number]
-        assert any("gathered again" in note for note in plan.notes) == bool(number)
+        assert any("re-gathered in the backward pass" in note for note in plan.notes) == bool(number)
         assert any("1 of 2 gathered weights" in note for note in plan.notes) == (number == 1)
     assert never.cost == roomy.cost and not never.gathered_again

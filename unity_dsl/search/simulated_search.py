@@ -62,8 +62,8 @@ LEAST = 0.02
 LEAST_OF_DEVICES = 0.3
 """Of what devices do behind launches: of plans with fewer launches it is more than of the one that was simulated."""
 GATHERED = 0.2
-"""Of a simulated step: where gathers take more that nothing hides, plans are searched with what is exposed of them, on
-all meshes; the first search counts little of them, which holds where there is much to compute.
+"""Fraction of a simulated step: where exposed gathers take more, plans are searched again at that exposure. The first
+search counts little of them, which holds where there is much to compute.
 """
 IN_TURNS = 0.5
 """Of values of repeats that may run in turns, what travels there and back counts so much: what is exposed of it in a
