@@ -181,6 +181,19 @@ def native_names(argument: NativeArgument | NativeSteps) -> set[str]:
     return {name for part in parts for name in native_names(part)}
 
 
+def native_functions(argument: NativeArgument | NativeSteps) -> set[str]:
+    """The functions that a native lowering calls, inner ones too."""
+    match argument:
+        case NativeSteps(steps):
+            return set().union(*(native_functions(call) for _, call in steps))
+        case NativeCall(function=function, arguments=arguments, keywords=keywords):
+            parts = (*arguments, *(value for _, value in keywords))
+            return {function}.union(*map(native_functions, parts))
+        case NativeList(items):
+            return set().union(*map(native_functions, items))
+    return set()
+
+
 def evaluate_array(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
     """A checked `numpy:` line at these values of its names, and these lengths of axes."""
 

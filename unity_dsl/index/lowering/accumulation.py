@@ -9,10 +9,11 @@ from collections.abc import Iterator
 from enum import Enum, auto
 from functools import lru_cache
 
-from ...syntax.ast import Name, NativeCall, NativeList
+from ...syntax.ast import Name
 from ..equations.instance import Equation, Instance, Key
 from ..equations.loop_nest import loop_nest
 from ..equations.term import reads
+from ..evaluation.native_calls import native_functions
 from ..library import Library
 from .division import Division
 from .operator_lowering import lower_equations
@@ -36,53 +37,40 @@ class NarrowSums(Enum):
 
 def narrow_sums(instance: Instance, native: bool, library: Library) -> NarrowSums:
     """Where the native call of an operator, or its statements, would add up in the type of the operands."""
+    return _narrow_sums(instance.identity, native, library)
+
+
+@lru_cache(maxsize=4096)
+def _narrow_sums(identity: Key, native: bool, library: Library) -> NarrowSums:
+    instance = identity.instance
     if instance.extern:
         return NarrowSums.NOWHERE
     if native:
-        on_cpus = not _NARROW_ON_CPUS.isdisjoint(_calls(instance.operator.torch))
-        adds = not on_cpus and adds_at_places(instance)
+        call = instance.operator.torch
+        on_cpus = call is not None and not _NARROW_ON_CPUS.isdisjoint(native_functions(call))
+        adds = not on_cpus and _adds_at_places(instance)
     else:
-        used = _float_operations(instance.identity, library)
-        on_cpus = adds_at_places(instance)
+        used = _float_operations(instance, library)
+        on_cpus = _adds_at_places(instance)
         adds = not used.isdisjoint(_SUMS) or (on_cpus and not used.isdisjoint(_ATOMIC_SUMS))
     if adds:
         return NarrowSums.ANYWHERE
     return NarrowSums.ON_CPUS if on_cpus else NarrowSums.NOWHERE
 
 
-@lru_cache(maxsize=4096)
-def _float_operations(identity: Key, library: Library) -> frozenset[str]:
+def _float_operations(instance: Instance, library: Library) -> frozenset[str]:
     """The torch operations on floats in the statements."""
-    instance = identity.instance
     lowering = lower_equations(instance, Division(instance.sizes), library)
     terms = (term for statement in lowering.statements for term in _terms(statement.value))
     return frozenset(term.operation for term in terms if term.sort is Sort.FLOAT)
 
 
-def _calls(argument: object) -> Iterator[str]:
-    """The functions that a native call calls, inner ones too."""
-    match argument:
-        case NativeCall(function=function, arguments=arguments, keywords=keywords):
-            yield function
-            for part in (*arguments, *(value for _, value in keywords)):
-                yield from _calls(part)
-        case NativeList(items):
-            for item in items:
-                yield from _calls(item)
-
-
-def adds_at_places(instance: Instance) -> bool:
+def _adds_at_places(instance: Instance) -> bool:
     """Whether values are added where integers say, forward (a scatter) or in the gradient (a lookup).
 
     A gradient adds up where one element can be read several times: an axis is in no index but the looked-up ones.
     """
-    return _adds_at_places(instance.identity)
-
-
-@lru_cache(maxsize=4096)
-def _adds_at_places(identity: Key) -> bool:
-    instance = identity.instance
-    return not instance.extern and any(_adds(instance, equation) for equation in instance.equations)
+    return any(_adds(instance, equation) for equation in instance.equations)
 
 
 def _adds(instance: Instance, equation: Equation) -> bool:
