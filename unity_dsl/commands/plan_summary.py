@@ -36,17 +36,13 @@ def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str =
     notes += kernel_notes(files, kernels)
     if plan.model.loss is None:
         notes.append("the model has no loss: it is for inference, and there is no train.py")
-    assumed = list(_assumed(compilation))
+    lines = [*_assumed(compilation), *(("note", note) for note in notes)]
     if verbose:
-        first += _layouts(compilation)
-    else:
-        room = LINES - len(first) - len(last)
-        lines = [*assumed, *(("note", note) for note in notes)]
-        more = len(lines) - room
-        hidden = f"{more + 1} more: `--verbose` prints them, {files[-1].name} holds them"
-        show_lines([*first, *lines[: room - (more > 0)], *([("notes", hidden)] if more > 0 else []), *last])
-        return
-    show_lines([*first, *assumed, *(("note", note) for note in notes), *last])
+        lines = [*_layouts(compilation), *lines]
+    elif (over := len(first) + len(lines) + len(last) - LINES) > 0:
+        told = f"{over + 1} more: `--verbose` prints them, {files[-1].name} holds them"
+        lines = [*lines[: -over - 1], ("notes", told)]
+    show_lines([*first, *lines, *last])
 
 
 def _head(plan: Plan, machine: Machine) -> Iterator[Line]:

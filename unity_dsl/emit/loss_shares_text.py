@@ -34,17 +34,23 @@ class LossShares:
 
 def loss_shares(model: Model, collectives: Collectives) -> LossShares | None:
     """The text of a model's divided terms; None where there is none, or one of them cannot be weighed."""
-    if not is_weighed(model):
+    found = _weighed(model)
+    if not found:
         return None
-    found = tuple(term for term in divided_terms(model) if isinstance(term, DividedTerm))
     numbers = {term.value: place for place, term in enumerate(found)}
     return LossShares(tuple(_counted(model, found, collectives)), tuple(_divisors(found, collectives)), numbers)
 
 
 def is_weighed(model: Model) -> bool:
     """Whether terms of the loss are weighed over several batches, and each can be."""
+    return bool(_weighed(model))
+
+
+def _weighed(model: Model) -> tuple[DividedTerm, ...]:
+    """The divided terms of a loss; none where one of them cannot be weighed."""
     terms = divided_terms(model)
-    return bool(terms) and all(isinstance(term, DividedTerm) for term in terms)
+    found = tuple(term for term in terms if isinstance(term, DividedTerm))
+    return found if len(found) == len(terms) else ()
 
 
 def unweighted_words(model: Model) -> str | None:

@@ -52,7 +52,7 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
         branches=_branches(plan),
         unrecorded=_unrecorded(plan),
         shares=is_weighed(plan.model),
-        unweighted=unweighted_words(plan.model),
+        unweighted=_unweighted(plan),
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
 
@@ -72,6 +72,12 @@ def _samples(plan: Plan) -> int | None:
 def _branches(plan: Plan) -> bool:
     """Whether a cond of the model decides by the data what runs."""
     return any(step.segment.predicate is not None for step in _segments(plan.graph))
+
+
+def _unweighted(plan: Plan) -> str | None:
+    """Why several batches a step are refused, as text of Python: names of files may have any letters."""
+    words = unweighted_words(plan.model)
+    return None if words is None else json.dumps(f"--accumulate: a step would be a mean of means: {words}")
 
 
 def _unrecorded(plan: Plan) -> str | None:
