@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from time import monotonic
 
 import click
 
@@ -233,6 +234,7 @@ def compile_command(
     unityc examples/bert_large.udl -o out/ --machine dgx-a100 --devices 8
     unityc model.udl -o out/ --devices 4 --mesh 2,2 --pin 'layer.w=S0,I' --set d=512
     """
+    begun = monotonic()
     # As in a search, what is loaded and written here lives until the process ends: nothing is looked for in it.
     gc.disable()
     from math import prod
@@ -268,7 +270,7 @@ def compile_command(
         forbidden=forbid,
         time_limit=time_limit,
     )
-    with ending_search(time_limit) as end, say_progress(model.stem):
+    with ending_search(time_limit, begun) as end, say_progress(model.stem):
         compilation = compile_model(request, end)
     files = write_program(
         compilation.plan, compilation.library, compilation.sources, request, output or Path("out"), force

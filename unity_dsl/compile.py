@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from .collector import collector_paused
@@ -25,6 +26,8 @@ from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.accounting.memory_budget import Budget
 from .search.expected_exposure import expected_exposure
+from .search.first_plan import STARTING, first_plan, starting_meshes
+from .search.incumbent import found_in_time
 from .search.launch_bound import launch_notes
 from .search.layout_pins import parse_pins
 from .search.memory_limit.stored_bytes import StoredBytes
@@ -34,7 +37,8 @@ from .search.micro_batches.division_choice import cheapest_division, division_no
 from .search.plan_notes import as_limited, ended_notes, limit_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
-from .search.search_end import SearchEnd, SearchEnded
+from .search.search_end import SearchEnd
+from .search.search_progress import telling_progress
 from .search.shortest_beside import Later
 from .search.simulated_search import Simulations, search_simulated
 from .search.strategies import AUTO, has_algebra
@@ -101,7 +105,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     The search ends at the time limit of the request, or when `end` says so. Raises E320 where it has no plan then.
     """
-    end = end or SearchEnd(request.time_limit)
+    end, begun = end or SearchEnd(request.time_limit), monotonic()
     imported = _imported_plan(request.plan)
     if imported is not None:
         request = replace(request, strategy=imported.system, micro_batches=imported.micro_batches)
@@ -186,14 +190,22 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             )
         return plan_of(request.micro_batches or 1, priced, meshes)
 
-    try:
-        with end.of_search():
-            expected = expected_exposure(machine, model, meshes[0])
-            begin = partial(later.begun, referee=simulations.shortest_seconds)
-            plan = search_simulated(find, simulations, expected, begin, later.compared)
-    except SearchEnded as ended:
-        help = "a plan takes seconds to find, of large models more"
-        raise fail("E320", f"the search was ended by {ended.reason} before it had found a plan", help=help) from None
+    def start(count: int) -> Plan:
+        part, division = part_of(count)
+        asked = parse_recompute(request.recompute, part)
+        again = None if asked is None else asked.paths
+        on = starting_meshes(part, meshes, machine)
+        made = partial(search, part, on, machine, library, pins=pins, theorems=theorems, imported=STARTING)
+        return in_micro_batches(made(recompute=again, division=division), division)
+
+    with telling_progress():
+        if request.strategy == AUTO and (first := first_plan(start, request.micro_batches, machine.memory_bytes)):
+            simulations.offer(first, "data parallelism")
+            end.reserve = monotonic() - begun
+        expected = expected_exposure(machine, model, meshes[0])
+        begin = partial(later.begun, referee=simulations.shortest_seconds)
+        improve = partial(search_simulated, find, simulations, expected, begin, later.compared)
+        plan = found_in_time(improve, simulations.incumbent, end)
     within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
     slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, simulations.timeline(plan), machine, library))
     plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within, *slow))

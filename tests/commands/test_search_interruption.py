@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing import active_children
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from unity_dsl.cli import run
+from unity_dsl.rules.process_map import process_map
 from unity_dsl.search.meshes import mesh_search
 
 ROOT = Path(__file__).parent.parent.parent
@@ -35,8 +37,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def at_the_first_plan(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object]) -> None:
-    """Do something once the search knows its first plan."""
-    tell, times = mesh_search.tell_best, [1]
+    """Do something once the search knows the first plan of a mesh."""
+    tell, times = mesh_search.tell_cost, [1]
 
     def told(seconds: float, bound: float) -> None:
         tell(seconds, bound)
@@ -44,7 +46,7 @@ def at_the_first_plan(monkeypatch: pytest.MonkeyPatch, do: Callable[[], object])
             times.pop()
             do()
 
-    monkeypatch.setattr(mesh_search, "tell_best", told)
+    monkeypatch.setattr(mesh_search, "tell_cost", told)
 
 
 def interrupt() -> None:
@@ -91,10 +93,43 @@ def test_the_program_of_an_ended_search_equals_its_model(
 
 
 def test_a_limit_of_time(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*GPT2, "--time-limit", "0.001"]) == 2
-    told = capsys.readouterr()
-    assert "error[E320]: the search was ended by its time limit of 0.001 s before it had found a plan" in told.err
-    assert told.out == "" and not Path("out").exists()
+    """The first plan is the result, data parallelism with the step that `data_parallel` has without fusions."""
+    assert run([*GPT2, "--time-limit", "0.001"]) == 0
+    told, found = capsys.readouterr(), written()
+    assert "the search was ended by its time limit of 0.001 s" in told.out
+    assert run([*GPT2, "-s", "data_parallel", "--no-rules", "--mesh", "8", "-o", "other"]) == 0
+    other = json.loads(Path("other/plan.json").read_text())
+    assert found["ended"] == "its time limit of 0.001 s" and found["mesh"] == other["mesh"]
+    assert found["simulated_seconds"] == pytest.approx(other["simulated_seconds"], rel=0.02)
+    assert not {*active_children()}
+
+
+def test_a_search_that_does_not_end_is_abandoned(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it is at, its processes included: the incumbent is written."""
+
+    def endless(seconds: float, bound: float) -> None:
+        list(process_map(time.sleep, [3600.0] * 4, 2))
+
+    monkeypatch.setattr(mesh_search, "tell_cost", endless)
+    before = signal.getsignal(signal.SIGALRM)
+    assert run([*GPT2, "--time-limit", "2"]) == 0
+    assert "the search was ended by its time limit of 2 s" in capsys.readouterr().out
+    assert written()["ended"] == "its time limit of 2 s" and not {*active_children()}
+    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+def test_an_interruption_abandons_a_search_that_does_not_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def endless(seconds: float, bound: float) -> None:
+        interrupt()
+        time.sleep(3600)
+
+    monkeypatch.setattr(mesh_search, "tell_cost", endless)
+    assert run([*GPT2]) == 0
+    assert written()["ended"] == "an interruption"
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "soon"])
@@ -113,12 +148,14 @@ def test_a_limit_that_is_not_met_changes_nothing() -> None:
 
 
 def test_each_strategy_has_its_time(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["compare", *GPT2, "-s", "auto,data_parallel", "--time-limit", "0.001"]) == 1
+    """`auto` has its first plan by then, others have none."""
+    assert run(["compare", *GPT2, "-s", "auto,data_parallel", "--time-limit", "0.001"]) == 0
     told = capsys.readouterr().out
-    assert told.count("before it had found a plan (E320)") == 2
-    assert run(["compare", *GPT2, "-s", "auto,data_parallel", "--time-limit", "0.001", "--json"]) == 1
-    rows = json.loads(capsys.readouterr().out)["strategies"]
-    assert all("E320" in row["refused"] and row["ended"] is None for row in rows)
+    assert told.count("before it had found a plan (E320)") == 1
+    assert run(["compare", *GPT2, "-s", "auto,data_parallel", "--time-limit", "0.001", "--json"]) == 0
+    auto, other = json.loads(capsys.readouterr().out)["strategies"]
+    assert auto["ended"] == "its time limit of 0.001 s" and auto["iteration_s"] > 0
+    assert "E320" in other["refused"] and other["ended"] is None
 
 
 def test_a_terminal_shows_the_best_plan_and_its_gap(tmp_path: Path) -> None:
@@ -136,12 +173,10 @@ def test_a_terminal_shows_the_best_plan_and_its_gap(tmp_path: Path) -> None:
     out, _ = done.communicate()
     lines = told.decode().replace("\x1b[K", "").split("\r")
     assert done.returncode == 0 and lines[-1] == ""
-    best = [
-        line
-        for line in lines
-        if re.fullmatch(r"gpt2: best so far .* a step, at most .* % above the least \(\d+ s\)", line)
-    ]
-    assert best and any("rules and layouts together; best so far" in line for line in lines), lines
+    assert any(re.fullmatch(r"gpt2: best so far .* a step, data parallelism \(\d+ s\)", line) for line in lines), lines
+    cost = r"gpt2: searching meshes: additive cost .*, at most .* % above the least; best so far .* a step \(\d+ s\)"
+    assert any(re.fullmatch(cost, line) for line in lines), lines
+    assert any("rules and layouts together; best so far" in line for line in lines), lines
     assert "\n" not in "".join(lines) and "best so far" not in out
     piped = subprocess.run(command, capture_output=True, cwd=tmp_path, text=True, check=True)
     assert all(re.fullmatch(r"unityc: gpt2(: .*)? \(\d+ s\)", line) for line in piped.stderr.splitlines())

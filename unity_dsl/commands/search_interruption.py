@@ -12,11 +12,11 @@ from ..search.search_end import SearchEnd
 
 
 @contextmanager
-def ending_search(seconds: float | None) -> Iterator[SearchEnd]:
-    """The end of a search that begins in this context: after so many seconds, or at the first interruption of it. The
-    second one, and one before it begins, interrupts the command.
+def ending_search(seconds: float | None, begun: float) -> Iterator[SearchEnd]:
+    """The end of a search that begins in this context: so many seconds after the command had `begun`, or at the first
+    interruption of it. The second one, and one before it begins, interrupts the command.
     """
-    end, before = SearchEnd(seconds), signal.getsignal(signal.SIGINT)
+    end, before = SearchEnd(seconds, begun), signal.getsignal(signal.SIGINT)
     ours = before is signal.default_int_handler and current_thread() is main_thread()
 
     def interrupted(number: int, frame: FrameType | None) -> None:

@@ -185,7 +185,7 @@ def search(
             limits.update((id(one.graph), priced) for one in (plan, *others) if one is not None)
             return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds, others)
 
-        if of_use(cheapest):
+        if why_ended() is None and of_use(cheapest):
             stored = StoredBytes.of(model, pins.values())
             least = LeastBytes(stored, every[0].size, library, division is not None)
             if (held := least.of_plans(model, cheapest, segments)) > budget.bytes:
@@ -271,7 +271,7 @@ def _joint(given: Plan, joint: JointLayouts, wanted: _Wanted) -> Plan:
     from .joint.algebra_notes import describe_algebra, refereed
     from .joint.extracted_model import extracted
 
-    tell_stage("rules and layouts together", wanted.cost(given))
+    tell_stage("rules and layouts together")
     algebra, chosen = joint.algebra(given.model), joint.algebras.chosen
     check_end()
     found = joint.next_to(given, wanted.found.get(given.mesh))

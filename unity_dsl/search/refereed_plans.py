@@ -15,7 +15,7 @@ from ..rules.process_map import shared_map
 from .meshes.fine_meshes import PROMISING
 from .meshes.mesh_search import is_large, processes_for
 from .meshes.near_search import Found
-from .search_end import SearchEnded, check_end
+from .search_end import SearchEnded, check_end, why_ended
 from .wanted import Wanted, made
 
 TIE = 0.005
@@ -77,6 +77,7 @@ class RefereedPlans:
         """Asks the referee about what it will be asked about."""
         if self.wanted.referee is not None:
             for one in expected:
+                check_end()
                 self.seconds(one)
 
     def compare(self, candidates: Sequence[Found], beside: Callable[[], None]) -> None:
@@ -87,6 +88,7 @@ class RefereedPlans:
         if self.wanted.referee is None or len(left) < 2:
             return
         with suppress(SearchEnded):
+            check_end()
             told = shared_map(self.seconds, left, processes_for(left[0].problem), check_end, beside)
             self._seconds.update((id(one), (one, seconds)) for one, seconds in zip(left, told, strict=True))
 
@@ -95,8 +97,11 @@ class RefereedPlans:
         referee the cheapest. Of equal steps it is that on the mesh of the fewest axes: a program with less to read.
         """
         cheapest = candidates[0]
-        if self.wanted.referee is None or len(candidates) == 1:
-            return cheapest, self.of(cheapest), ()
+        if why_ended() is not None:
+            candidates = [one for one in candidates if id(one) in self._seconds]
+        if self.wanted.referee is None or len(candidates) < 2:
+            best = candidates[0] if candidates else cheapest
+            return best, self.of(best), ()
         seconds = list(map(self.seconds, candidates))
         shortest = min(seconds) + EQUAL * abs(min(seconds))
         equal = (one for one, taken in zip(candidates, seconds, strict=True) if taken <= shortest)

@@ -1,18 +1,27 @@
 """When a search ends before it is through: at a deadline, or because its user interrupts it.
 
 The long loops of a search call `check_end`, which raises SearchEnded from then on. Whoever has a plan by then catches
-it and goes on with that; the next loop raises again, and so the best plan that is known comes out. Only the process
-that began the search ends it: those that it forked are ended by it.
+it and goes on with that; the next loop raises again, and so the best plan that is known comes out. Where that takes too
+long, a timer raises SearchAbandoned, which nothing in a search catches: then the incumbent is the result. Only the
+process that began the search ends it: those that it forked are ended by it.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from threading import current_thread, main_thread
 from time import monotonic
+from types import FrameType
+
+GRACE, LEAST_GRACE = 0.7, 1.0
+"""From the end of a search until it is abandoned: a part of what is reserved, and at least so many seconds."""
+REPEATED = 0.5
+"""Seconds after which a search that was abandoned is abandoned once more, as a destructor may have lost the first."""
 
 
 class SearchEnded(BaseException):
@@ -23,26 +32,64 @@ class SearchEnded(BaseException):
         self.reason = reason
 
 
+class SearchAbandoned(BaseException):
+    """The search was ended and did not find its end in time: the incumbent is the result."""
+
+
 @dataclass
 class SearchEnd:
-    """Ends a search so many `seconds` after it was begun, if there are any, or once `interrupt` is called, as a handler
-    of signals may do at any time. `raised` says that it was ended, `searching` that it has begun and not found its end.
+    """Ends a search so many `seconds` after it, or the command that it is part of, had `begun`, if there are any, or
+    once `interrupt` is called, as a handler of signals may do at any time. It ends before by what is in `reserve`, the
+    seconds that writing its plan takes. `raised` says that it was ended, `searching` that it has begun and not found
+    its end.
     """
 
     seconds: float | None = None
+    begun: float | None = None
+    reserve: float = 0.0
     raised: bool = False
     interrupted: bool = False
     searching: bool = False
-    _begun: float | None = None
+    _abandoning: bool = False
     _process: int = field(default_factory=os.getpid)
 
     def interrupt(self) -> None:
         self.interrupted = True
+        if self._abandoning:
+            signal.setitimer(signal.ITIMER_REAL, self._grace, REPEATED)
+
+    @contextmanager
+    def abandoning(self) -> Iterator[None]:
+        """Raises SearchAbandoned in this context once the search should have ended for most of what is reserved.
+        Only the main thread can: in others a search ends by itself, if later.
+        """
+        if current_thread() is not main_thread():
+            yield
+            return
+
+        def abandon(number: int, frame: FrameType | None) -> None:
+            if self._process == os.getpid():
+                raise SearchAbandoned
+
+        before, left = signal.signal(signal.SIGALRM, abandon), self.left()
+        self._abandoning = True
+        try:
+            if left is not None:
+                signal.setitimer(signal.ITIMER_REAL, max(0.0, left) + self._grace, REPEATED)
+            yield
+        finally:
+            self._abandoning = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+
+    @property
+    def _grace(self) -> float:
+        return max(LEAST_GRACE, GRACE * self.reserve)
 
     @contextmanager
     def of_search(self) -> Iterator[None]:
-        """Ends what is searched in this context; its seconds count from here on."""
-        self._begun, self.searching = monotonic(), True
+        """Ends what is searched in this context; its seconds count from here on, if nothing has begun before."""
+        self.begun, self.searching = monotonic() if self.begun is None else self.begun, True
         try:
             with ended_by(self):
                 yield
@@ -59,10 +106,10 @@ class SearchEnd:
         return None if left is None or left > 0 else f"its time limit of {self.seconds:g} s"
 
     def left(self) -> float | None:
-        """Seconds until the deadline; None without one."""
-        if self.seconds is None or self._begun is None:
+        """Seconds until the search ends; None without a limit."""
+        if self.seconds is None or self.begun is None:
             return self.seconds
-        return self.seconds - (monotonic() - self._begun)
+        return self.seconds - self.reserve - (monotonic() - self.begun)
 
 
 _end: ContextVar[SearchEnd | None] = ContextVar("_end", default=None)

@@ -1,7 +1,10 @@
-"""What a search tells of itself while it is at work: the best plan so far, with its gap, and what is looked at now."""
+"""What a search tells of itself while it is at work: what is looked at now, and the best plan so far."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from logging import getLogger
 from math import isfinite
 
@@ -9,13 +12,33 @@ from ..machine.written_figures import duration, percent
 
 LOG = getLogger(__name__)
 
+_best: ContextVar[float | None] = ContextVar("_best", default=None)
+"""Seconds of the best simulated step so far."""
 
-def tell_best(seconds: float, bound: float) -> None:
-    """A better plan was found; no plan of the meshes that were bounded takes less than `bound`."""
+
+@contextmanager
+def telling_progress() -> Iterator[None]:
+    """A search in this context has no best plan so far."""
+    token = _best.set(None)
+    try:
+        yield
+    finally:
+        _best.reset(token)
+
+
+def tell_incumbent(seconds: float, told: str = "") -> None:
+    """The best plan so far, by its simulated step."""
+    _best.set(seconds)
+    LOG.info("best so far %s a step%s", duration(seconds), f", {told}" if told else "")
+
+
+def tell_cost(seconds: float, bound: float) -> None:
+    """The least additive cost so far; no plan of the meshes that were bounded costs less than `bound`."""
     gap = f", at most {percent(100 * (1 - bound / seconds))} above the least" if 0 < bound <= seconds else ""
-    LOG.info("best so far %s a step%s", duration(seconds), gap if isfinite(bound) else "")
+    tell_stage(f"searching meshes: additive cost {duration(seconds)}{gap if isfinite(bound) else ''}")
 
 
-def tell_stage(stage: str, seconds: float) -> None:
-    """What is searched now, and what the best plan so far takes."""
-    LOG.info("%s; best so far %s a step", stage, duration(seconds))
+def tell_stage(stage: str) -> None:
+    """What is searched now."""
+    best = _best.get()
+    LOG.info("%s%s", stage, "" if best is None else f"; best so far {duration(best)} a step")

@@ -39,6 +39,7 @@ from .accounting.weighed_plan import counted
 from .alike_plans import Shortest
 from .bucket_size import EXPOSED, Tried, describe_buckets, shortest_size
 from .expected_exposure import IN_CHUNKS, has_long_products
+from .incumbent import Incumbent
 from .overlapping import (
     CHUNKS,
     GAIN,
@@ -77,7 +78,7 @@ class Simulations:
     """
 
     def __init__(self, machine: Machine, library: Library) -> None:
-        self.machine, self.library = machine, library
+        self.machine, self.library, self.incumbent = machine, library, Incumbent()
         self._known: dict[object, tuple[Plan, Timeline]] = {}
         self._delayed: dict[object, tuple[Plan, Plan]] = {}
         self._chunked: dict[object, tuple[Plan, Plan]] = {}
@@ -110,6 +111,10 @@ class Simulations:
         if (1 - self._beside_products(found)[0]) * self.seconds(found) >= below:
             return found
         return self._changed(found, self._chunked, self._with_chunks)
+
+    def offer(self, plan: Plan, told: str = "") -> None:
+        """Keeps the plan with its simulated step, if it is the best so far, and tells so."""
+        self.incumbent.offer(replace(plan, simulated=self.seconds(plan)), told)
 
     def in_buckets(self, plan: Plan) -> Plan:
         """The plan, with its repeats in turns staggered and gradients in buckets of the size whose step is the shortest
@@ -174,6 +179,8 @@ class Simulations:
         """The plan as `change` makes it, which is done once for plans that differ in what is told of them alone."""
         key = _simulated_of(plan)
         if key not in known:
+            if why_ended() is not None:
+                return plan
             known[key] = plan, change(plan)
         before, found = known[key]
         if found is before:
@@ -343,7 +350,7 @@ class _Turn:
                 finish = [begun.enter_context(self.begin(first, inf))]
                 check_end()
                 for exposure in self._measured(first, measured):
-                    tell_stage("the same at what the simulated step exposes", first.seconds)
+                    tell_stage("the same at what the simulated step exposes")
                     plans.append(self.second(first, exposure))
                     below = inf if first.warnings else first.seconds
                     finish.append(begun.enter_context(self.begin(plans[-1], below)))
@@ -426,6 +433,7 @@ def _best(found: Iterable[Shortest]) -> Plan:
 def _simulated(plan: Plan, simulations: Simulations, expected: Exposure, below: float) -> tuple[Plan, Exposure]:
     """The plan with its simulated time, and what is exposed in it, as `expected` of what it does not have."""
     shortest = simulations.shortest(plan, below)
+    simulations.offer(shortest)
     timeline = simulations.timeline(shortest)
     found = exposure_of(timeline, expected)
     counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})

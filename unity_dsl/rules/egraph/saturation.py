@@ -54,18 +54,20 @@ def saturate(
     library: Library,
     kept: frozenset[str] = frozenset(),
     accept: Callable[[str], None] = lambda _: None,
+    poll: Callable[[], None] = lambda: None,
     rounds: int = ROUNDS,
     largest: int = LARGEST,
 ) -> Saturated:
     """The e-graphs of a model after rules. With a loss, other ways are found to values that have a gradient. Values
-    with paths in `kept` are always computed. A rule is accepted by its name when it first fits; raises what that does.
+    with paths in `kept` are always computed. A rule is accepted by its name when it first fits, and `poll` is called
+    for every match; raises what these do.
     """
     known = infinities(model, library)
     names, limits, used = all_names(model), dict[str, None](), dict[str, Substitution]()
     found = []
     for egraph in _egraphs(model, kept):
         infinite, gradients = dict(known[egraph.path]), model.loss is not None
-        work = _Saturation(egraph, library, names, infinite, gradients, limits, accept, used)
+        work = _Saturation(egraph, library, names, infinite, gradients, limits, accept, used, poll)
         work.run(rules, rounds, largest)
         found.append(egraph)
     return Saturated(tuple(found), tuple(limits), used)
@@ -105,6 +107,7 @@ class _Saturation:
     limits: dict[str, None]
     accept: Callable[[str], None]
     used: dict[str, Substitution]
+    poll: Callable[[], None]
     merged: dict[str, tuple[str, ...]] = field(default_factory=dict)
     seen: set[tuple[object, ...]] = field(default_factory=set)
 
@@ -123,6 +126,7 @@ class _Saturation:
         derived = {id(enode.node): enode.applied for enode in egraph.enodes}
         for rule in self._possible(rules, nodes):
             for match in self._matches(rule, operators):
+                self.poll()
                 if len(egraph.enodes) + len(made) > largest:
                     self.limits[f"a graph has more than {largest} operators with those that rules make"] = None
                     break

@@ -151,6 +151,7 @@ class _Prices:
         key = node.instance.identity, node.gradients, float_types(node), configuration, mesh
         if key not in self.known:
             typed = type_operator(node.instance, configuration, mesh, self.library)
+            check_end()
             if isinstance(typed, str):
                 whole = (Uniformly(Invariant()),) * len(mesh.axes)
                 typed = type_operator(node.instance, whole, mesh, self.library)
@@ -226,7 +227,7 @@ def shortest_with_branches(given: Plan, meshes: Sequence[Mesh], referee: Referee
         ways = [placing for placing in most if placing.saved >= WORTH * without]
         if not ways:
             return given
-        tell_stage("branches on disjoint devices", without)
+        tell_stage("branches on disjoint devices")
         made_here: dict[int, Plan] = {}
 
         def looked_at(way: int) -> tuple[float, Memory]:

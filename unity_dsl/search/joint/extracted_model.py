@@ -25,6 +25,7 @@ from ...syntax.parse_rules import RuleDecl
 from ..choices.extractions import Extractions, Group, extractions
 from ..model_variants.rewritten_model import Variant
 from ..model_variants.variant_enumeration import SingleDevice
+from ..search_end import check_end
 
 Chosen = Mapping[str, tuple[int, ...]]
 """By what stands before names in the paths of a graph, the number of an extraction for each of its groups."""
@@ -75,7 +76,7 @@ class Algebras:
             usable = [found for found in given.values() if isinstance(found, Substitution)]
             others = [Prospect(rule, library) for rule in self.shipped.fitting(model)]
             unused = (f"rule `{name}` is not used: {why}" for name, why in given.items() if isinstance(why, str))
-            algebra = algebra_of(model, [*usable, *others], machine, library, kept, self._accept)
+            algebra = algebra_of(model, [*usable, *others], machine, library, kept, self._accept, check_end)
             self.found[key] = model, replace(algebra, limits=(*algebra.limits, *unused))
         return self.found[key][1]
 
@@ -101,11 +102,12 @@ def algebra_of(
     library: Library,
     kept: frozenset[str] = frozenset(),
     accept: Callable[[str], None] = lambda _: None,
+    poll: Callable[[], None] = lambda: None,
 ) -> Algebra:
     """The e-graphs of a model after rules, and what can be extracted of them that computes the values `kept`, by their
-    paths. Rules are accepted when they first fit; raises what that raises.
+    paths. Rules are accepted when they first fit, and `poll` is called again and again; raises what these raise.
     """
-    saturated, price = saturate(model, rules, library, kept, accept), SingleDevice(machine, library)
+    saturated, price = saturate(model, rules, library, kept, accept, poll), SingleDevice(machine, library)
     graphs = {
         "".join(f"{name}." for name in egraph.path): extractions(egraph, price.operator) for egraph in saturated.graphs
     }

@@ -21,6 +21,7 @@ from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
 from ..choices.restriction import Restriction, node_path, storable, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
+from ..search_end import check_end
 from .held_price import HeldPrice
 from .storage_price import StoragePrice
 from .variable_meaning import Impossible
@@ -73,6 +74,7 @@ class Context:
         steps: Sequence[Node | Segment] = graph.steps if extractions is None else (*extractions.nodes, *graph.segments)
         self._own(graph, steps, prefix)
         for step in steps:
+            check_end()
             if isinstance(step, Segment):
                 self._enter(step, prefix)
                 self.register(step.body, f"{prefix}{step.name}.", weights)

@@ -126,9 +126,8 @@ class LimitedSearch:
         known: Mapping[Mesh, Found],
         below: float,
     ) -> tuple[Attempt, Found] | Bounds:
-        fitting = [plan.cost.seconds for plan in self.tried if not plan.warnings]
-        if fitting:
-            tell_stage("cheaper plans within the memory", min(fitting))
+        fitting = any(not plan.warnings for plan in self.tried)
+        tell_stage("cheaper plans within the memory" if fitting else "a plan that fits the memory")
         searched = self.search(multiplier, meshes, again, known, below, self.busy.get(again, ""))
         bounds = {mesh: bound - multiplier * self.budget.bytes for mesh, bound in searched.bounds.items()}
         if searched.plan is None or searched.found is None:

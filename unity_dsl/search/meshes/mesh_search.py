@@ -35,7 +35,7 @@ from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held, axis_domains, even_domain, held_domain, undivided_domain
 from ..layout_problem.variable_meaning import Crowded, Impossible
 from ..search_end import SearchEnded, check_end, ended_by, why_ended
-from ..search_progress import tell_best
+from ..search_progress import tell_cost
 from .fine_meshes import (
     HOPELESS,
     HOPELESS_MANY,
@@ -366,7 +366,7 @@ def _keep(found: Found, outcome: Outcome) -> None:
     if found.best.plan is not None and found.best.cost < outcome.cost:
         outcome.cost, outcome.found = found.best.cost, found
         if outcome.told:
-            tell_best(outcome.cost, min((known.bound for _, known in outcome.surveyed), default=0.0))
+            tell_cost(outcome.cost, min((known.bound for _, known in outcome.surveyed), default=0.0))
 
 
 def _take(found: Found, outcome: Outcome) -> None:

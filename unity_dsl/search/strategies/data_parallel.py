@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ...graph.graph import Graph, Model, Node, Value
-from ...graph.layout import Mesh, invariant
-from ...graph.layout_typing import Along, Configuration, type_operator
+from ...graph.layout import Invariant, Mesh, invariant
+from ...graph.layout_typing import Along, Configuration, Uniformly, type_operator
 from ...index.library import Library
 from ...syntax.diagnostic import fail
 from ..choices.restriction import Restriction, node_path, places
 
+WHOLE = Uniformly(Invariant())
+"""The role of an operator along mesh axes that divide nothing of it."""
 
-def data_parallel(model: Model, mesh: Mesh, library: Library) -> Restriction:
+
+def data_parallel(model: Model, mesh: Mesh, library: Library, axes: Collection[int] | None = None) -> Restriction:
     """Weights Invariant, and every operator along the batch axis of the inputs, where it has it.
 
-    The batch is the first dimension of the first input, and of the other inputs that are as long there. Raises E309
-    where the devices do not divide it.
+    The batch is divided over the mesh `axes`, by default all; devices along others compute the same. Raises E309 where
+    the devices do not divide it.
     """
-    shapes = [source.value.shape for source in model.graph.inputs if source.value.shape]
-    batch = shapes[0][0] if shapes else 0
-    found = _Batch(mesh, library, batch)
+    found = _Batch(mesh, library, batch_size(model), range(len(mesh.axes)) if axes is None else axes)
     found.graph(model.graph, "", {})
     storage = {place.path: invariant(mesh) for place in places(model) if place.stored}
     return Restriction(found.configurations, storage)
 
 
+def batch_size(model: Model) -> int:
+    """The first dimension of the first input, which is the batch in all inputs that are as long there; 0 without."""
+    shapes = [source.value.shape for source in model.graph.inputs if source.value.shape]
+    return shapes[0][0] if shapes else 0
+
+
 class _Batch:
     """Follows the batch through a graph: per value, the dimension whose major factor it is."""
 
-    def __init__(self, mesh: Mesh, library: Library, batch: int) -> None:
+    def __init__(self, mesh: Mesh, library: Library, batch: int, axes: Collection[int]) -> None:
         self.mesh = mesh
         self.library = library
         self.batch = batch
+        self.axes = axes
         self.configurations: dict[str, Configuration] = {}
 
     def graph(self, graph: Graph, prefix: str, outside: dict[str, int]) -> dict[str, int]:
@@ -63,10 +73,11 @@ class _Batch:
             if value.name not in dims or not operand.dims[dims[value.name]]:
                 continue
             axis = operand.dims[dims[value.name]][0]
-            configuration = (Along(axis),) * len(self.mesh.axes)
+            roles = (Along(axis) if number in self.axes else WHOLE for number in range(len(self.mesh.axes)))
+            configuration = tuple(roles)
             typed = type_operator(instance, configuration, self.mesh, self.library)
             if isinstance(typed, str):
-                if instance.sizes[axis] % self.mesh.size:
+                if instance.sizes[axis] % self.mesh.degree(self.axes):
                     raise fail("E309", f"data_parallel does not fit this model: {typed}", node.span)
                 continue
             self.configurations[node_path(prefix, node)] = configuration

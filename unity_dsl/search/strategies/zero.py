@@ -22,7 +22,11 @@ def zero(model: Model, mesh: Mesh, library: Library) -> Restriction:
 
     A weight is cut along the first dimension that as many devices as possible divide. Raises E309 as `data_parallel`.
     """
-    restriction = data_parallel(model, mesh, library)
+    return in_slices(data_parallel(model, mesh, library), model, mesh)
+
+
+def in_slices(restriction: Restriction, model: Model, mesh: Mesh) -> Restriction:
+    """The restriction, with every trained weight stored in slices."""
     trained = {place.path: place.value for place in places(model) if place.stored and place.value.needs_gradient}
     return replace(restriction, storage={**restriction.storage, **{p: sliced(v, mesh) for p, v in trained.items()}})
 

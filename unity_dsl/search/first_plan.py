@@ -1,0 +1,84 @@
+"""The plan that a search starts from: data parallelism, weights whole or in slices, whichever fits the memory.
+
+It is there in a few seconds of a processor, also of models whose search takes minutes. What the search finds is
+compared with it, and it is the result where the search is ended before it has found anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import gcd
+
+from ..graph.graph import Model
+from ..graph.layout import Mesh
+from ..graph.plan import Plan
+from ..machine.machine import Machine
+from ..machine.mesh import build_mesh
+from ..syntax.diagnostic import InputError
+from .exact_search.bounded_search import optimise
+from .folded_solver.problem_part import everything
+from .model_variants.rewritten_model import Variant
+from .strategies.data_parallel import batch_size, data_parallel
+from .strategies.strategy import Chosen, Space, Strategy, no_plan
+from .strategies.zero import in_slices
+
+
+def first_plan(plan_of: Callable[[int], Plan], micro_batches: int | None, memory: float) -> Plan | None:
+    """The plan that `plan_of` gives for so many micro-batches; for None the whole batch, or where that does not fit the
+    `memory` in bytes, as few as may. None where data parallelism does not fit the model, its pins or its mesh.
+    """
+    plan = None
+    try:
+        plan = plan_of(micro_batches or 1)
+        if micro_batches is None and plan.warnings and plan.model.loss is not None:
+            divided = plan_of(_fewest_micro_batches(plan, memory))
+            return plan if divided.warnings else divided
+    except InputError:  # Of a model that fits nowhere the search tells why.
+        pass
+    return plan
+
+
+def _fewest_micro_batches(plan: Plan, memory: float) -> int:
+    """The first power of two at which activations, divided by it, fit beside what is stored; 2 where none would."""
+    held = plan.cost.memory
+    room = memory - (held.total - held.activations)
+    count = 2
+    while 0 < room < held.activations / count:
+        count *= 2
+    return count
+
+
+def starting_meshes(model: Model, meshes: Sequence[Mesh], machine: Machine) -> Sequence[Mesh]:
+    """The mesh of a first plan: the one that is given; of several, one axis of as many devices as the batch can be
+    divided over, and behind slower links one of the others.
+    """
+    if len(meshes) == 1:
+        return meshes
+    devices = meshes[0].size
+    batch = gcd(batch_size(model), devices)
+    shape = (devices,) if batch in {1, devices} else (devices // batch, batch)
+    return (build_mesh(machine, devices, shape),)
+
+
+def _start(space: Space) -> Chosen:
+    """Data parallelism over as many devices as divide the batch, weights whole or in slices."""
+    (mesh,), model = space.meshes, space.model
+    axes: list[int] = []
+    for axis in reversed(range(len(mesh.axes))):
+        if batch_size(model) % mesh.degree((*axes, axis)) == 0:
+            axes.append(axis)
+    whole, chosen = data_parallel(model, mesh, space.library, axes), None
+    for name, restriction in (("weights whole", whole), ("weights in slices", in_slices(whole, model, mesh))):
+        problem = space.problem(model, mesh, restriction)
+        best = optimise(problem.part, everything(problem.part))
+        if best.plan is not None:
+            told = f"data parallelism over {mesh.degree(axes)} devices, {name}"
+            chosen = Chosen(Variant(model), problem, best.plan, best.cost, notes=(told,))
+            if space.fits(model, chosen.graph, mesh):
+                return chosen
+    if chosen is None:
+        raise no_plan("data parallelism", "the model has no such plan")
+    return chosen
+
+
+STARTING = Strategy("the plan that a search starts from", algorithm=_start)

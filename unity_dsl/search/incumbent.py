@@ -1,0 +1,55 @@
+"""The incumbent of a search: the best plan that is known, by its simulated step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+
+from ..graph.plan import Plan
+from ..syntax.diagnostic import fail
+from .overlapping import GAIN
+from .search_end import SearchAbandoned, SearchEnd, SearchEnded
+from .search_progress import tell_incumbent
+
+
+@dataclass
+class Incumbent:
+    """Keeps the best of the plans that are offered: those that fit the memory come first, then the shortest step."""
+
+    plan: Plan | None = None
+
+    def offer(self, plan: Plan, told: str = "") -> None:
+        """A plan with its simulated step, and what is told of it if it is the best so far."""
+        if self.plan is None or _order(plan) < _order(self.plan):
+            self.plan = plan
+            beyond = ["more than the memory holds"] if plan.warnings else []
+            tell_incumbent(plan.seconds, ", ".join([*([told] if told else []), *beyond]))
+
+    def beats(self, plan: Plan) -> bool:
+        """Whether the incumbent fits and a plan does not, or its step is shorter by a thousandth or more."""
+        if self.plan is None or bool(self.plan.warnings) > bool(plan.warnings):
+            return False
+        return bool(self.plan.warnings) < bool(plan.warnings) or self.plan.seconds < (1 - GAIN) * plan.seconds
+
+
+def _order(plan: Plan) -> tuple[bool, float]:
+    return bool(plan.warnings), plan.seconds
+
+
+def found_in_time(search: Callable[[], Plan], incumbent: Incumbent, end: SearchEnd) -> Plan:
+    """The plan of a search, or the incumbent if that is better, or if the search does not end in time. Raises E320
+    where the search is ended before there is any plan.
+    """
+    try:
+        with end.of_search(), end.abandoning() if incumbent.plan is not None else nullcontext():
+            plan = search()
+    except (SearchEnded, SearchAbandoned):
+        ended = end.reason()
+        if incumbent.plan is None:
+            help = "a plan takes seconds to find, of large models more"
+            raise fail("E320", f"the search was ended by {ended} before it had found a plan", help=help) from None
+        return replace(incumbent.plan, ended=ended)
+    if incumbent.plan is None or not incumbent.beats(plan):
+        return plan
+    return replace(incumbent.plan, ended=plan.ended)
