@@ -28,7 +28,7 @@ MEASURED = (
 )
 """The documents whose sentences are measured."""
 
-CODE = ("unity_dsl/syntax/codes", "unity_dsl/search", "unity_dsl/commands")
+CODE = ("unity_dsl/syntax/codes", "unity_dsl/search", "unity_dsl/commands", "unity_dsl/emit")
 """The folders whose string literals are texts for users."""
 
 MEAN_WORDS, MOST_WORDS = 22, 45
@@ -179,6 +179,12 @@ def test_texts_of_diagnostics_notes_and_commands_have_no_private_phrase() -> Non
         for fault in found(text)
     ]
     assert not told, "\n".join(told)
+
+
+def test_templates_of_programs_have_no_private_phrase() -> None:
+    texts = {path.name: path.read_text() for path in sorted((ROOT / "codegen").rglob("*.j2"))}
+    assert len(texts) > 20
+    assert not {name: faults for name, text in texts.items() if (faults := found(text))}
 
 
 def test_help_texts_have_no_private_phrase() -> None:

@@ -26,7 +26,7 @@ from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.accounting.memory_budget import Budget
 from .search.expected_exposure import expected_exposure
-from .search.first_plan import STARTING, first_plan, starting_meshes
+from .search.first_plan import BOTH_WAYS, STARTING, first_plan, starting_meshes
 from .search.incumbent import found_in_time
 from .search.launch_bound import launch_notes
 from .search.layout_pins import parse_pins
@@ -41,11 +41,12 @@ from .search.search_end import SearchEnd
 from .search.search_progress import telling_progress
 from .search.shortest_beside import Later
 from .search.simulated_search import Simulations, search_simulated
-from .search.strategies import AUTO, has_algebra
+from .search.strategies import AUTO, Strategy, has_algebra
 from .search.strategy_space import accept_used, algebras_for
 from .search.unaligned_products import unaligned_notes
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
+from .syntax.parse_rules import RuleDecl
 from .syntax.read import read_source
 from .syntax.span import Source
 
@@ -190,22 +191,31 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             )
         return plan_of(request.micro_batches or 1, priced, meshes)
 
-    def start(count: int) -> Plan:
+    expected = expected_exposure(machine, model, meshes[0])
+
+    def start(count: int, by: Strategy = STARTING, fusions: Sequence[RuleDecl] = ()) -> Plan:
         part, division = part_of(count)
         asked = parse_recompute(request.recompute, part)
         again = None if asked is None else asked.paths
-        on = starting_meshes(part, meshes, machine)
-        made = partial(search, part, on, machine, library, pins=pins, theorems=theorems, imported=STARTING)
+        given = part, starting_meshes(part, meshes, machine), machine.exposing(expected), library
+        made = partial(search, *given, pins=pins, theorems=theorems, fusions=fusions, imported=by)
         return in_micro_batches(made(recompute=again, division=division), division)
 
+    def improve(first: Plan | None) -> Plan:
+        if first is not None and end.seconds is not None:  # else the search finds what is as good
+            texts = fusion_texts(sources.fusions)
+            usual = [accepted.rule for accepted in fusions_for(model, texts, library, request.forbidden)]
+            for by in BOTH_WAYS:
+                simulations.offer(simulations.in_buckets(simulations.shortest(start(first.micro_batches, by, usual))))
+        begin = partial(later.begun, referee=simulations.shortest_seconds)
+        return search_simulated(find, simulations, expected, begin, later.compared)
+
     with telling_progress():
-        if request.strategy == AUTO and (first := first_plan(start, request.micro_batches, machine.memory_bytes)):
+        first = first_plan(start, request.micro_batches, machine.memory_bytes) if request.strategy == AUTO else None
+        if first is not None:
             simulations.offer(first, "data parallelism")
             end.reserve = monotonic() - begun
-        expected = expected_exposure(machine, model, meshes[0])
-        begin = partial(later.begun, referee=simulations.shortest_seconds)
-        improve = partial(search_simulated, find, simulations, expected, begin, later.compared)
-        plan = found_in_time(improve, simulations.incumbent, end)
+        plan = found_in_time(partial(improve, first), simulations.incumbent, end)
     within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
     slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, simulations.timeline(plan), machine, library))
     plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within, *slow))

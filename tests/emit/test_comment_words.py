@@ -31,5 +31,6 @@ def test_a_body_says_in_what_it_differs_from_the_others(tmp_path: Path) -> None:
     other = replace(body, values={**body.values, "w": cut})
     several: PlannedSegment = replace(step, runs=(Run(0, 1, other), Run(1, 3, body)))
     assert body.values["w"].produced == Layout((Invariant(),))
-    assert body_words(several, several.runs[0]) == ["tiny.udl:3  layer.0; unlike in layer.1 to layer.3 w is S0, not I"]
+    words = "tiny.udl:3  layer.0; layouts differ from layer.1 to layer.3: w is S0, not I"
+    assert body_words(several, several.runs[0]) == [words]
     assert body_words(several, several.runs[1]) == ["tiny.udl:3  layer.1 to layer.3"]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
+from ..graph.graph import Segment
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
+from .program_names import is_identifier
+
+if TYPE_CHECKING:
+    from .forward_text import ForwardText
 
 
 @dataclass(frozen=True)
@@ -62,6 +69,24 @@ def find_loops(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool
 def _follows(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool], number: int) -> bool:
     """Whether the modules of a run take what those of the one before leave."""
     return number > 0 and stores[number - 1] and stores[number] and step.goes_on(number, around)
+
+
+def carried_names(text: ForwardText, segment: Segment, current: Sequence[str]) -> Iterator[str]:
+    """Variables of what a segment carries: those that hold what it begins with, where nothing else reads that, as in
+    `x = layer(x)`; else new ones.
+    """
+    graph = text.planned.graph
+    reads = Counter(value.name for step in graph.steps for value in step.reads)
+    reads += Counter(update.value.name for update in graph.updates)
+    holding = Counter(variable for copies in text.held.values() for variable in set(copies.variables.values()))
+    for result, begun, variable in zip(segment.results, segment.initial, current, strict=True):
+        once = reads[begun.name] == 1 and begun.name not in text.leaving and not text.delays
+        own = holding[variable] == 1 and variable in text.held[begun.name].variables.values()
+        if once and own and is_identifier(variable):
+            del text.held[begun.name]  # the variable is of another value from here on
+            yield variable
+        else:
+            yield text.names.fresh(result.name)
 
 
 def iterations(modules: str, numbers: range, count: int) -> str:

@@ -63,8 +63,8 @@ def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> 
 
 
 def body_words(step: PlannedSegment, run: Run) -> list[str]:
-    """`bert.udl:41  layer.0; unlike in layer.1 to layer.10 x is S0, not I`: of which iterations a body is, and in what
-    layouts it differs from that of most. Lines of a docstring.
+    """`bert.udl:41  layer.0; layouts differ from layer.1 to layer.10: x is S0, not I`: of which iterations a body is,
+    and in what layouts it differs from that of most. Lines of a docstring.
     """
     segment = step.segment
     words = f"{where(segment.span)}{_iterations(step, run)}"
@@ -73,7 +73,7 @@ def body_words(step: PlannedSegment, run: Run) -> list[str]:
     if not found:
         return [words]
     more = f", and {len(found) - _TOLD} more" if len(found) > _TOLD else ""
-    words += f"; unlike in {_iterations(step, most)} {', '.join(found[:_TOLD])}{more}"
+    words += f"; layouts differ from {_iterations(step, most)}: {', '.join(found[:_TOLD])}{more}"
     return wrap(words, 112, break_long_words=False, break_on_hyphens=False)
 
 

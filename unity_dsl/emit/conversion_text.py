@@ -153,7 +153,7 @@ class Collectives:
         ahead: bool = False,
         deferred: bool = False,
     ) -> ConversionText | None:
-        """The function from one layout to another of a tensor of `count` bytes, and `back` of its cotangent, if that is
+        """The function from one layout to another of a tensor of `count` bytes, and `back` of its gradient, if that is
         another number; None where it would do nothing. An all-gather that comes first may be begun `ahead`, a sum at
         the end of the way back `deferred` to a bucket.
         """

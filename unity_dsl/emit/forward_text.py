@@ -21,7 +21,7 @@ from ..graph.precision import SUMMED, emitted_arithmetic, operand_types, result_
 from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
 from ..syntax.ast import Initialiser
-from .body_loops import Passed, find_loops, iterations
+from .body_loops import Passed, carried_names, find_loops, iterations
 from .comment_words import body_words, layout_word, loop_words, origin, roles, where
 from .gathering_text import Ungathered, add_gathered, add_gathers, announce, gathers_first
 from .interleaved_text import add_interleaved, arrive, depart
@@ -29,7 +29,7 @@ from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, 
 from .operator_text import Place, operator_text
 from .overlapped_products_text import add_travelling, find_chunks, find_delays, product_call
 from .placed_text import add_placed
-from .program_names import Names, float_type, path
+from .program_names import Names, float_type, path, wanted_name
 from .program_state import Copies, Program
 from .shared_call_text import is_shared
 from .source_lines import block, statement
@@ -278,7 +278,8 @@ class ForwardText:
         call = product_call(self, step, arguments)
         states = {number: arguments[operand] for number, operand in typed.reuse.states}
         sent = "_sent" if call is not None and call.given else ""
-        results = [states.get(number) or self.names.fresh(v.name + sent) for number, v in enumerate(node.results)]
+        named = [wanted_name(node, value, program.library.operators) + sent for value in node.results]
+        results = [states.get(number) or self.names.fresh(name) for number, name in enumerate(named)]
         made, casts = [*results], []
         for number, (value, own) in enumerate(zip(node.results, result_types(node, dtype), strict=True)):
             if own != value.dtype:
@@ -319,7 +320,10 @@ class ForwardText:
         if made.draws:
             self.program.random = self.module.sites = True
             given.append(self.site(group.site))
-        results = [self.names.fresh(value.name) for value, _ in group.makes]
+        makers = {value.name: step.node for step in group.nodes for value in step.node.results}
+        known = self.program.library.operators
+        named = (wanted_name(makers[value.name], value, known) for value, _ in group.makes)
+        results = list(map(self.names.fresh, named))
         call = f"{', '.join(results)} = kernels.{made.name}({', '.join([self.state, *given])})"
         first, *others = (step.node for step in group.nodes)
         words = ", ".join([f"{where(first.span)}{first.instance.name}", *(node.instance.name for node in others)])
@@ -349,7 +353,7 @@ class ForwardText:
         if segment.predicate is not None:
             self.cond(step, captured, taken[-1])
             return
-        carried = [self.names.fresh(value.name) for value in segment.results]
+        carried: list[str] = []
         parts = self.unbind(step, slices)
         stacks = [self.names.fresh(f"{series.whole.name}_parts") for series in segment.stacked]
         self.module.lines += [f"{stack} = []" for stack in stacks]
@@ -361,6 +365,7 @@ class ForwardText:
             given = segment.initial if run.first == 0 else segment.results
             carries = zip(given, layouts, segment.entry, strict=True)
             current = [self.variable(value, layout, entry.dtype) for value, layout, entry in carries]
+            carried = carried or list(carried_names(self, segment, current))
             ahead, then = segment.count > 1 and any(modules[number].gathers for number in loop.numbers), ""
             if segment.count > 1:
                 then = gathers_first(step, modules, end) if end < segment.count else announce(self, following)
@@ -392,14 +397,14 @@ class ForwardText:
     def cond(self, step: PlannedSegment, captured: Sequence[str], decides: str) -> None:
         """What a cond replaces has one layout, whether its body is executed or not."""
         segment, border = step.segment, step.border
-        carried = [self.names.fresh(value.name) for value in segment.results]
         (run,) = step.runs
         module = self.body(step, run, 0)
         carries = zip(segment.initial, border.carried, segment.entry, strict=True)
         current = [self.variable(value, layout, entry.dtype) for value, layout, entry in carries]
+        carried = list(carried_names(self, segment, current))
         self.keep(segment, [(module, 0, 1)])
         targets = f"{', '.join(carried)} = " if carried else ""
-        if targets:
+        if carried != current:
             self.module.lines += statement(f"{targets}{', '.join(current)}")
         self.module.lines += statement(f"if {decides}.item():", f"{where(segment.span)}cond as {segment.name}")
         index = "0" if self.state == "self" else self.index

@@ -64,7 +64,7 @@ def arrive(text: Travelling, variables: Iterable[str], *, others_first: bool = T
     """Waits for what these variables are to hold, if it is on its way: when the other bodies have computed."""
     sent = [(variable, text.travelling.pop(variable)) for variable in variables if variable in text.travelling]
     if sent and others_first:
-        text.module.lines.append("yield  # the others compute while this travels")
+        text.module.lines.append("yield  # overlapped with the other repeats")
     for variable, begun in sent:
         text.module.lines += statement(f"{variable} = parallel.arrived({begun})")
 

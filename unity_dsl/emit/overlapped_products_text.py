@@ -125,7 +125,7 @@ def _with_own_gradients(program: Program, step: PlannedNode) -> ProductCall | No
 
 
 def add_delays(text: ForwardText, products: Sequence[WeightProduct], travelling: str) -> None:
-    """Reads the weights of products: gradients are computed while the cotangent of the value of that name travels."""
+    """Reads the weights of products whose gradients are deferred, overlapped with that of the value of that name."""
     library = text.program.library
     for found in products:
         step, node = found.step, found.step.node
@@ -135,7 +135,7 @@ def add_delays(text: ForwardText, products: Sequence[WeightProduct], travelling:
         wanted = operand_types(node, arithmetic(node, step.native, library))[found.weight]
         read = text.variable(value, layout, wanted)
         name = text.names.fresh(f"{value.name}_delayed")
-        words = f"its gradient while that of {travelling} travels"
+        words = f"its gradient is deferred, overlapped with the exchange of that of {travelling}"
         text.module.lines += statement(f"{name} = parallel.delayed({_factor(found, read, text.padded(step))})", words)
         text.delayed[node.name] = found, name
         text.program.products.add(found.function)

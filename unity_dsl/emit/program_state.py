@@ -45,9 +45,9 @@ class Program:
     `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
     `recomputed` are paths of segments, of which as many last iterations as `kept_iterations` says are not;
     `interleaved` are sets of repeats whose iterations run in turns, and begin `stagger`ed. With `delayed_gradients`
-    those of weights are computed while cotangents travel; `products` are the functions that are given such weights.
-    With `chunks`, more than 1, products run in parts beside what travels; `chunked` says that some do. `kernels` are
-    functions of kernels.py, if groups of operators run as such. `padding` chooses products with padded columns.
+    those of weights are deferred, overlapped with exchanges of gradients of values; `products` are the functions that
+    are given such weights. With `chunks`, more than 1, products are decomposed; `chunked` says that some are. `kernels`
+    are functions of kernels.py, if groups of operators run as such. `padding` chooses products with padded columns.
     `constants` holds what depends on no input and no parameter. `own_gradients` says that some products have gradients
     that are not autograd's. `shares` are the places of terms of the loss among those by which they are weighed.
     """

@@ -7,6 +7,7 @@ compared with it, and it is the result where the search is ended before it has f
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import gcd
 
 from ..graph.graph import Model
@@ -60,16 +61,19 @@ def starting_meshes(model: Model, meshes: Sequence[Mesh], machine: Machine) -> S
     return (build_mesh(machine, devices, shape),)
 
 
-def _start(space: Space) -> Chosen:
-    """Data parallelism over as many devices as divide the batch, weights whole or in slices."""
+WHOLE, SLICES = "weights whole", "weights in slices"
+
+
+def _start(space: Space, kept: Sequence[str] = (WHOLE, SLICES)) -> Chosen:
+    """Data parallelism over as many devices as divide the batch, weights kept in the first of these ways that fits."""
     (mesh,), model = space.meshes, space.model
     axes: list[int] = []
     for axis in reversed(range(len(mesh.axes))):
         if batch_size(model) % mesh.degree((*axes, axis)) == 0:
             axes.append(axis)
-    whole, chosen = data_parallel(model, mesh, space.library, axes), None
-    for name, restriction in (("weights whole", whole), ("weights in slices", in_slices(whole, model, mesh))):
-        problem = space.problem(model, mesh, restriction)
+    batch, chosen = data_parallel(model, mesh, space.library, axes), None
+    for name in kept:
+        problem = space.problem(model, mesh, batch if name == WHOLE else in_slices(batch, model, mesh))
         best = optimise(problem.part, everything(problem.part))
         if best.plan is not None:
             told = f"data parallelism over {mesh.degree(axes)} devices, {name}"
@@ -82,3 +86,5 @@ def _start(space: Space) -> Chosen:
 
 
 STARTING = Strategy("the plan that a search starts from", algorithm=_start)
+BOTH_WAYS = [Strategy(kept, algorithm=partial(_start, kept=(kept,))) for kept in (WHOLE, SLICES)]
+"""Data parallelism with weights whole and in slices, as `data_parallel` and `zero` have them."""

@@ -72,8 +72,8 @@ def _operator(operator: KernelOperator) -> dict[str, object]:
     plain = [*fused.numbers, *(["draw"] if fused.random else [])]
     floats = [operand for operand in instance.inputs if operand.integer_range is None]
     read = fused.backward.read if fused.backward else frozenset()
-    cotangents = [variable(f"d_{output.name}") for output in instance.outputs]
-    dtypes = ["torch.int64" if operand.integer_range else f"{cotangents[0]}.dtype" for operand in instance.inputs]
+    grad_outputs = [variable(f"d_{output.name}") for output in instance.outputs]
+    dtypes = ["torch.int64" if operand.integer_range else f"{grad_outputs[0]}.dtype" for operand in instance.inputs]
     return {
         "comments": [
             *above(operator.where or instance.name),
@@ -91,7 +91,7 @@ def _operator(operator: KernelOperator) -> dict[str, object]:
         "like": variable(floats[0].name),
         "results": ", ".join(variable(output.name) for output in instance.outputs),
         "forward": _statements(fused.forward, 8),
-        "cotangents": cotangents,
+        "grad_outputs": grad_outputs,
         "saved": [
             *(variable(operand.name) for operand in instance.inputs if operand.name in read),
             *map(variable, fused.kept),
@@ -101,7 +101,7 @@ def _operator(operator: KernelOperator) -> dict[str, object]:
             for operand, shape, dtype in zip(instance.inputs, fused.shapes, dtypes, strict=True)
             if operand.name not in read
             for part in _broken(
-                f"{variable(operand.name)} = torch.zeros({shape}, dtype={dtype}, device={cotangents[0]}.device)", 8
+                f"{variable(operand.name)} = torch.zeros({shape}, dtype={dtype}, device={grad_outputs[0]}.device)", 8
             )
         ],
         "contiguous": _broken(f"{', '.join(tensors)} = {', '.join(f'{name}.contiguous()' for name in tensors)}", 8),

@@ -94,7 +94,7 @@ def fused_operator(
     needs: Sequence[bool],
     prices: StepPrices | None = None,
 ) -> FusedOperator | None:
-    """The kernels of an operator on one device, for cotangents of the inputs that `needs` marks; None where it, or its
+    """The kernels of an operator on one device, for gradients of the inputs that `needs` marks; None where it, or its
     gradient, is none that kernels compute. The matrix products of its gradient are the vendor's where that is cheaper.
     """
     wrt = tuple(number for number, needed in enumerate(needs) if needed)

@@ -60,7 +60,7 @@ class OperatorGroup:
 
     @property
     def needs(self) -> tuple[bool, ...]:
-        """Of which of the values that it reads it makes the cotangent."""
+        """Of which of the values that it reads it makes the gradient."""
         return tuple(number in self.fused.wrt for number in range(len(self.reads)))
 
 
