@@ -76,10 +76,10 @@ def plan(library: Library, degrees: tuple[int, ...], pins: str, text: str, strat
         ("layer.up=S0,I layer.down=I,I layer.h=S0,S1 layer.y=S0,S1", ["fsdp", "sequence"]),
         ("layer.up=I,S0 layer.down=I,S0 layer.h=S0,S0 layer.y=S0,S0", ["data", "fsdp"]),
         # The first operator cuts the weight, the second one the batch.
-        ("layer.up=S0 layer.h=S2 layer.down=I layer.y=S0", ["a"]),
-        ("layer.up=I,S0 layer.h=S0,S2 layer.down=I,I layer.y=S0,S0", ["data", "b"]),
+        ("layer.up=S0 layer.h=S2 layer.down=I layer.y=S0", ["mixed"]),
+        ("layer.up=I,S0 layer.h=S0,S2 layer.down=I,I layer.y=S0,S0", ["data", "mixed"]),
         # Every device does the whole work.
-        ("layer.up=I layer.down=I layer.h=I layer.y=I", ["a"]),
+        ("layer.up=I layer.down=I layer.h=I layer.y=I", ["devices"]),
     ],
 )
 def test_names_of_plans(pins: str, names: list[str], library: Library) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 
+from ..graph.axis_names import DEVICES, MIXED
 from ..graph.layout import Shard
 from ..graph.plan import Plan, PlannedGraph, PlannedSegment
 
@@ -15,6 +16,8 @@ _WORDS = {
     "tensor": "tensor-parallel",
     "expert": "expert-parallel",
     "branch": "branches apart",
+    MIXED: "each operator in its own layout",
+    DEVICES: "no matrix product divided",
 }
 """What axes are named after, as readers call it."""
 _CUT = ("tensor", "expert")
@@ -26,16 +29,13 @@ def division_words(plan: Plan) -> str:
     """What the mesh axes do, those that do the same together."""
     parts: dict[str, list[int]] = {}
     for number, name in enumerate(axis.name for axis in plan.mesh.axes):
-        stem = name.partition("_")[0]
-        parts.setdefault(stem if stem in _WORDS else name, []).append(number)
+        parts.setdefault(name.partition("_")[0], []).append(number)
     return "; ".join(_words(stem, axes, plan) for stem, axes in parts.items())
 
 
 def _words(stem: str, axes: Sequence[int], plan: Plan) -> str:
     degrees = [plan.mesh.axes[axis].degree for axis in axes]
     over = f"over {prod(degrees)}"
-    if stem not in _WORDS:
-        return f"layouts of each operator {over} (axis {stem})"
     cut = list(dict.fromkeys(_cut(plan.graph, set(axes), ""))) if stem in _CUT else []
     where = f": {', '.join(cut[:_NAMED])}{f' and {len(cut) - _NAMED} more' if len(cut) > _NAMED else ''}" if cut else ""
     return f"{_WORDS[stem]} {over}{where}"

@@ -4,7 +4,8 @@ Per axis and operator: `data`, what is multiplied is divided along the first of 
 `fsdp`, so too, and the weight is stored in slices; `sequence`, along the second of two; `tensor`, the weight is cut;
 `expert`, both are, along an axis of both and of the result, in a model in which an extern operator chooses what goes
 where; `branch`, the devices of one coordinate compute it alone. What an axis does not divide does not matter to its
-name, nor do look-ups, gains, biases and positions.
+name, nor do look-ups, gains, biases and positions. An axis that does several of these is `mixed`; one that divides none
+of these operators is called `devices`.
 """
 
 from __future__ import annotations
@@ -33,13 +34,15 @@ _NAMES = {
     "branch": ("branch",),
 }
 """What an axis may do under a name; the first name that fits is taken. Experts lie on devices that share the batch."""
+MIXED, DEVICES = "mixed", "devices"
+"""The names of axes that do several things, and of those that divide no product."""
 
 Stored = Mapping[str, frozenset[int]]
 """Of weights, and of what is computed from them alone, the mesh axes along which they are stored in slices."""
 
 
 def named_axes(graph: PlannedGraph, mesh: Mesh) -> Mesh:
-    """The mesh with its axes named after what they do; one that does several things, or nothing, keeps its name.
+    """The mesh with its axes named after what they do.
 
     Of two axes that do the same the outer one is `data_outer`, the other one `data_inner`; of more they are `data_0`,
     `data_1`, …, outermost first.
@@ -50,7 +53,7 @@ def named_axes(graph: PlannedGraph, mesh: Mesh) -> Mesh:
         done[axis][what] += count
     names = list(map(_name, done))
     axes = list(mesh.axes)
-    for name in _NAMES:
+    for name in (*_NAMES, MIXED, DEVICES):
         same = [axis for axis, found in enumerate(names) if found == name]
         for number, axis in enumerate(same):
             axes[axis] = replace(axes[axis], name=name + _ending(number, len(same)))
@@ -65,10 +68,10 @@ def common_name(axes: Sequence[int], mesh: Mesh) -> str | None:
     return stem if stem in _NAMES and list(axes) == same else None
 
 
-def _name(done: Counter[str]) -> str | None:
+def _name(done: Counter[str]) -> str:
     enough = CLEAR * done.total()
     fitting = (name for name, those in _NAMES.items() if sum(done[what] for what in those) >= enough)
-    return next(fitting, None) if done else None
+    return next(fitting, MIXED) if done else DEVICES
 
 
 def _ending(number: int, count: int) -> str:

@@ -41,4 +41,4 @@ def tell_cost(seconds: float, bound: float) -> None:
 def tell_stage(stage: str) -> None:
     """What is searched now."""
     best = _best.get()
-    LOG.info("%s%s", stage, "" if best is None else f"; best so far {duration(best)} a step")
+    LOG.info("%s%s", "" if best is None else f"best so far {duration(best)} a step; ", stage)
