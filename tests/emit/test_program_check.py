@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -190,3 +191,34 @@ def test_a_folder_that_is_no_program(tmp_path: Path) -> None:
 def test_a_program_that_is_wrong_on_one_device_excuses_nothing(alone: float, bound: float) -> None:
     """Its rounding does: four times that, while this is less than all of it."""
     assert MixedErrors("bf16", 0.0, alone).bound == bound
+
+
+@pytest.mark.parametrize(
+    ("errors", "least"),
+    [
+        ({"loss_rel_err": 1e-10}, 0.0),
+        ({"grad_rel_err": 1e-10}, 0.0),
+        ({"param_rel_err": 1e-10}, 0.0),
+        ({"float32_err": 1e-5}, 0.0),
+        ({"float32_err": 4 * 3e-4, "float32_single_device_err": 3e-4}, 1e-5),
+        ({"bf16": 2.0**-6}, 0.0),
+        ({"f16": 2.0**-9}, 0.0),
+        ({"tf32": 2.0**-9}, 0.0),
+        ({"bf16": 4 * 0.01, "single_device_err": 0.01}, 2.0**-6),
+    ],
+)
+def test_an_error_at_its_bound_passes_and_a_larger_one_does_not(errors: dict[str, float], least: float) -> None:
+    (name, bound), *others = errors.items()
+    assert bound > least
+
+    def passes(error: float) -> bool:
+        fields = ("loss_rel_err", "grad_rel_err", "param_rel_err", "float32_err", "float32_single_device_err")
+        found: dict[str, Any] = dict.fromkeys(fields, 0.0)
+        mixed = None
+        if name in ("bf16", "f16", "tf32"):
+            mixed = MixedErrors(name, error, dict(others).get("single_device_err", 0.0))
+        else:
+            found |= {**dict(others), name: error}
+        return CheckReport(1, worst="w", trained=True, recompiled=False, edited=(), mixed=mixed, **found).ok
+
+    assert passes(bound) and not passes(bound * (1 + 1e-9))

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis, Replicate
+from unity_dsl.graph.layout import Invariant, Mesh, MeshAxis, Partial, Replicate
 from unity_dsl.graph.layout_typing import (
     Along,
     Configuration,
@@ -181,6 +181,21 @@ def test_concatenated_axis_is_blocked_with_a_reason() -> None:
         if isinstance(type_operator(concat, (Along(name),), TWO, LIBRARY), str)
     }
     assert len(refused) == 1 and "cannot be divided" in str(next(iter(refused.values())))
+
+
+@pytest.mark.parametrize(
+    ("instance", "integers"),
+    [
+        (make("embedding", (4, 8), (6, 16), integer={0: 6}), [0]),
+        (make("cross_entropy", (4, 6), (4,), integer={1: 6}), [1]),
+    ],
+    ids=["embedding", "cross_entropy"],
+)
+def test_integers_are_no_terms_of_a_sum(instance: Instance, integers: list[int]) -> None:
+    gradients = [operand.integer_range is None for operand in instance.inputs]
+    found = configurations(instance, FOUR, LIBRARY, gradients, [False, False], AllProved())
+    assert len(found) > 4
+    assert not any(isinstance(kind, Partial) for one in found for n in integers for kind in one.arguments[n].kinds)
 
 
 def test_configurations_are_the_legal_ones() -> None:

@@ -78,7 +78,11 @@ def test_loops_count_as_often_as_they_are_executed() -> None:
     start = "  weight u: f32[d, d] ~ normal(0.1)\n  x = linear(x, u)\n"
     end = "  loss mse(x, target)\n"
     one = 2 * 4 * 8 * 8
-    for loop, times in (("repeat 5 as layer", 5.0), ("cond gate expect 0.25 as skip", 0.25)):
+    for loop, times in (
+        ("repeat 5 as layer", 5.0),
+        ("cond gate expect 0.25 as skip", 0.25),
+        ("cond gate as skip", 1.0),
+    ):
         used = head if "gate" in loop else head.replace("  input gate: int<2>[]\n", "")
         found = build_model(parse_model(Source("m.udl", f"{used}{start}  {loop}\n{body}{end}")), LIBRARY)
         assert model_flops(found) == {"f32": pytest.approx(2 * one + times * 3 * one)}

@@ -89,6 +89,23 @@ def test_activations_are_narrow_and_statistics_are_not(narrow: str) -> None:
     assert operand_types(node(model, "cross_entropy"), "f32") == ("f32", "int")
 
 
+@pytest.mark.parametrize("declared", ["f64", "bf16", "f16"])
+@pytest.mark.parametrize("precision", ["f32", "bf16", "f16"])
+def test_with_a_precision_declared_types_do_not_matter(declared: str, precision: str) -> None:
+    """But for buffers, which a model may store in fewer bytes."""
+    text = """
+    model m[b = 4, d = 8]
+      input x: f32[b, d]
+      weight w: f32[d, d] ~ normal(0.1)
+      weight gain: f32[d] ~ ones
+      h = softmax(linear(x, w))
+      loss mse(h * gain, x)
+      output h
+    """
+    found = types(build(text.replace("f32", declared), precision))
+    assert found == types(build(text, precision)) and len(found) > 6
+
+
 def test_bytes_are_of_what_is_read_and_of_what_is_stored() -> None:
     (weight,) = (weight.value for weight in build(CONVOLUTIONAL, "bf16").graph.weights if weight.value.name == "head")
     assert (weight.bytes, weight.stored_bytes) == (10 * 3 * 2, 10 * 3 * 4)

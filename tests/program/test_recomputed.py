@@ -14,7 +14,13 @@ from unity_dsl.compile import Request, compile_model
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.search.accounting.recomputation import segments
+from unity_dsl.search.recomputed_segments import parse_recompute
 from unity_dsl.syntax.diagnostic import InputError
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.read import read_source
 
 from ..sampling import of_the_day
 from .counting import coalesced_gathers
@@ -195,3 +201,10 @@ def test_nothing_is_run_again_without_a_loss(tmp_path: Path) -> None:
     path.write_text(MODEL.replace("  loss mse(z, target)", "  output z").replace("  input target: f32[b, d]\n", ""))
     with pytest.raises(InputError, match="no backward pass"):
         compile_model(Request(path, recompute="all"))
+
+
+def test_all_are_those_in_no_other() -> None:
+    model = build_model(parse_model(read_source(EXAMPLES / "lstm_lm.udl")), load_library(), {}, "small")
+    assert {"layer", "layer.cell.step"} <= dict(segments(model.graph)).keys()
+    found = parse_recompute("all", model)
+    assert found is not None and found.paths == {"layer"} and not found.kept

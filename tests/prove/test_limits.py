@@ -9,6 +9,7 @@ import pytest
 
 from tests.sampling import of_the_day
 from unity_dsl.prove.answer import Answer, NotProved, Proved, Refuted
+from unity_dsl.prove.conditional import conditional_equality
 from unity_dsl.prove.normal_form.step_limit import OutOfSteps, limited, spend, steps_left
 from unity_dsl.prove.rule_proof import prove_rule
 from unity_dsl.rules.wellformed import read_rules
@@ -97,6 +98,14 @@ def test_a_proof_that_is_given_up_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     given_up = proof_of(text)
     assert isinstance(given_up, NotProved)
     assert given_up.reason == "given up after the 20 steps that it may take"
+
+
+def test_cases_of_signs_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    (rule,) = (rule for rule in rules_of("proved") if rule.name == "relu_as_a_step")
+    assert conditional_equality.MAX_LEAVES == 32 and isinstance(prove_rule(rule, library()), Proved)
+    monkeypatch.setattr(conditional_equality, "MAX_LEAVES", 1)
+    given_up = prove_rule(rule, library())
+    assert isinstance(given_up, NotProved) and "more than 1 cases of signs" in given_up.reason
 
 
 # ---------------------------------------------------------------------------------------------- words

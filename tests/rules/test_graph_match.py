@@ -342,6 +342,16 @@ def test_a_number_stands_for_one_value() -> None:
     assert not numbers(rule, "u = scale(w; factor=0)", "y = scale(u; factor=0)")
 
 
+def test_results_of_numbers_are_rounded_once() -> None:
+    """0.1 * 3 is 0.3, and not the product of two floats."""
+    rule = rule_of("rule r(x: [a, b])\n  scale(scale(x; factor=c); factor=d) => scale(x; factor=c * d)\n")
+    model = model_of("u = scale(w; factor=0.1)", "y = scale(u; factor=3)")
+    (match,) = found(rule, model)
+    made = rewrite(model, match)
+    assert isinstance(made, Model)
+    assert [node.instance.attributes["factor"] for node in made.graph.nodes() if node.instance.name == "scale"] == [0.3]
+
+
 @pytest.mark.parametrize("factor", ["1e-200", "1e200"])
 def test_a_number_that_no_float_has_is_not_put_in(factor: str) -> None:
     rule = rule_of("rule r(x: [a, b])\n  scale(scale(x; factor=c); factor=d) => scale(x; factor=c * d)\n")

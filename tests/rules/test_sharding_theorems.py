@@ -143,7 +143,7 @@ def test_the_shipped_theorems_are_those_that_a_search_asks_for(
         assert decided, (SAMPLE, one.claim.operator.name, one.claim.statement)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama3_8b", "resnext50_unity", "mixtral_8x7b", "dlrm_unity"])
+@pytest.mark.parametrize("name", sorted(path.stem for path in folder("examples").glob("*.udl")))
 def test_no_example_has_to_prove_anything(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On two devices, no operator asks for a theorem that is not kept."""
 

@@ -98,6 +98,48 @@ def test_what_some_sizes_can_mend_is_left_to_the_prover(text: str) -> None:
     check_rule(rule_of(text), library())
 
 
+def of_operators(operators: int) -> str:
+    lines = [f"  y{n + 1} = relu({f'y{n}' if n else 'x'})\n" for n in range(operators - 1)]
+    return "rule f(x: [m])\n" + "".join(lines) + f"  y{operators - 1} => relu(x)\n"
+
+
+def of_names(names: int) -> str:
+    lines = [f"  y{n + 1} = {f'y{n}' if n else 'x'}\n" for n in range(names)]
+    return "rule f(x: [m])\n" + "".join(lines) + f"  relu(y{names}) => relu(x)\n"
+
+
+def of_inputs(inputs: int) -> str:
+    names = [f"x{n}" for n in range(inputs)]
+    declared = ", ".join(f"{name}: [m]" for name in names)
+    return f"rule f({declared})\n  {' + '.join(names)} => {' + '.join(names[::-1])}\n"
+
+
+def of_conditions(conditions: int) -> str:
+    where = ", ".join(f"m >= {n + 1}" for n in range(conditions))
+    return f"rule f(x: [m])\n  where {where}\n  relu(relu(x)) => relu(x)\n"
+
+
+def of_groups(groups: int) -> str:
+    return f"rule f(x: [{', '.join(f'b{n}..' for n in range(groups))}])\n  relu(relu(x)) => relu(x)\n"
+
+
+@pytest.mark.parametrize(
+    ("made", "most", "what"),
+    [
+        (of_inputs, 64, "inputs"),
+        (of_conditions, 64, "conditions"),
+        (of_groups, 4, "groups of dimensions"),
+        (of_names, 512, "local names"),
+        (of_operators, 512, "operators"),
+    ],
+)
+def test_a_rule_has_as_many_parts_as_are_allowed(made: Callable[[int], str], most: int, what: str) -> None:
+    check_rule(rule_of(made(most)), library())
+    with pytest.raises(InputError, match=what) as caught:
+        check_rule(rule_of(made(most + 1)), library())
+    assert caught.value.diagnostic.code == "E505"
+
+
 # ---------------------------------------------------------------------------------------------- rules near those
 
 

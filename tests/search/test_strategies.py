@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Never
 
 import pytest
 
@@ -97,6 +99,22 @@ def test_auto_is_the_cheapest(devices: int, library: Library, build: Build) -> N
         mesh = build_mesh(machine, devices)
         costs = {s: search(build(MODEL), mesh, machine, library, s).cost.seconds for s in STRATEGIES}
         assert costs["auto"] <= min(costs.values()) * (1 + 1e-9)
+
+
+def test_no_plan_of_another_strategy_is_a_candidate_of_auto(
+    library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(*_: object) -> Never:
+        raise AssertionError("another strategy is asked")
+
+    for name in STRATEGIES.keys() - {"auto"}:
+        other = STRATEGIES[name]
+        algorithm = asked if other.algorithm is not None else None
+        monkeypatch.setitem(STRATEGIES, name, replace(other, restrict=asked, algorithm=algorithm))
+    machine = load_machine("dgx-a100")
+    with pytest.raises(AssertionError, match="another strategy is asked"):
+        search(build(MODEL), build_mesh(machine, 2), machine, library, "zero")
+    assert search(build(MODEL), build_mesh(machine, 2), machine, library, "auto").cost.seconds > 0
 
 
 def test_one_device_has_no_mesh(library: Library, build: Build) -> None:

@@ -16,10 +16,10 @@ USUAL = "usual"
 """The name of the reading that is taken if no other is asked for."""
 NOTES = {
     "TASO": "x7 is external tensor -7 of the file, and so on. Below, g and g2 are the numbers of groups of two "
-    "convolutions, p and p2 the outputs per group. Side by side they are one grouped convolution where p == p2, "
-    "whatever the numbers of groups are; at all other small shapes, of which a test tries each, the sides differ.",
-    "Unity": "x1 is external tensor -1 of the file, and so on; activations are [r, n, c] and weights [r, o, c], r "
-    "replicas. Of partitions and combinations, which leave values as they are, nothing is seen below.",
+    "convolutions, p and p2 the outputs per group. Where `p == p2` the two side by side are one grouped convolution, "
+    "whatever the numbers of groups are. At all other small shapes, each of which a test tries, the sides differ.",
+    "Unity": "x1 is external tensor -1 of the file, and so on. Activations are [r, n, c] and weights [r, o, c], with r "
+    "replicas. Partitions and combinations leave values as they are, so the rules below do not show them.",
 }
 """What a reader has to know of the rules shown."""
 HEAD = """\
@@ -37,8 +37,8 @@ unityc rules audit graph_subst_3_v2.json
 
 - *proved*: wherever the source has values the target has the same, at all sizes at which both sides have shapes.
 - *proved with conditions*: not always, but under the condition given, which is the weakest one found.
-- *refuted*: there are sizes and inputs at which both sides were run and differ, and no condition was found.
-- *unbound*: the target reads a tensor that the source does not have, so that no program can apply the rule.
+- *refuted*: at some sizes and inputs both sides were computed and differ, and no condition was found.
+- *unbound*: the target reads a tensor that the source does not have, so no program can apply the rule.
 - *not proved*, *unsupported*: neither a proof nor a counterexample; an operator without a reading.
 """
 
@@ -97,8 +97,8 @@ def _wrong(rule: Mapping[str, Any]) -> str:
 def _unbound(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rules:
         names = ", ".join(rule["name"].rsplit("_", 1)[-1] for rule in rules)
-        text = fill(f"{len(rules)} rules, whose targets read what the sources do not bind: {names}.", 120)
-        yield f"### Unbound\n\n{text}\n"
+        head = f"In {len(rules)} rules the target reads a tensor that the source does not have:"
+        yield f"### Unbound\n\n{head}\n\n```text\n{fill(names, 120)}\n```\n"
 
 
 def _other_readings(readings: Mapping[str, Any], usual: Mapping[str, str]) -> str:

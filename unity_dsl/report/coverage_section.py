@@ -10,24 +10,23 @@ TITLES = {"taso_graph_subst.pb": "TASO", "unity_graph_subst_3_v2.json": "Unity",
 SEARCH = (
     "Does each true rule of the files follow from the rules that ship, and do these follow from the files? "
     "`bench/coverage.py` looks for derivations as [rules.md](rules.md#what-counts-as-derived) describes them: "
-    "chains of instances of proved rules. Here all outputs of a rule are derived at once, {expansions} terms are "
-    "expanded at most, and terms have at most {operators} operators more than the larger side of the rule. A rule "
-    "is *trivial* if both sides are one term, up to the order of operands that commute, *included* if it is an "
+    "chains of instances of proved rules. Here all outputs of a rule are derived at once, and at most {expansions} "
+    "terms are expanded. Terms have at most {operators} operators more than the larger side of the rule. A rule is "
+    "*trivial* if both sides are one term, up to the order of operands that commute. It is *included* if it is an "
     "instance of one rule, and *derived* if it is a chain of several."
 )
 DEFINITIONS = (
-    "Of Unity's operators `tile_twice` is the concatenation of a tensor with itself, `add_halves` the sum of two "
-    "slices, and `linear_of_first` the product of one expert, of slices of size 1. These definitions are proved, "
-    "and put in for the operators before anything is derived. Partitions and combinations leave values as they "
-    "are."
+    "Unity's `tile_twice` is the concatenation of a tensor with itself, `add_halves` the sum of two slices, and "
+    "`linear_of_first` the product of one expert, of slices of size 1. These definitions are proved, and replace the "
+    "operators before anything is derived. Partitions and combinations leave values as they are."
 )
 CONVERSE = (
-    "Shipped rules derived from the true rules of a file, or of both, by at most {expansions} expanded terms. The "
-    "rules of the files have fixed ranks: a shipped rule for any rank counts if it follows at one rank of up to "
-    "four dimensions. Products are `matmul` in TASO's file and those of the first replicas in Unity's, so that "
-    "rules on `linear` do not follow from either, nor do rules of any degree from those of degree 2."
+    "These shipped rules were derived from the true rules of a file, or of both, with at most {expansions} expanded "
+    "terms. The rules of the files have fixed ranks: a shipped rule for any rank counts if it follows at one rank of "
+    "up to four dimensions. Products are `matmul` in TASO's file and those of the first replicas in Unity's. So rules "
+    "on `linear` do not follow from either, and rules of any degree do not follow from those of degree 2."
 )
-OPERATORS = "Of these operators neither file has a true rule; behind each, the number of shipped rules with it: {}."
+OPERATORS = "Neither file has a true rule with these operators. Behind each is the number of shipped rules with it:"
 EXAMPLES = {
     "examples": "Shipped rules that do not follow from both files, though these have all of their operators:",
     "examples on other operators": "And on operators that they do not have:",
@@ -44,8 +43,8 @@ def coverage_section(results: Mapping[str, Any]) -> str:
         _filled(CONVERSE.format(**results["bound of shipped"])),
         _table("shipped rules from", shipped),
     ]
-    lacking = ", ".join(f"`{name}` {count}" for name, count in results["operators they lack"].items())
-    parts += [_filled(OPERATORS.format(lacking))] if lacking else []
+    lacking = ", ".join(f"{name} {count}" for name, count in results["operators they lack"].items())
+    parts += [_filled(OPERATORS), f"```text\n{_filled(lacking)}```\n"] if lacking else []
     for name, head in EXAMPLES.items():
         if results[name]:
             parts += [head + "\n", "```text\n" + "\n".join(results[name]) + "```\n"]

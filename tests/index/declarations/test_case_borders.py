@@ -98,13 +98,14 @@ def test_sizes_are_tried_at_constants_and_where_cases_change(name: str) -> None:
     assert code_of(SIZES[name]) == "E114"
 
 
-def test_what_cannot_be_tried_is_refused_with_the_size() -> None:
+@pytest.mark.parametrize("size", [2_500_000, 10_000_000])
+def test_what_cannot_be_tried_is_refused_with_the_size(size: int) -> None:
     with pytest.raises(InputError) as caught:
-        declare(op("y[n] = select(n < 10000000, x[n], 0)", header=ROW))
+        declare(op(f"y[n] = select(n < {size}, x[n], 0)", header=ROW))
     found = caught.value.diagnostic
-    assert found.code == "E114" and "could not be tried: its cases change at `n` = 10000000" in found.message
+    assert found.code == "E114" and f"could not be tried: its cases change at `n` = {size}" in found.message
     assert "leave the line out" in found.help
-    declare(op("y[n] = select(n < 10000000, x[n], 0)", header=ROW).rpartition("  torch:")[0])
+    declare(op(f"y[n] = select(n < {size}, x[n], 0)", header=ROW).rpartition("  torch:")[0])
 
 
 def integers(statement: str, header: str, where: str = "") -> str:

@@ -79,6 +79,17 @@ def test_guards_are_numbers() -> None:
     np.testing.assert_array_equal(computed(source, np.array([-3.0, 0.0, 5.0])), [-1.0, 0.0, 3.0])
 
 
+def test_a_comparison_always_has_a_value() -> None:
+    """0 where a side has none, but for `!=`, as of NaN; infinities are in order."""
+    x, y = np.array([-1.0, 0.0, -1.0, 0.0]), np.array([1.0, 0.0, -1.0, np.e])
+    for sign, expected in {
+        "<": [0, 0, 0, 1], "<=": [0, 1, 0, 1], ">": [0, 0, 0, 0],
+        ">=": [0, 1, 0, 0], "==": [0, 1, 0, 0], "!=": [1, 0, 1, 1],
+    }.items():  # fmt: skip
+        source = f"op compared(x: [n], y: [n]) -> z: [n]\n  z[n] = [log(x[n]) {sign} log(y[n])]\n"
+        np.testing.assert_array_equal(computed(source, x, y), expected, err_msg=sign)
+
+
 def test_intermediates_are_returned(library: Library) -> None:
     x = np.array([[1.0, 3.0]])
     values = evaluate_all(instantiate(library.operators["softmax"], [Shape((1, 2))], {}), [x], library)

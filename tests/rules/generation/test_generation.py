@@ -226,6 +226,7 @@ def test_no_rule_of_a_library_is_derived_from_the_others_and_all_are_proved(tmp_
     for one in found:
         known.add(one)
     assert len(found) == generated().files[0].count > 5
+    assert (LIBRARY_BOUND.expansions, LIBRARY_BOUND.operators) == (96, 2)
     for place, one in enumerate(found):
         assert certified(one, library(), certificates)
         if one.name != "add_commutes":

@@ -146,6 +146,16 @@ def test_other_models_are_refused_where_their_gradients_do_not_add_up(name: str,
     assert min(differs(expected, found, divisor) for divisor in (1, 4)) > 1e-6
 
 
+def test_draws_have_the_examples_first() -> None:
+    """The numbers of a micro-batch are those of a range of positions."""
+    drawn = "y = linear(x, w)\nz = {}\nu = z * z\nloss reduce_sum(u{} -> [])"
+    divided(text_of(drawn.format("dropout(y; p=0.5)", "[b, d]")), 4)
+    with pytest.raises(InputError) as caught:
+        divided(text_of(drawn.format("dropout(y[b, d] -> [d, b]; p=0.5)", "[d, b]")), 4)
+    told = caught.value.diagnostic
+    assert told.code == "E316" and "the examples do not come first" in told.label
+
+
 STEPS = (
     "{y} = linear({x}, w)",
     "{y} = tanh({x})",

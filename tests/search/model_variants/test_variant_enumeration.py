@@ -105,6 +105,13 @@ def test_a_rule_that_grows_ends_at_the_limit(library: Library, build: Build) -> 
     assert planned(model, library, AGAIN).rules == ()
 
 
+def test_as_many_models_are_made_as_documented(library: Library, build: Build) -> None:
+    weights = "".join(f"  weight w{n}: f32[{n + 2}, 3] ~ ones\n" for n in range(8))
+    loss = " + ".join(f"mse(relu(relu(w{n})), w{n})" for n in range(8))
+    found = models_of(build(f"model m[n = 1]\n{weights}  loss {loss}\n"), library, TWICE)
+    assert len(found.found) == 64 and not found.complete
+
+
 def test_the_order_of_operands_is_no_other_model_twice(library: Library, build: Build) -> None:
     model = build("model m[n = 1]\n  weight w: f32[2, 3] ~ ones\n  weight v: f32[2, 3] ~ ones\n  loss mse(w + v, w)\n")
     assert len(models_of(model, library, TURN).found) == 1
