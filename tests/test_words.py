@@ -23,6 +23,7 @@ MEASURED = (
     "CONTRIBUTING.md",
     "docs/language.md",
     "docs/rules.md",
+    "docs/search.md",
     "docs/strategies.md",
     "docs/use.md",
 )
