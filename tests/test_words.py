@@ -28,6 +28,7 @@ MEASURED = (
     "docs/program.md",
     "docs/proofs.md",
     "docs/rules.md",
+    "docs/search.md",
     "docs/strategies.md",
     "docs/use.md",
 )

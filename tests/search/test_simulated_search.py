@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from math import inf
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from unity_dsl import compile as compile_module
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import AppliedRule, Cost, Exposure, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
-from unity_dsl.search import simulated_search
+from unity_dsl.search import plan_search, simulated_search
 from unity_dsl.search.alike_plans import Shortest
 from unity_dsl.search.expected_exposure import AHEAD, IN_CHUNKS
 from unity_dsl.search.layout_pins import parse_pins
+from unity_dsl.search.meshes.mesh_search import Outcome
+from unity_dsl.search.meshes.near_search import Task
 from unity_dsl.search.overlapping import in_turns
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.simulated_search import GATHERED, NEAR, Simulations, search_simulated
-from unity_dsl.simulation.exposure import exposed_values
+from unity_dsl.simulation.exposure import exposed_gathers, exposed_values, exposure_of
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.simulation.timeline import Timeline
 
@@ -124,7 +128,7 @@ def test_what_chunks_hide_is_searched_where_a_plan_fits(
 def test_gathers_that_nothing_hides_are_searched_with_what_they_take(
     build: Build, library: Library, monkeypatch: pytest.MonkeyPatch, exposed: float, again: bool
 ) -> None:
-    """On all meshes, with what the simulator measured of the first plan."""
+    """With what the simulator measured of the first plan, not near that plan."""
     machine, searches = load_machine("dgx-h100"), Searches(build, library)
     monkeypatch.setattr(simulated_search, "exposed_gathers", lambda timeline: exposed)
     monkeypatch.setattr(simulated_search, "exposure_of", lambda timeline, otherwise: replace(otherwise, gathers=0.75))
@@ -133,6 +137,43 @@ def test_gathers_that_nothing_hides_are_searched_with_what_they_take(
     everywhere = [exposure for exposure, near in searches.asked if near is None]
     assert everywhere == [AHEAD, *[replace(AHEAD, gathers=0.75)] * again]
     assert plan.seconds == min(simulate_step(made, machine, library).seconds for made in searches.made)
+
+
+def test_exposed_gathers_are_searched_again_on_the_meshes_that_the_first_search_led_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compilation of layers whose weights pins keep in slices and have gathered, with little to compute beside."""
+    layers, machine = tmp_path / "layers.udl", load_machine("summit")
+    layers.write_text(
+        "model layers[b = 96, d = 1536]\n  input x: f32[b, d]\n  input target: f32[b, d]\n  h = relu(x)\n"
+        "  repeat 4 as layer\n    weight w: f32[d, d] ~ normal(0.5)\n    h = relu(linear(h, w))\n"
+        "  loss mse(h, target)\n"
+    )
+    asked, on = list[tuple[Exposure, Plan, set[tuple[int, ...]]]](), set[tuple[int, ...]]()
+    search_every, search_meshes = compile_module.search, plan_search.search_meshes
+
+    def noting(*given: Any, **options: Any) -> Plan:
+        on.clear()
+        found = search_every(*given, **options)
+        if options.get("chosen") is None and options.get("imported") is None:
+            asked.append((given[2].exposure, found, set(on)))
+        return found
+
+    def noting_meshes(task: Task, meshes: Sequence[Mesh], *given: Any) -> Outcome:
+        on.update(mesh.degrees for mesh in meshes)
+        return search_meshes(task, meshes, *given)
+
+    monkeypatch.setattr(compile_module, "search", noting)
+    monkeypatch.setattr(plan_search, "search_meshes", noting_meshes)
+    monkeypatch.setattr(simulated_search, "processors", lambda: 1)
+    pins = ("layer.*.w=S0", "*.linear*=S0")
+    compiled = compile_model(Request(layers, machine="summit", devices=12, pins=pins))
+    (expected, first, every), (measured, _, again) = asked
+    simulations = Simulations(machine, compiled.library)
+    timeline = simulations.timeline(simulations.shortest(first))
+    assert exposed_gathers(timeline) > GATHERED
+    assert measured == replace(expected, gathers=exposure_of(timeline, expected).gathers) != expected
+    assert every == {mesh.degrees for mesh in all_meshes(machine, 12)} and again == {first.mesh.degrees} < every
 
 
 def test_what_a_plan_holds_is_what_the_tasks_of_its_step_do(build: Build, library: Library) -> None:

@@ -63,8 +63,8 @@ LEAST = 0.02
 LEAST_OF_DEVICES = 0.3
 """Of what devices do behind launches: of plans with fewer launches it is more than of the one that was simulated."""
 GATHERED = 0.2
-"""Fraction of a simulated step: where exposed gathers take more, plans are searched again at that exposure. The first
-search counts little of them, which holds where there is much to compute.
+"""Fraction of a simulated step: where exposed gathers take more, plans are searched again at that exposure, on the
+meshes that the first search led to. That one counts little of them, which holds where there is much to compute.
 """
 IN_TURNS = 0.5
 """Of values of repeats that may run in turns, what travels there and back counts so much: what is exposed of it in a
@@ -286,11 +286,12 @@ def search_simulated(
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
-    several processors; and of all meshes with what products in chunks hide, where they take long and a plan fits, and
-    with what the first plan exposes of gathers, where that is much of its step. Next to each plan one with a shorter
-    step is looked for, which other processes `begin`; the shortest that fits the memory is taken. Only `auto` has a
-    choice. At last the size of gradient buckets is chosen, of the shortest plan, of those that were found by exposures,
-    and of those with which the first was `compared` on other meshes.
+    several processors; and of all meshes with what products in chunks hide, where they take long and a plan fits.
+    Where what the first plan exposes of gathers is much of its step, one more search counts that, on the meshes that
+    the first led to. Next to each plan one with a shorter step is looked for, which other processes `begin`; the
+    shortest that fits the memory is taken. Only `auto` has a choice. At last the size of gradient buckets is chosen, of
+    the shortest plan, of those that were found by exposures, and of those with which the first was `compared` on other
+    meshes.
     """
     turn = _Turn(find, simulations, expected, begin, compared)
     first, measured = turn.first(expected)
