@@ -7,6 +7,7 @@ extended reals and at all sizes that meet the conditions. Where the left side ha
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product as combinations
 from math import prod
@@ -51,6 +52,7 @@ from .translation.rule_forms import (
     check_random,
     claim_of,
     declaration,
+    names_multiples,
     used_names,
     views,
 )
@@ -123,22 +125,44 @@ def _with_fewest_facts(
 def _prove(
     rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
 ) -> Answer:
+    """The answer for the factors into which conditions divide sizes, or where that is no proof for sizes as a whole."""
     begun = perf_counter()
     rule = by_results(rule, library)
+    answer: Answer
     try:
         rule, library = with_reals(rule, library)
-        claim = claim_of(rule)
+        answer = _prove_claim(rule, library, claim_of(rule), derivations, shrink=shrink, numbers=numbers)
     except Unsupported as reason:
-        return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
+        answer = NotProved("same_shape", f"no method for {reason}", 0.0)
+    if isinstance(answer, NotProved) and names_multiples(rule):
+        followed: list[Derivation] | None = None if derivations is None else []
+        with suppress(Unsupported):
+            claim = claim_of(rule, undivided=True)
+            whole = _prove_claim(rule, library, claim, followed, shrink=shrink, numbers=numbers)
+            if not isinstance(whole, NotProved):
+                answer = whole
+                if derivations is not None and followed is not None:
+                    derivations[:] = followed
+    return replace(answer, seconds=perf_counter() - begun)
+
+
+def _prove_claim(
+    rule: RuleDecl,
+    library: Library,
+    claim: Claim,
+    derivations: list[Derivation] | None,
+    *,
+    shrink: bool,
+    numbers: bool,
+) -> Answer:
+    """Raises Unsupported for what there is no method for."""
+    begun = perf_counter()
     shown_at: dict[Obligation, None] = {}
     facts: dict[int, FactDecl] = {}
     questions = 0
     unmet: Failed | None = None
     for (evaluation, declared), ranks in combinations(modes(rule, library), ranks_of(rule, library)):
-        try:
-            prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None, numbers=numbers)
-        except Unsupported as reason:
-            return NotProved("same_shape", f"no method for {reason}", perf_counter() - begun)
+        prover = Prover(rule, claim, declared, ranks, recorded=derivations is not None, numbers=numbers)
         outcome = prover.run()
         if derivations is not None:
             derivations.append(prover.derivation(outcome if isinstance(outcome, tuple) else ()))

@@ -26,6 +26,29 @@ def test_a_size_that_a_degree_divides_has_the_degree_as_its_major_factor() -> No
     assert claim.written({"p": 3, "(m/p)": 2}) == {"p": 3, "m": 6}
 
 
+def test_a_size_with_a_remainder_is_that_more_than_a_multiple() -> None:
+    """Every such size, the remainder itself included, and no other."""
+    claim = claim_of(rule_of("rule f(x: [m])\n  where m % 5 == 2\n  x => x\n"))
+    (symbol,) = claim.names["m"][0].symbols()
+    found = [claim.written({str(symbol): count})["m"] for count in range(1, 5)]
+    assert found == [2, 7, 12, 17]
+
+
+@pytest.mark.parametrize("where", ["m % 2 == 1", "m % 3 == 2", "1 == m % 2, m >= 3"])
+def test_a_rule_that_holds_for_every_size_is_proved_for_remainders(where: str) -> None:
+    call = "concat(slice(x; dim=0, start=0, stop=m // 2), slice(x; dim=0, start=m // 2, stop=m); dim=0)"
+    assert isinstance(answer(f"rule f(x: [m])\n  where {where}, m >= 2\n  {call} => x\n"), Proved)
+
+
+@pytest.mark.parametrize(("where", "holds"), [("m % 2 == 1", True), ("m % 2 == 0", False), ("m % 4 == 3", True)])
+def test_a_remainder_decides(where: str, holds: bool) -> None:
+    """Windows of two leave the last of an odd size out."""
+    pool = "avg_pool2d({}; size=2, stride=2)"
+    left, right = pool.format("slice(x; dim=2, start=0, stop=m - 1)"), pool.format("x")
+    text = f"rule f(x: [n, c, m, 8])\n  where {where}, m >= 3\n  {left} => {right}\n"
+    assert isinstance(answer(text), Proved) is holds
+
+
 @pytest.mark.parametrize("where", ["m % p == 0", "0 == m % p", "m % p == 0, m % p == 0", "m % (p * 1) == 0"])
 def test_a_rule_of_parts_is_proved_where_they_divide(where: str) -> None:
     text = f"rule f(x: [m, n])\n  where {where}\n  combine[p; dim=0](partition[p; dim=0](x)) => x\n"
@@ -91,13 +114,13 @@ def test_quotients_rounded_down_are_sizes() -> None:
 
 
 def test_a_device_axis_of_several_factors_is_refused() -> None:
-    for text in (
-        "rule f(x: [@p, m])\n  where p == a * b\n  reduce[p](x) => reduce[p](x)\n",
-        "rule f(x: [m])\n  where p % q == 0\n  reduce[p](replicate[p](x)) => x\n",
-    ):
+    """But for a multiple, which is one factor of an undivided claim: there what is wrong is refuted."""
+    product = "rule f(x: [@p, m])\n  where p == a * b\n  reduce[p](x) => reduce[p](x)\n"
+    multiple = "rule f(x: [m])\n  where p % q == 0\n  reduce[p](replicate[p](x)) => x\n"
+    for text in (product, multiple):
         with pytest.raises(Unsupported):
             claim_of(rule_of(text))
-        assert isinstance(answer(text), NotProved)
+    assert isinstance(answer(product), NotProved) and isinstance(answer(multiple), Refuted)
 
 
 def test_a_device_axis_of_one_device_is_none() -> None:

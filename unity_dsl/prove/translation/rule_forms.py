@@ -39,16 +39,22 @@ Views = Mapping[int, Mapping[str, Factors]]
 """The axes that each view (by identity) names, with their factors."""
 
 
-def claim_of(rule: RuleDecl) -> Claim:
+def claim_of(rule: RuleDecl, *, undivided: bool = False) -> Claim:
     """The sizes of a rule under its conditions, independent of their order. Raises Unsupported and E010."""
     devices = tuple(_device_axes(rule))
-    claim = without_conditions(rule, frozenset(devices))
+    claim = without_conditions(rule, frozenset(devices), undivided=undivided)
     # Products last: other conditions may determine names in them.
     for condition in sorted(rule.conditions, key=_is_of_products):
         claim = claim.assume(condition)
     for name in devices:
         claim.degree(name)  # raises Unsupported for a product
     return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
+
+
+def names_multiples(rule: RuleDecl) -> bool:
+    """Whether a condition says that a size is a multiple: then claims that are undivided differ from others."""
+    sides = (side for condition in rule.conditions for side in condition.arguments)
+    return any(isinstance(side, Apply) and side.function == "%" for side in sides)
 
 
 def _is_of_products(condition: Apply) -> bool:

@@ -21,11 +21,13 @@ class Claim:
     """The substitution for the sizes of a rule, and the guards assumed of the remaining ones.
 
     An equation with a name on one side substitutes it in the rule: `m == p * e` gives m the factors (p, e), in this
-    order. `m % p == 0` gives m the factors p and a new size m / p. In equations between products common factors are
-    cancelled, and `a * b == c * d` gives each name two factors (Euler's four number theorem). Any other condition
-    becomes a guard. Names in `fixed` stay one factor. A substituted size occurs neither in `names` nor in `conditions`,
-    so the order of conditions does not matter. `real_conditions` are on the real numbers of the rule, `reals`, and on
-    sizes; `real_values` are those that equations determine.
+    order. `m % p == 0` gives m the factors p and a new size m / p, and for numbers `m % p == r` gives it the size
+    p * k + r - p for a new k. In equations between products common factors are cancelled, and `a * b == c * d` gives
+    each name two factors (Euler's four number theorem). Any other condition becomes a guard. Names in `fixed` stay one
+    factor. A substituted size occurs neither in `names` nor in `conditions`, so the order of conditions does not
+    matter. Of `undivided` claims `m % p == 0` gives m the one factor p * (m / p): windows slide over the whole of m
+    then, not over its p parts. `real_conditions` are on the real numbers of the rule, `reals`, and on sizes;
+    `real_values` are those that equations determine.
     """
 
     names: Mapping[str, Factors]
@@ -34,6 +36,7 @@ class Claim:
     reals: frozenset[str] = frozenset()
     real_conditions: tuple[Apply, ...] = ()
     real_values: tuple[tuple[str, Expr], ...] = ()
+    undivided: bool = False
 
     def factors(self, expr: Expr) -> Factors:
         """The factors of a size expression. Raises Unsupported."""
@@ -81,8 +84,12 @@ class Claim:
         sides = condition.arguments
         if condition.function == "==":
             for side, other in (sides, sides[::-1]):
-                if isinstance(side, Apply) and side.function == "%" and other == Number(0):
-                    return self._divided(*side.arguments)
+                if isinstance(side, Apply) and side.function == "%":
+                    if other == Number(0):
+                        return self._divided(*side.arguments)
+                    known = self._with_remainder(side, other)
+                    if known is not None:
+                        return known
             for side, other in (sides, sides[::-1]):
                 factors = self.factors(other) if isinstance(side, Name) else None
                 if isinstance(side, Name) and factors is not None and self._free(side.name, factors):
@@ -150,18 +157,29 @@ class Claim:
             return claim
         cofactor = of(f"({shown(product(factors))}/{shown(product(divisors))})")
         if isinstance(whole, Name) and self._free(whole.name, divisors):
-            return claim._renamed(whole.name, (*divisors, cofactor))
+            parts = (*divisors, cofactor)
+            return claim._renamed(whole.name, (product(parts),) if self.undivided else parts)
         known = claim._equal_products(factors, (*divisors, cofactor))
         return known or claim._with(compare("==", product(factors), product(divisors) * cofactor))
+
+    def _with_remainder(self, remainder: Apply, rest: Expr) -> Claim | None:
+        """The claim under `whole % part == rest` for numbers, 0 < rest < part: whole is rest more than a multiple."""
+        whole, part = remainder.arguments
+        if not isinstance(whole, Name) or not isinstance(part, Number) or not isinstance(rest, Number):
+            return None
+        if not 0 < rest.value < part.value or not self._free(whole.name, ()):
+            return None
+        multiple = of(f"(({whole.name}+{part.value - rest.value})/{part.value})")
+        return self._renamed(whole.name, (self.size(part) * multiple + number(rest.value - part.value),))
 
     def _with(self, *conditions: Guard) -> Claim:
         return replace(self, conditions=(*self.conditions, *conditions))
 
 
-def without_conditions(rule: RuleDecl, fixed: frozenset[str]) -> Claim:
+def without_conditions(rule: RuleDecl, fixed: frozenset[str], *, undivided: bool = False) -> Claim:
     """The claim of a rule without its conditions on sizes."""
     reals = frozenset(tensor.name for tensor in rule.inputs if tensor.real)
-    return Claim({}, (), fixed, reals, rule.real_conditions, rule.real_values)
+    return Claim({}, (), fixed, reals, rule.real_conditions, rule.real_values, undivided)
 
 
 def _name_of(factor: Poly) -> str | None:
