@@ -14,7 +14,6 @@ from ..index.cost.work import INTEGER_BYTES
 from ..index.equations.instance import Operand
 from ..index.equations.term import COMPARISONS, walk
 from ..index.kernels.contractions import BLOCK, LEAST
-from ..index.kernels.live_columns import Live
 from ..index.kernels.product_kernels import ProductKernel
 from ..index.kernels.row_kernels import RowKernel
 from ..index.kernels.step_schedule import Contraction, Scatter, Step, nests_of
@@ -84,7 +83,7 @@ class StepPrices:
         spaces = [nests[name].equation.space for name in matrices]
         product = sum(self.multiplication(space, sizes) for space in spaces) / OF_VENDOR[self.dtype]
         whole = product + self.elementwise(step, sizes, matrices)
-        return whole if kernel.live is Live.ALL else whole / 2
+        return whole * kernel.live.part(sizes[kernel.rows[-1]], sizes[kernel.columns[-1]])
 
     def elementwise(self, step: Step, sizes: Mapping[str, int], without: Sequence[str] = ()) -> float:
         """Seconds of arithmetic on elements. Operands of a product are evaluated again for every tile."""

@@ -38,6 +38,26 @@ op near_attention(q: [b, s, k], key: [b, t, k], value: [b, t, v]; decay = 0.3) -
   z[b, s] = sum(t) e[b, s, t]
   y[b, s, v] = sum(t) e[b, s, t] / z[b, s] * value[b, t, v]
 
+## Attention to the last 40 keys.
+op window_attention(q: [b, s, k], key: [b, t, k], value: [b, t, v]) -> y: [b, s, v]
+  d[b, s, t] = sum(k) q[b, s, k] * key[b, t, k]
+  c[b, s, t] = select(t <= s, d[b, s, t], -inf)
+  x[b, s, t] = select(s - t < 40, c[b, s, t], -inf)
+  m[b, s] = max(t) x[b, s, t]
+  e[b, s, t] = exp(x[b, s, t] - m[b, s])
+  z[b, s] = sum(t) e[b, s, t]
+  y[b, s, v] = sum(t) e[b, s, t] / z[b, s] * value[b, t, v]
+
+## Attention to the keys around a query, more of them before it.
+op around_attention(q: [b, s, k], key: [b, t, k], value: [b, t, v]; before = 33, after = 2) -> y: [b, s, v]
+  d[b, s, t] = sum(k) q[b, s, k] * key[b, t, k]
+  c[b, s, t] = select(s + after >= t, d[b, s, t], -inf)
+  x[b, s, t] = select(t > s - before, c[b, s, t], -inf)
+  m[b, s] = max(t) x[b, s, t]
+  e[b, s, t] = exp(x[b, s, t] - m[b, s])
+  z[b, s] = sum(t) e[b, s, t]
+  y[b, s, v] = sum(t) e[b, s, t] / z[b, s] * value[b, t, v]
+
 ## A linear map whose result is bumped, gated and added to a residual.
 op bumped_map(x: [b.., i], w: [o, i], bias: [o], gate: [b.., o], r: [b.., o]; slope = 0.5) -> y: [b.., o]
   a[b.., o] = (sum(i) x[b.., i] * w[o, i]) + bias[o]
@@ -59,6 +79,8 @@ CASES = {
     "gated": [(3, 5, 14)],
     "direction": [(4, 3, 9)],
     "near_attention": [(2, 40, 6), (2, 50, 6), (2, 50, 3)],
+    "window_attention": [(2, 150, 6), (2, 150, 6), (2, 150, 3)],
+    "around_attention": [(1, 150, 6), (1, 140, 6), (1, 140, 3)],
     "bumped_map": [(2, 37, 19), (23, 19), (23,), (2, 37, 23), (2, 37, 23)],
     "bumped_products": [(3, 29, 41), (3, 17, 41), (41,)],
     "grouped_map": [(31, 3, 18), (3, 18, 7), (31, 3, 18), (31, 3, 7)],

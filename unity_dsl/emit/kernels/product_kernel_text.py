@@ -7,7 +7,7 @@ from collections.abc import Collection
 from ...index.equations.instance import Instance
 from ...index.equations.loop_nest import without
 from ...index.equations.term import dim_index, free_axes
-from ...index.kernels.live_columns import Live
+from ...index.kernels.live_columns import ALL
 from ...index.kernels.product_kernels import Pass, ProductKernel, mixed_side, product_sides
 from ...index.library import Library
 from ...syntax.ast import Read, ReductionKind
@@ -122,16 +122,20 @@ class _Body(TileKernel):
         start, stop = "0", str(self.column.extent)
         row, column = kernel.rows[-1], kernel.columns[-1]
         length = local.sizes[row]
-        if kernel.live is Live.ALL or {row, column} & local.divided or self.column.extent != local.sizes[column]:
+        if kernel.live == ALL or {row, column} & local.divided or self.column.extent != local.sizes[column]:
             return start, stop
         first = "first_row"
         if self.row.extent != length:
             if length % self.row.block:
                 return start, stop
             first = f"first_row % {length}"
-        if kernel.live is Live.UP_TO_ROW:
-            return start, f"tl.minimum({stop}, {first} + BLOCK_ROWS)"
-        return f"{first} // BLOCK_COLUMNS * BLOCK_COLUMNS", stop
+        if kernel.live.first is not None:
+            there = f"tl.maximum(0, {first} + {kernel.live.first})".replace("+ -", "- ") if kernel.live.first else first
+            start = f"{there} // BLOCK_COLUMNS * BLOCK_COLUMNS"
+        if kernel.live.last is not None:
+            beyond = f" + {kernel.live.last}".replace("+ -", "- ") if kernel.live.last else ""
+            stop = f"tl.minimum({stop}, {first} + BLOCK_ROWS{beyond})"
+        return start, stop
 
     def grow(self, name: str, variable: str) -> None:
         """The greatest so far, which sums are made of. Where nothing is greater than -inf they are made of 0."""

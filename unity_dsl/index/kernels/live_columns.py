@@ -1,50 +1,81 @@
-"""Which columns count for a row of a kernel, where a comparison of their positions decides it: causal masks."""
+"""Which columns count for a row of a kernel, where comparisons of their positions decide it: causal masks, windows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from enum import Enum, auto
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from ...syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select
-from ..equations.term import walk
+from ...syntax.ast import Apply, Expr, Number, Read, ReductionKind, Select
+from ..equations.term import affine, walk
 from .read_closure import Nests, read_by
 
 
-class Live(Enum):
-    """Columns that count for a row: all, those up to its own position, those from it on."""
+@dataclass(frozen=True)
+class Live:
+    """The columns that count for row r: those from r + `first` to r + `last`, None where they have no such end."""
 
-    ALL = auto()
-    UP_TO_ROW = auto()
-    FROM_ROW = auto()
+    first: int | None = None
+    last: int | None = None
+
+    def __and__(self, other: Live) -> Live:
+        firsts = [first for first in (self.first, other.first) if first is not None]
+        lasts = [last for last in (self.last, other.last) if last is not None]
+        return Live(max(firsts, default=None), min(lasts, default=None))
+
+    def part(self, rows: int, columns: int) -> float:
+        """The part of all pairs of a row and a column that counts."""
+        if self == ALL:
+            return 1.0
+        found = 0
+        for row in range(rows):
+            first = 0 if self.first is None else max(0, row + self.first)
+            last = columns - 1 if self.last is None else min(columns - 1, row + self.last)
+            found += max(0, last - first + 1)
+        return found / (rows * columns)
 
 
+ALL = Live()
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _ZERO, _MINUS_INFINITY = Number(0), Number(float("-inf"))
 
 
-def live_columns(nests: Nests, targets: Sequence[str], row: str, column: str) -> Live:
+def live_columns(nests: Nests, targets: Sequence[str], row: str, column: str, sizes: Mapping[str, int]) -> Live:
     """The columns without which reductions along them are the same.
 
-    That is shown by what is left of values where the comparison does not hold: 0 in a sum, -inf in a maximum. What
-    0 is multiplied with is finite, as for every ring law (docs/proofs.md).
+    That is shown by what is left of values where a comparison does not hold: 0 in a sum, -inf in a maximum. What 0 is
+    multiplied with is finite, as for every ring law (docs/proofs.md).
     """
+    found = ALL
     for condition in dict.fromkeys(_comparisons(nests, targets)):
-        if all(_vanishes(nests, target, condition) for target in targets):
-            function, (left, _) = condition.function, condition.arguments
-            sign = function if left == Name(column) else _TURNED[function]
-            if {*condition.arguments} == {Name(row), Name(column)}:
-                return Live.UP_TO_ROW if sign in ("<", "<=") else Live.FROM_ROW
-    return Live.ALL
+        live = _bounds(condition, row, column, sizes)
+        if live != ALL and all(_vanishes(nests, target, condition) for target in targets):
+            found &= live
+    return found
+
+
+def _bounds(condition: Apply, row: str, column: str, sizes: Mapping[str, int]) -> Live:
+    """The columns of a row for which a comparison of `column - row` with a number holds; all of any other one."""
+    left, right = (affine(side, sizes) for side in condition.arguments)
+    if left is None or right is None:
+        return ALL
+    less, function = left + right.scaled(-1), condition.function
+    if less.coefficients.get(column) == -1:
+        less, function = less.scaled(-1), _TURNED[function]
+    if dict(less.coefficients) != {column: 1, row: -1}:
+        return ALL
+    if function in ("<", "<="):
+        return Live(last=-less.constant - (function == "<"))
+    return Live(first=-less.constant + (function == ">"))
 
 
 def _comparisons(nests: Nests, targets: Sequence[str]) -> Iterator[Apply]:
-    """Those of two axes that decide between values."""
+    """Those of positions that decide between values."""
     values = [nests[target].value for target in targets]
     read = read_by(values, nests, lambda name: True)
     for value in (*values, *(nest.value for name, nest in nests.items() if name in read)):
         for node in walk(value):
             match node:
-                case Select(Apply(function, (Name(), Name())) as condition) if function in _TURNED:
+                case Select(Apply(function) as condition) if function in _TURNED:
                     yield condition
 
 

@@ -18,7 +18,7 @@ from ..equations.loop_nest import LoopNest, loop_nest
 from ..equations.term import free_axes
 from ..gradients.independence import scaling
 from .backward import aliases
-from .live_columns import Live, live_columns
+from .live_columns import ALL, Live, live_columns
 from .read_closure import read_by
 from .row_kernels import is_product
 
@@ -56,7 +56,7 @@ class ProductKernel:
     mixed: tuple[str, ...]
     passes: tuple[Pass, ...]
     stored: tuple[str, ...]
-    live: Live = Live.ALL
+    live: Live = ALL
 
 
 def product_kernels(instance: Instance) -> tuple[ProductKernel, ...] | None:
@@ -125,7 +125,7 @@ class _Schedule:
             mixed = tuple(stage.mixed)
             passes = tuple(_passes(self, stage))
             targets = [*stage.reduced, *stage.mixed]
-            live = live_columns(self.nests, targets, stage.rows[-1], stage.columns[-1])
+            live = live_columns(self.nests, targets, stage.rows[-1], stage.columns[-1], self.instance.sizes)
             products = tuple(stage.products)
             yield ProductKernel(stage.batch, stage.rows, stage.columns, products, mixed, passes, stored, live)
 
