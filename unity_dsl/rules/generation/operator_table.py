@@ -19,7 +19,8 @@ MOST_RANK = 4
 
 
 def operator_table(name: str, library: Library) -> SignatureTable:
-    """A theme of the operator's own name: its signature, and sums, products, factors and concatenations of its rank.
+    """A theme of the operator's own name: its signature, and sums, products, factors and concatenations of its rank,
+    and where its result has a higher one, of that, with transposition and sums of rows.
 
     A group of dimensions stands for one, or for two where a tensor has no others. Raises E509 for a parallel op, and
     for an operator with an attribute that has no default and is not any number.
@@ -33,7 +34,8 @@ def operator_table(name: str, library: Library) -> SignatureTable:
         if attribute.name not in real and attribute.default is None:
             raise fail("E509", f"nothing says what the attribute `{attribute.name}` of `{name}` is", help=help)
     own, rank = _signature(decl, [one.name for one in decl.attributes if one.name in real])
-    signatures = [own, *(text for text in _partners(rank) if f" {name}(" not in text)]
+    partners = [*_partners(rank), *(_partners_of_result(raised) if (raised := _raised_rank(decl, rank)) else ())]
+    signatures = [own, *(text for text in dict.fromkeys(partners) if f" {name}(" not in text)]
     listed = "".join(f"  '{text}',\n" for text in signatures)
     about = f"`{name}` with sums, products, factors and concatenations"
     text = f"[{name}]\nabout = '{about}'\noperators = {OPERATORS}\nsignatures = [\n{listed}]\n"
@@ -62,12 +64,34 @@ def _signature(decl: OperatorDecl, real: Sequence[str]) -> tuple[str, int]:
     return f"({', '.join(operands)}) {decl.name}({arguments}{f'; {numbers}' if numbers else ''})", len(first)
 
 
+def _raised_rank(decl: OperatorDecl, rank: int) -> int:
+    """The rank of the first result, if no operand has as high a one: 0 else, and of a group of dimensions."""
+    tensors = (*decl.inputs, *decl.outputs[:1])
+    if any(dim.rest for tensor in tensors for dim in tensor.dims):
+        return 0
+    raised = len(decl.outputs[0].dimensions)
+    return raised if raised > max([rank, *(len(tensor.dimensions) for tensor in decl.inputs)]) else 0
+
+
 def _dims(tensor: TensorDecl, letters: dict[str, tuple[str, ...]]) -> list[str]:
     dims: list[str] = []
     for axes in tensor.dimensions:
         names = [name for axis in axes for name in letters[axis.name]]
         dims += [" * ".join(names)] if len(axes) > 1 else names
     return dims
+
+
+def _partners_of_result(rank: int) -> Iterator[str]:
+    """Signatures of what takes a result of a higher rank apart: its sums, factors, parts, transposes and row sums."""
+    dims = list(LETTERS[: min(rank, MOST_RANK)])
+    shape = ", ".join(dims)
+    yield f"(x: [{shape}], y: [{shape}]) add(x, y)"
+    yield f"(x: [{shape}]) scale(x; factor=c)"
+    for place in range(len(dims)):
+        first, second = (", ".join([*dims[:place], letter, *dims[place + 1 :]]) for letter in ("a", "b"))
+        yield f"(x: [{first}], y: [{second}]) concat(x, y; dim={place})"
+    yield f"(x: [{shape}]) x[{shape}] -> [{', '.join([*dims[:-2], dims[-1], dims[-2]])}]"
+    yield f"(x: [{shape}]) reduce_sum(x[{shape}] -> [{', '.join(dims[:-1])}])"
 
 
 def _partners(rank: int) -> Iterator[str]:
