@@ -180,7 +180,7 @@ def test_compile_json_is_one_document(model: Path, capsys: pytest.CaptureFixture
     arguments = ["compile", "model.udl", "-o", "out", "--devices", "4", "--preset", "small", "--set", "b=16", "--json"]
     assert run([*arguments, "--mesh", "2,2"]) == 0
     summary = json.loads(capsys.readouterr().out)
-    assert summary["mesh"] == {"a": 2, "b": 2}
+    assert summary["mesh"] == {"devices_outer": 2, "devices_inner": 2}
     assert summary["parameters"] == {"b": 16, "d": 8, "classes": 4}
     assert list(summary["layouts"]) == ["w"]
     assert all(Path(path).exists() for path in summary["files"])

@@ -63,6 +63,9 @@ def test_a_pin_whose_slices_are_gathered_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "path"),
     [
+        ("attention_linear", "layer.attention.linear_1"),
+        ("layer.attention_linear", "layer.attention.linear_1"),
+        ("attention_linear_s2", "layer.attention.linear_1"),
         ("attention_linear_1", "layer.attention.linear_1"),
         ("layer.attention_linear_1", "layer.attention.linear_1"),
         ("attention_linear_1_s2", "layer.attention.linear_1"),

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..graph.graph import Segment
+from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
-from .program_names import is_identifier
+from .program_names import Names, is_identifier
+from .program_state import Copies
 
-if TYPE_CHECKING:
-    from .forward_text import ForwardText
+
+class Written(Protocol):
+    """A forward function while it is written: its graph, what holds values, and what is read when it is through."""
+
+    planned: PlannedGraph
+    held: dict[str, Copies]
+    leaving: set[str]
+    names: Names
+
+    @property
+    def delays(self) -> Mapping[tuple[str, Layout], object]: ...
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,7 @@ def _follows(step: PlannedSegment, around: PlannedGraph, stores: Sequence[bool],
     return number > 0 and stores[number - 1] and stores[number] and step.goes_on(number, around)
 
 
-def carried_names(text: ForwardText, segment: Segment, current: Sequence[str]) -> Iterator[str]:
+def carried_names(text: Written, segment: Segment, current: Sequence[str]) -> Iterator[str]:
     """Variables of what a segment carries: those that hold what it begins with, where nothing else reads that, as in
     `x = layer(x)`; else new ones.
     """

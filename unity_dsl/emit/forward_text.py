@@ -20,6 +20,7 @@ from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run, run_aga
 from ..graph.precision import SUMMED, emitted_arithmetic, operand_types, result_types
 from ..graph.reused_operands import updated_in_place
 from ..graph.shared_calls import SharedCalls
+from ..graph.value_names import spoken_name
 from ..syntax.ast import Initialiser
 from .body_loops import Passed, carried_names, find_loops, iterations
 from .comment_words import body_words, layout_word, loop_words, origin, roles, where
@@ -29,7 +30,7 @@ from .module_text import ModuleText, Repeat, Stored, body_name, name_constants, 
 from .operator_text import Place, operator_text
 from .overlapped_products_text import add_travelling, find_chunks, find_delays, product_call
 from .placed_text import add_placed
-from .program_names import Names, float_type, path, wanted_name
+from .program_names import Names, float_type, path
 from .program_state import Copies, Program
 from .shared_call_text import is_shared
 from .source_lines import block, statement
@@ -278,7 +279,7 @@ class ForwardText:
         call = product_call(self, step, arguments)
         states = {number: arguments[operand] for number, operand in typed.reuse.states}
         sent = "_sent" if call is not None and call.given else ""
-        named = [wanted_name(node, value, program.library.operators) + sent for value in node.results]
+        named = [spoken_name(node, value, program.library.operators) + sent for value in node.results]
         results = [states.get(number) or self.names.fresh(name) for number, name in enumerate(named)]
         made, casts = [*results], []
         for number, (value, own) in enumerate(zip(node.results, result_types(node, dtype), strict=True)):
@@ -322,7 +323,7 @@ class ForwardText:
             given.append(self.site(group.site))
         makers = {value.name: step.node for step in group.nodes for value in step.node.results}
         known = self.program.library.operators
-        named = (wanted_name(makers[value.name], value, known) for value, _ in group.makes)
+        named = (spoken_name(makers[value.name], value, known) for value, _ in group.makes)
         results = list(map(self.names.fresh, named))
         call = f"{', '.join(results)} = kernels.{made.name}({', '.join([self.state, *given])})"
         first, *others = (step.node for step in group.nodes)

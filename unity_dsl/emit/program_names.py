@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import builtins
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from keyword import iskeyword, issoftkeyword
-
-from ..graph.graph import Node, Value
 
 PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
@@ -20,9 +18,6 @@ PROGRAM_NAMES = frozenset({
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
 """What the module itself uses: no variable or class of a model may hide one of these."""
-
-REARRANGED = "rearrange"
-"""The operator that only moves the elements of a tensor."""
 
 TORCH_TYPES = {
     "f64": "float64", "f32": "float32", "tf32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64",
@@ -67,20 +62,6 @@ def checked(name: str) -> str:
     if not all(is_identifier(part) or part.isdecimal() for part in name.split(".")):
         raise ValueError(f"{name!r} is no name")
     return name
-
-
-def wanted_name(node: Node, value: Value, operators: Container[str]) -> str:
-    """What a person would call a value that a node makes: its own name, or where the user gave it none, so that it is
-    called `rearrange_1`, the name of its operator; what is rearranged is called after that.
-    """
-    stem, _, number = value.name.rpartition("_")
-    block, dot, last = stem.rpartition(".")
-    if not number.isdecimal() or last not in operators:
-        return value.name
-    if node.instance.name != REARRANGED or not node.arguments:
-        return f"{block}{dot}{node.instance.name}"
-    of = re.sub(r"_\d+\Z", "", node.arguments[0].name)
-    return of if of.endswith("_rearranged") else f"{of}_rearranged"
 
 
 class Names:

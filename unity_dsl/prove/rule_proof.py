@@ -52,12 +52,11 @@ from .translation.rule_forms import (
     check_random,
     claim_of,
     declaration,
-    names_multiples,
     used_names,
     views,
 )
 from .translation.rule_results import by_results
-from .translation.size_assumptions import Claim
+from .translation.size_assumptions import Claim, names_multiples
 from .translation.symbolic_sizes import Failed, shown
 
 WITNESSES = (0, 2, SPARSE, SPARSE + 1, LARGE)

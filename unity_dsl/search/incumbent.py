@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
-from ..graph.plan import Plan
+from ..graph.plan import Plan, Proof
+from ..machine.written_figures import percent
 from ..syntax.diagnostic import fail
 from .overlapping import GAIN
 from .search_end import SearchAbandoned, SearchEnd, SearchEnded
@@ -52,4 +53,16 @@ def found_in_time(search: Callable[[], Plan], incumbent: Incumbent, end: SearchE
         return replace(incumbent.plan, ended=ended)
     if incumbent.plan is None or not incumbent.beats(plan):
         return plan
-    return replace(incumbent.plan, ended=plan.ended)
+    return _beside(incumbent.plan, plan)
+
+
+def _beside(best: Plan, found: Plan) -> Plan:
+    """The best plan, with what is known of the one that the search found."""
+    seconds, ended = found.unlimited_seconds, found.ended
+    best = replace(best, ended=ended, unlimited=found.unlimited, unlimited_seconds=seconds)
+    proof = next((note for note in found.notes if isinstance(note, Proof)), None)
+    if found.warnings or proof is None:
+        return best
+    longer = percent(100 * (found.seconds / best.seconds - 1))
+    note = Proof(f"another plan is {proof}, and takes {longer} longer in the simulation")
+    return replace(best, notes=(note, *best.notes))

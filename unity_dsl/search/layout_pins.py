@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
@@ -13,6 +14,7 @@ from ..graph.halo import is_halo_op, why_not_dealt
 from ..graph.layout import PARTITION, At, Invariant, Kind, Layout, Mesh, Partial, Replicate, Shard, nest
 from ..graph.layout_typing import Along, Role, TypedOperator, Uniformly, type_operator
 from ..graph.placed_operators import Placed
+from ..graph.value_names import spoken_name
 from ..index.library import Library
 from ..syntax.diagnostic import fail, suggest
 from .choices.restriction import Place, Restriction, places, storable
@@ -179,15 +181,32 @@ def _printed(pattern: str, every: Iterable[Place]) -> list[Place]:
     """The values that a program's model.py calls so: without the repeats around them, dots as underscores, one behind
     what Python has another use for, a layout at the end. Raises E306 where one name stands for several.
     """
-    words = dict.fromkeys((pattern, pattern.rstrip("_"), _CONVERTED.sub("", pattern)))
+    every = list(every)
+    words, spoken = dict.fromkeys((pattern, pattern.rstrip("_"), _CONVERTED.sub("", pattern))), _spoken(every)
     for word in words:
         found = [place for place in every if any(fnmatchcase(name, word) for name in place.printed())]
+        found = found or [place for place, names in spoken if any(fnmatchcase(name, word) for name in names)]
         if len(found) > 1 and not set("*?[") & set(word):
             paths = ", ".join(f"`{place.path}`" for place in found)
             raise fail("E306", f"`{pattern}` may be {paths}", help="pin one of them by its path")
         if found:
             return found
     return []
+
+
+def _spoken(every: Sequence[Place]) -> list[tuple[Place, tuple[str, str]]]:
+    """Values without a name of their own, with what a program calls them, numbered where several are called alike."""
+    operators = {place.node.instance.name for place in every if place.node}
+    taken: Counter[tuple[str, ...]] = Counter()
+    found = []
+    for place in every:
+        if place.node is None or (name := spoken_name(place.node, place.value, operators)) == place.value.name:
+            continue
+        around, name = place.path.removesuffix(place.value.name), name.replace(".", "_")
+        taken[around, name] += 1
+        name += f"_{taken[around, name]}" if taken[around, name] > 1 else ""
+        found.append((place, (name, around + name)))
+    return found
 
 
 def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library) -> None:

@@ -120,14 +120,14 @@ def _list_passes(program: Program, *, last: bool) -> None:
     program.backward.buckets.begin(accumulating=not last)
     whole = ForwardPass(program, plan.graph, "", {}, left=(*plan.model.returned, *plan.model.outputs))
     whole.steps()
-    loss = [] if plan.model.loss is None else [whole.variable(plan.model.loss, invariant(plan.mesh))]
-    tasks.hold(tensor.storage for tensor in loss)
+    returned = [whole.variable(value, invariant(plan.mesh)) for value in plan.model.whole]
+    tasks.hold(tensor.storage for tensor in returned)
     whole.update()
     whole.leave()
-    if loss and loss[0].moves:
+    if plan.model.loss is not None and returned[0].moves:
         tasks.phase = Phase.BACKWARD
-        program.backward.run(loss[0], program.trained)
-        tasks.drop([loss[0].storage])
+        program.backward.run(returned[0], program.trained)
+        tasks.drop([returned[0].storage])
 
 
 def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:

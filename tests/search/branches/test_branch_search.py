@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import inf
 
 import pytest
@@ -44,7 +45,8 @@ def test_the_cheapest_plan_with_these_branches(known: bool, build: Build, librar
     model, machine, mesh = build(TOWERS), load_machine("dgx-h100"), FOUR
     wanted = Wanted(machine, library, ShardingTheorems(library), "auto", {}, model.gradient_bytes)
     given = search(model, mesh, machine, library, known=wanted.found)
-    assert given.mesh == mesh and mesh in wanted.found
+    assert given.mesh.degrees == mesh.degrees and mesh in wanted.found
+    given = replace(given, mesh=mesh)  # its axes are not named yet within a search
     if not known:
         wanted.found.clear()
     least, (best, *others) = [], placings(given, [mesh], machine, library)

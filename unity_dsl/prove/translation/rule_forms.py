@@ -51,12 +51,6 @@ def claim_of(rule: RuleDecl, *, undivided: bool = False) -> Claim:
     return replace(claim, conditions=(*claim.conditions, *_positive_sizes(rule, claim)))
 
 
-def names_multiples(rule: RuleDecl) -> bool:
-    """Whether a condition says that a size is a multiple: then claims that are undivided differ from others."""
-    sides = (side for condition in rule.conditions for side in condition.arguments)
-    return any(isinstance(side, Apply) and side.function == "%" for side in sides)
-
-
 def _is_of_products(condition: Apply) -> bool:
     """Whether neither side of a condition is a name or a remainder."""
     remainders = any(isinstance(side, Apply) and side.function == "%" for side in condition.arguments)

@@ -176,6 +176,12 @@ class Claim:
         return replace(self, conditions=(*self.conditions, *conditions))
 
 
+def names_multiples(rule: RuleDecl) -> bool:
+    """Whether a condition says that a size is a multiple: then claims that are undivided differ from others."""
+    sides = (side for condition in rule.conditions for side in condition.arguments)
+    return any(isinstance(side, Apply) and side.function == "%" for side in sides)
+
+
 def without_conditions(rule: RuleDecl, fixed: frozenset[str], *, undivided: bool = False) -> Claim:
     """The claim of a rule without its conditions on sizes."""
     reals = frozenset(tensor.name for tensor in rule.inputs if tensor.real)
