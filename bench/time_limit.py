@@ -90,7 +90,7 @@ def ended(model: str, machine: str, devices: int, limit: float) -> dict[str, Any
     """A compilation with a time limit: its seconds, and the plan's step."""
     with tempfile.TemporaryDirectory() as folder:
         command = [UNITYC, str(ROOT / "examples" / f"{model}.udl"), "-o", f"{folder}/out", "-m", machine]
-        command += ["-d", str(devices), "--time-limit", str(limit)]
+        command += ["-d", str(devices), "--time-limit", str(limit), "--force"]
         begun = time.perf_counter()
         done = subprocess.run(command, capture_output=True, text=True)
         seconds = time.perf_counter() - begun
