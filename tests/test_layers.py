@@ -16,7 +16,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "unity_dsl"
 STAGES = (
     *("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "emit", "profiling", "frontend"),
-    *("report", "compile", "commands", "cli", "__main__"),
+    *("report", "compile", "importer", "commands", "cli", "__main__"),
 )
 BELOW_ALL = ("collector", "resources", "__init__")
 """Modules that every stage may import and that import no stage."""

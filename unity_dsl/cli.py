@@ -131,7 +131,14 @@ def load_compare_command() -> click.Command:
     return compare_command
 
 
+def load_import_command() -> click.Command:
+    from .commands.import_module import import_command
+
+    return import_command
+
+
 ELSEWHERE = {
+    "import": load_import_command,
     "compare": load_compare_command,
     "rules": load_rules_group,
     "docs": load_docs_command,

@@ -7,6 +7,11 @@ from dataclasses import replace
 
 from .task import COMPUTE, Task, TaskGraph
 
+
+class CrossedCollectives(ValueError):
+    """Members of a group come to its collectives in different orders: such a program would wait forever."""
+
+
 Place = Mapping[int, int]
 """A device's coordinates along the mesh axes on whose coordinates devices do different things."""
 
@@ -17,7 +22,7 @@ def join_devices(
     """The tasks of one device for each place, in which they are numbered from the one whose kernels take the longest.
     `crossed` are those of the axes in which the members of a channel's group differ.
 
-    Raises ValueError where members of a group come to its collectives in different orders.
+    Raises CrossedCollectives where members of a group come to its collectives in different orders.
     """
     work = [sum(task.seconds for task in graph.tasks if task.channel == COMPUTE) for graph in graphs]
     order = sorted(range(len(graphs)), key=lambda device: -work[device])
@@ -46,7 +51,7 @@ class _Joining:
                 self._list(together)
             elif stopped:
                 waiting = (f"{task.name} of {task.place}" for d in stopped if (task := self._next(d)) is not None)
-                raise ValueError(f"devices come to collectives in different orders: {', '.join(waiting)}")
+                raise CrossedCollectives(f"devices come to collectives in different orders: {', '.join(waiting)}")
         held = [graph.held for graph in self.graphs]
         return TaskGraph(tuple(self.tasks), max(held), held)
 

@@ -18,6 +18,7 @@ from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.wanted import Wanted
+from unity_dsl.simulation.device_joining import CrossedCollectives
 
 from ..conftest import FOUR, Build
 
@@ -63,3 +64,17 @@ def test_the_cheapest_plan_with_these_branches(known: bool, build: Build, librar
 
 def seconds(plan: Plan, below: float = inf) -> float:
     return plan.cost.seconds
+
+
+def test_branches_whose_devices_would_wait_for_each_other_are_not_taken(build: Build, library: Library) -> None:
+    """A simulator that finds collectives in different orders refuses a plan, and the search goes on without it."""
+    model, machine = build(TOWERS), load_machine("dgx-h100")
+    wanted = Wanted(machine, library, ShardingTheorems(library), "auto", {}, model.gradient_bytes)
+    given = replace(search(model, FOUR, machine, library, known=wanted.found), mesh=FOUR)
+
+    def crossed(plan: Plan, below: float = inf) -> float:
+        if plan is not given:
+            raise CrossedCollectives("devices come to collectives in different orders")
+        return seconds(plan)
+
+    assert shortest_with_branches(given, [FOUR], crossed, wanted) is given

@@ -21,6 +21,7 @@ from ...index.library import Library
 from ...machine.collective_price import price_step
 from ...machine.machine import Machine
 from ...rules.process_map import lasting_processes
+from ...simulation.device_joining import CrossedCollectives
 from ...syntax.diagnostic import InputError
 from ..choices.operator_options import float_types, price_node
 from ..choices.restriction import Restriction
@@ -235,7 +236,10 @@ def shortest_with_branches(given: Plan, meshes: Sequence[Mesh], referee: Referee
             and what that holds.
             """
             plan = _with_branches(given, ways[way], wanted)
-            if plan is None or (seconds := referee(plan, without)) >= without:
+            try:
+                if plan is None or (seconds := referee(plan, without)) >= without:
+                    return inf, Memory()
+            except CrossedCollectives:
                 return inf, Memory()
             made_here[way], memory = plan, wanted.budget.held(plan)
             return seconds if memory.total <= wanted.budget.bytes else inf, memory

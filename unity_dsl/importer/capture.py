@@ -1,0 +1,96 @@
+"""Captures a torch module in training mode as a graph of its operators, with its weights and example inputs."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram, export
+from torch.export.graph_signature import InputKind
+
+from ..syntax.diagnostic import InputError, fail
+
+_PAIR = "the factory returns a module and its example inputs: `return module, {'x': x, 'target': target}`"
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A module's graph in training mode, functional, with composite operators kept.
+
+    `given` are the example inputs, `inputs` those that are tensors by placeholder. `states` are the names of weights
+    and buffers in the state_dict by placeholder; `constants` the values of tensors that are in none.
+    """
+
+    module: nn.Module
+    given: tuple[tuple[Any, ...], Mapping[str, Any]]
+    program: ExportedProgram
+    inputs: Mapping[str, Tensor]
+    states: Mapping[str, str]
+    buffers: frozenset[str]
+    constants: Mapping[str, Tensor]
+
+
+def module_of(spec: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """What a factory `package.module:function` returns: a module, positional and named example inputs.
+
+    Raises E601 for a factory that cannot be loaded or that raises, E602 for what it should not return.
+    """
+    name, colon, function = spec.partition(":")
+    if not colon or not name or not function.isidentifier():
+        raise fail("E601", f"`{spec}` names no factory", help="write `package.module:function`")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        found = getattr(importlib.import_module(name), function)()
+    except Exception as reason:
+        line = f"{type(reason).__name__}: {reason}".splitlines()[0]
+        raise fail("E601", f"the factory `{spec}` cannot be called: {line}", help=_PAIR) from None
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], nn.Module):
+        raise fail("E602", f"`{spec}` returned {type(found).__name__}, and no module with inputs", help=_PAIR)
+    module, inputs = found
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    given = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    if not any(isinstance(part, Tensor) for part in (*given, *named.values())):
+        raise fail("E602", f"`{spec}` returned no tensors as inputs", help=_PAIR)
+    # A tensor that is given twice would be one input of the graph.
+    given = tuple(part.clone() if isinstance(part, Tensor) else part for part in given)
+    return module, given, {key: part.clone() if isinstance(part, Tensor) else part for key, part in named.items()}
+
+
+def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Captured:
+    """The graph of a module. Raises E603 where its Python code cannot be captured, with the line that stops it."""
+    module.train()
+    try:
+        with torch.random.fork_rng():
+            program = export(module, args, dict(named), strict=False).run_decompositions({})
+    except Exception as reason:
+        raise _not_captured(reason) from None
+    specs = program.graph_signature.input_specs
+    given = iter(part for part in (*args, *named.values()) if isinstance(part, Tensor))
+    inputs, states, buffers, constants = {}, {}, set(), {}
+    for spec in specs:
+        place = spec.arg.name
+        if spec.kind is InputKind.USER_INPUT:
+            if not hasattr(spec.arg, "value") or not isinstance(spec.arg.value, int | float | bool | type(None)):
+                inputs[place] = next(given)
+        elif spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.target in program.state_dict):
+            states[place] = str(spec.target)
+            buffers |= {place} if spec.kind is InputKind.BUFFER else set()
+        elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            constants[place] = program.constants[str(spec.target)]
+    return Captured(module, (args, named), program, inputs, states, frozenset(buffers), constants)
+
+
+def _not_captured(reason: Exception) -> InputError:
+    lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
+    told = lines[0] if lines else type(reason).__name__
+    place = next((line for line in lines if line.startswith("File ") or ".py:" in line), "")
+    hint = "a decision on the values of tensors has to be made of tensors: torch.where, or a mask"
+    return fail("E603", f"torch.export cannot capture the module: {told}{f' ({place})' if place else ''}", help=hint)

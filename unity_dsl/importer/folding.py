@@ -1,0 +1,132 @@
+"""Folds equal layers into repeats: runs of modules of one list that do the same to what the one before leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from .operators import arrangement
+from .statements import Imported, Statement
+from .views import Value
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """Layers that are alike: `layers` by number, each as its statements. `carried` are values that the first layer
+    reads, with the places of the results, of all of a layer's, that the next one reads in their stead. `prefixes` are
+    the modules' paths.
+    """
+
+    layers: tuple[tuple[Statement, ...], ...]
+    prefixes: tuple[tuple[str, ...], ...]
+    carried: tuple[tuple[Value, int], ...]
+
+    @property
+    def name(self) -> str:
+        return self.prefixes[0][-2] if len(self.prefixes[0]) > 1 else "layers"
+
+    @property
+    def body(self) -> tuple[Statement, ...]:
+        return self.layers[0]
+
+    def results(self, layer: int) -> list[Value]:
+        return results_of(self.layers[layer])
+
+
+Item = Statement | Repeat
+
+
+def folded(model: Imported) -> list[Item]:
+    """The statements of a model, with runs of layers that are alike as repeats."""
+    left: list[Item] = []
+    groups = [(key, tuple(group)) for key, group in groupby(model.statements, _layer)]
+    place = 0
+    while place < len(groups):
+        repeat = _longest(groups, place, model) if groups[place][0] else None
+        if repeat is None:
+            left += groups[place][1]
+            place += 1
+        else:
+            left.append(repeat)
+            place += len(repeat.layers)
+    return left
+
+
+def results_of(statements: Sequence[Statement]) -> list[Value]:
+    return [result for statement in statements for result in statement.results]
+
+
+def _layer(statement: Statement) -> tuple[str, ...]:
+    """The path of the module of a list that a statement belongs to: `model.layers.3`; none outside lists."""
+    numbers = [place for place, part in enumerate(statement.path) if part.isdecimal()]
+    return statement.path[: numbers[0] + 1] if numbers else ()
+
+
+_Groups = Sequence[tuple[tuple[str, ...], tuple[Statement, ...]]]
+
+
+def _longest(groups: _Groups, first: int, model: Imported) -> Repeat | None:
+    """The longest repeat that begins with a group; None where the next one is not alike."""
+    prefix, statements = groups[first]
+    form, slots = _canonical(statements, prefix)
+    every, carried = [statements], dict[int, int]()
+    for key, group in groups[first + 1 :]:
+        if key[:-1] != prefix[:-1]:
+            break
+        other, reads = _canonical(group, key)
+        before = {result: place for place, result in enumerate(results_of(every[-1]))}
+        changed = {number: before[own] for number, own in enumerate(reads) if own in before}
+        same = all(own is slots[number] for number, own in enumerate(reads) if number not in changed)
+        if other != form or not same or (len(every) > 1 and changed != carried) or not changed:
+            break
+        carried = changed
+        every.append(group)
+    while len(every) > 1 and not _is_closed(every, set(carried.values()), model):
+        every.pop()
+    if len(every) < 2:
+        return None
+    prefixes = tuple(key for key, _ in groups[first : first + len(every)])
+    return Repeat(tuple(every), prefixes, tuple((slots[number], result) for number, result in carried.items()))
+
+
+def _is_closed(layers: Sequence[tuple[Statement, ...]], left: set[int], model: Imported) -> bool:
+    """Whether what is read after the layers is only what the last one leaves."""
+    inside = {id(statement) for layer in layers for statement in layer}
+    made = {result for layer in layers for result in results_of(layer)}
+    allowed = {result for place, result in enumerate(results_of(layers[-1])) if place in left}
+    read = {operand.value for s in model.statements if id(s) not in inside for operand in s.operands}
+    read |= {view.value for _, view in model.outputs} | ({model.loss.value} if model.loss else set())
+    return (read & made) <= allowed
+
+
+def _canonical(statements: Sequence[Statement], prefix: tuple[str, ...]) -> tuple[object, list[Value]]:
+    """What is the same for layers that do the same, and the values from outside in the order of their first reading."""
+    local = {result: place for place, result in enumerate(results_of(statements))}
+    slots: dict[Value, int] = {}
+    own = ".".join(prefix) + "."
+
+    def named(value: Value) -> object:
+        if value in local:
+            return "local", local[value]
+        if value.state.startswith(own):
+            return "own", value.state.removeprefix(own), value.shape, value.kind
+        return "outside", slots.setdefault(value, len(slots)), value.shape
+
+    form = [
+        (
+            statement.operator,
+            tuple(statement.settings.items()),
+            statement.path[len(prefix) :],
+            tuple((named(operand.value), arrangement(operand)) for operand in statement.operands),
+            tuple(result.shape for result in statement.results),
+        )
+        for statement in statements
+    ]
+    return form, list(slots)
+
+
+def weights_of(items: Sequence[Statement]) -> Iterator[Value]:
+    """The weights and buffers that statements read, each once, in order."""
+    every = (operand.value for item in items for operand in item.operands)
+    yield from dict.fromkeys(value for value in every if value.kind in ("weight", "buffer"))

@@ -1,0 +1,144 @@
+"""Recognises what several operators of torch compute together: root-mean-square norms, rotary positions, tanh gelu."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import atan2, isclose, pi, sqrt
+
+import torch
+
+from .operators import arrangement
+from .statements import Imported, Statement
+from .views import Value, View
+
+TABLE_ERROR = 1e-3
+"""Absolute, of float32 tables of rotary positions: at position 8,192 they are 5e-4 off."""
+
+
+def with_idioms(model: Imported) -> Imported:
+    """The model with these as operators of their own, and without what nothing reads any more."""
+    makers = {result: statement for statement in model.statements for result in statement.results}
+    idioms = _Idioms(makers)
+    statements = [idioms.found(statement) or statement for statement in model.statements]
+    return without_unread(replace(model, statements=statements))
+
+
+def without_unread(model: Imported) -> Imported:
+    """The model without statements whose results nothing reads, and without inputs of that kind."""
+    wanted = {view.value for _, view in (*model.outputs, *model.updates)} | (
+        {model.loss.value} if model.loss else set()
+    )
+    kept: list[Statement] = []
+    for statement in reversed(model.statements):
+        if not wanted.isdisjoint(statement.results):
+            kept.append(statement)
+            wanted |= {operand.value for operand in statement.operands}
+    return replace(model, statements=kept[::-1], inputs=[value for value in model.inputs if value in wanted])
+
+
+@dataclass(frozen=True)
+class _Idioms:
+    makers: Mapping[Value, Statement]
+
+    def made(self, view: View, operator: str) -> Statement | None:
+        """The statement that makes a view's value, if it is of that operator."""
+        found = self.makers.get(view.value)
+        return found if found is not None and found.operator == operator else None
+
+    def found(self, statement: Statement) -> Statement | None:
+        if statement.operator == "mul":
+            return self.rms_norm(statement) or self.gelu_tanh(statement)
+        return self.rope(statement) if statement.operator == "add" else None
+
+    def rms_norm(self, statement: Statement) -> Statement | None:
+        """x * rsqrt(mean(x^2) + eps) * gain."""
+        for gain, normed in _both(statement.operands):
+            product = self.made(normed, "mul") if gain.value.kind == "weight" and len(gain.dims) == 1 else None
+            for x, inverse in _both(product.operands) if product is not None else ():
+                root = self.made(inverse, "rsqrt")
+                shift = root and self.made(root.operands[0], "shift")
+                mean = shift and self.made(shift.operands[0], "reduce_mean")
+                square = mean and self.made(mean.operands[0], "square")
+                if shift and mean and square and square.operands[0].value is x.value:
+                    if mean.settings["kept"].split() == [str(place) for place in range(len(x.dims) - 1)]:
+                        eps = {"eps": shift.settings["by"]}
+                        return replace(statement, operator="rms_norm", operands=(x, gain), settings=eps)
+        return None
+
+    def gelu_tanh(self, statement: Statement) -> Statement | None:
+        """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."""
+        for half, other in _both(statement.operands):
+            scaled, shift = self.made(half, "scale"), self.made(other, "shift")
+            tanh = shift and self.made(shift.operands[0], "tanh")
+            inner = tanh and self.made(tanh.operands[0], "scale")
+            total = inner and self.made(inner.operands[0], "add")
+            if scaled is None or inner is None or total is None or not _is(scaled.settings["factor"], 0.5):
+                continue
+            for x, cubic in _both(total.operands):
+                part = self.made(cubic, "scale")
+                cube = part and self.made(part.operands[0], "power")
+                if part and cube and x.value is cube.operands[0].value is scaled.operands[0].value:
+                    if _is(part.settings["factor"], 0.044715) and _is(inner.settings["factor"], sqrt(2 / pi)):
+                        return replace(statement, operator="gelu_tanh", operands=scaled.operands, settings={})
+        return None
+
+    def rope(self, statement: Statement) -> Statement | None:
+        """x * cos + turned(x) * sin, of tables that a base determines."""
+        for plain, turned in _both(statement.operands):
+            first, second = self.made(plain, "mul"), self.made(turned, "mul")
+            if first is None or second is None:
+                continue
+            for x, cosine in _both(first.operands):
+                for other, sine in _both(second.operands):
+                    base = _base(cosine, sine) if self.is_turned(other, x) else None
+                    if base is not None:
+                        return replace(statement, operator="rope", operands=(x,), settings={"base": base})
+        return None
+
+    def is_turned(self, view: View, x: View) -> bool:
+        """Whether a view is x with its second half, negated, before its first half."""
+        concat = self.made(view, "concat")
+        negated = concat and self.made(concat.operands[0], "neg")
+        later, earlier = (
+            negated and self.made(negated.operands[0], "slice"),
+            concat and self.made(concat.operands[1], "slice"),
+        )
+        if later is None or earlier is None or x.shape[-1] % 2:
+            return False
+        half, width = x.shape[-1] // 2, x.shape[-1]
+        ends = [(int(part.settings["start"]), int(part.settings["stop"])) for part in (later, earlier)]
+        same = all(
+            part.operands[0].value is x.value and arrangement(part.operands[0]) == arrangement(x)
+            for part in (later, earlier)
+        )
+        return same and ends == [(half, width), (0, half)]
+
+
+def _both(operands: Sequence[View]) -> Iterator[tuple[View, View]]:
+    yield operands[0], operands[1]
+    yield operands[1], operands[0]
+
+
+def _is(text: str, value: float) -> bool:
+    return isclose(float(text), value, rel_tol=1e-6)
+
+
+def _base(cosine: View, sine: View) -> str | None:
+    """The base of rotary positions that have these tables of [positions, features], if there is one."""
+    tables = [view.value.constant for view in (cosine, sine)]
+    if any(table is None or table.dim() < 2 or table.numel() != table.shape[-1] * table.shape[-2] for table in tables):
+        return None
+    cos, sin = (table.reshape(table.shape[-2:]).double() for table in tables if table is not None)
+    positions, width = cos.shape
+    if cos.shape != sin.shape or positions < 2 or width < 4 or width % 2:
+        return None
+    angle = atan2(float(sin[1, 1]), float(cos[1, 1]))
+    if angle <= 0:
+        return None
+    base = round(angle ** (-width / 2), 3)
+    base = float(round(base)) if abs(base - round(base)) < 1e-2 * base else base
+    powers = base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
+    angles = torch.outer(torch.arange(positions, dtype=torch.float64), powers).repeat(1, 2)
+    close = torch.allclose(cos, angles.cos(), 0, TABLE_ERROR) and torch.allclose(sin, angles.sin(), 0, TABLE_ERROR)
+    return f"{base:.12g}" if close else None

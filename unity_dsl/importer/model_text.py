@@ -1,0 +1,232 @@
+"""The text of an imported model: weights, statements and repeats under names that the module's own suggest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..resources import folder
+from .folding import Item, Repeat, folded, results_of, weights_of
+from .statements import Imported, Statement
+from .views import Value, View
+
+
+@dataclass
+class ModelText:
+    """The lines of a .udl file, and the names of the module's state_dict by the names that weights have there."""
+
+    lines: list[str] = field(default_factory=list)
+    weights: dict[str, str] = field(default_factory=dict)
+    buffers: dict[str, Value] = field(default_factory=dict)
+    inputs: dict[Value, str] = field(default_factory=dict)
+
+
+def model_text(name: str, model: Imported, batch: int | None = None) -> ModelText:
+    """The text of a model of this name; sizes of the batch are written as the parameter `b` where one is given."""
+    writer = _Writer(model, batch)
+    head = f"model {name}[b = {batch}]" if batch else f"model {name}"
+    writer.write(folded(model))
+    inputs = {value: writer.given[value] for value in model.inputs}
+    return ModelText(
+        [head, *(f"  {line}" if line else "" for line in writer.lines)], writer.weights, writer.buffers, inputs
+    )
+
+
+def reserved_words() -> frozenset[str]:
+    """The words of the language, which name nothing."""
+    return frozenset(re.findall(r'"([a-z]+)"', (folder("grammar") / "udl.lark").read_text()))
+
+
+class _Names:
+    """Names of one file, each given once."""
+
+    def __init__(self) -> None:
+        self.taken = set(reserved_words())
+
+    def fresh(self, *wanted: str) -> str:
+        """The first of these that is free; else the last one with a number."""
+        words = [re.sub(r"\W", "_", word).lstrip("_") or "x" for word in wanted]
+        words = [f"x_{word}" if word[0].isdecimal() else word for word in words]
+        found = next((word for word in words if word not in self.taken), "")
+        number = 2
+        while not found:
+            found = f"{words[-1]}_{number}" if f"{words[-1]}_{number}" not in self.taken else ""
+            number += 1
+        self.taken.add(found)
+        return found
+
+
+class _Writer:
+    def __init__(self, model: Imported, batch: int | None) -> None:
+        self.model = model
+        self.batch = batch
+        self.names = _Names()
+        self.given: dict[Value, str] = {}
+        self.lines: list[str] = []
+        self.weights: dict[str, str] = {}
+        self.buffers: dict[str, Value] = {}
+        self.updates = dict(model.updates)
+
+    def write(self, items: Sequence[Item]) -> None:
+        for value in self.model.inputs:
+            self.given[value] = self.names.fresh(value.name)
+            shape = [*map(str, value.shape)]
+            if self.batch and value.shape and value.shape[0] == self.batch:
+                shape[0] = "b"
+            kind = "f32" if value.bound is None else f"int<{value.bound}>"
+            self.lines.append(f"input {self.given[value]}: {kind}[{', '.join(shape)}]")
+        self.lines.append("")
+        inside = {value for item in items if isinstance(item, Repeat) for value in self.own(item)}
+        outer = [statement for item in items for statement in (item.body if isinstance(item, Repeat) else [item])]
+        self.declare([value for value in weights_of(outer) if value not in inside], (), "")
+        if self.weights or self.buffers:
+            self.lines.append("")
+        for value in self.begun(items):
+            self.given[value] = self.names.fresh("x", "h")
+        for item in items:
+            if isinstance(item, Repeat):
+                self.repeat(item)
+            else:
+                self.lines += self.statement(item, ())
+        self.lines.append("")
+        if self.model.loss is not None:
+            self.lines.append(f"loss {self.read(self.model.loss)}")
+        for _, view in self.model.outputs:
+            if view.value in self.given and view.value.kind != "input":
+                self.lines.append(f"output {self.given[view.value]}")
+
+    def begun(self, items: Sequence[Item]) -> Iterator[Value]:
+        """What repeats begin with, where nothing else reads it: it has the name of what they carry."""
+        repeats = [item for item in items if isinstance(item, Repeat)]
+        for repeat in repeats:
+            for value, _ in repeat.carried:
+                carried = any(value in other.results(-1) for other in repeats)
+                if value.kind == "made" and not carried and not self.is_read_beside(value, repeat):
+                    yield value
+
+    # ------------------------------------------------------------------------------------------ weights
+
+    def own(self, repeat: Repeat) -> list[Value]:
+        """The weights and buffers that each layer of a repeat has for itself, those of the first one."""
+        prefix = ".".join(repeat.prefixes[0]) + "."
+        return [value for value in weights_of(repeat.body) if value.state.startswith(prefix)]
+
+    def declare(self, values: Sequence[Value], prefix: tuple[str, ...], indent: str) -> None:
+        around = ".".join(prefix) + "." if prefix else ""
+        for value in values:
+            name = self.given[value] = self.names.fresh((value.state or value.name).removeprefix(around))
+            kind = "f32" if value.bound is None else f"int<{value.bound}>"
+            word = "weight" if value.kind == "weight" else "buffer"
+            shape = ", ".join(map(str, value.shape))
+            self.lines.append(f"{indent}{word} {name}: {kind}[{shape}] ~ {_initialiser(value)}")
+            if not prefix:
+                self.told(name, value, value.state)
+
+    def told(self, name: str, value: Value, state: str) -> None:
+        if state:
+            self.weights[name] = state
+        else:
+            self.buffers[name] = value
+
+    # ------------------------------------------------------------------------------------------ statements
+
+    def repeat(self, repeat: Repeat) -> None:
+        """Layers as one: what each leaves has the name of what the first one reads."""
+        carried = []
+        for value, place in repeat.carried:
+            if value.kind != "made" or self.is_read_beside(value, repeat):
+                name = self.names.fresh("x", "h")
+                self.lines.append(f"{name} = {self.given[value]}")
+                self.given[value] = name
+            carried.append((self.given[value], place))
+        name = self.names.fresh(repeat.name)
+        self.lines.append(f"repeat {len(repeat.layers)} as {name}")
+        values, prefix = self.own(repeat), repeat.prefixes[0]
+        self.declare(values, prefix, "  ")
+        for number, layer in enumerate(repeat.prefixes):
+            for value in values:
+                state = ".".join(layer) + "." + value.state.removeprefix(".".join(prefix) + ".")
+                self.told(f"{name}.{number}.{self.given[value]}", value, state)
+        results = results_of(repeat.body)
+        late = {place: own for own, place in carried if self.is_read_later(own, results[place], repeat)}
+        for own, place in carried:
+            if place not in late:
+                self.given[results[place]] = own
+        for statement in repeat.body:
+            self.lines += [f"  {line}" for line in self.statement(statement, prefix)]
+        for place, own in late.items():
+            self.lines.append(f"  {own} = {self.given[results[place]]}")
+        for own, place in carried:
+            self.given[repeat.results(-1)[place]] = own
+
+    def is_read_beside(self, value: Value, repeat: Repeat) -> bool:
+        """Whether something after a value is made reads it besides the repeat."""
+        inside = {id(statement) for layer in repeat.layers for statement in layer}
+        readers = [s for s in self.model.statements if any(operand.value is value for operand in s.operands)]
+        places = {id(statement): place for place, statement in enumerate(self.model.statements)}
+        first = min(places[id(statement)] for statement in repeat.body)
+        return any(id(reader) not in inside and places[id(reader)] > first for reader in readers) or any(
+            view.value is value for _, view in self.model.outputs
+        )
+
+    def is_read_later(self, name: str, result: Value, repeat: Repeat) -> bool:
+        """Whether a layer reads what is carried under a name after it has made what comes in its place."""
+        begun = [value for value, _ in repeat.carried if self.given[value] == name]
+        after = False
+        for statement in repeat.body:
+            if after and any(operand.value in begun for operand in statement.operands):
+                return True
+            after = after or result in statement.results
+        return False
+
+    def statement(self, statement: Statement, prefix: tuple[str, ...]) -> Iterator[str]:
+        words = statement.path[len(prefix) :]
+        leaf = any(operand.value.kind == "weight" for operand in statement.operands) and words
+        named = (words[-1], "_".join(words[-2:])) if leaf else (statement.operator,)
+        for result in statement.results:
+            if result not in self.given:
+                self.given[result] = self.names.fresh(*named)
+        made = ", ".join(self.given[result] for result in statement.results)
+        yield f"{made} = {self.call(statement)}"
+        for operand in statement.operands:
+            view = self.updates.get(operand.value)
+            if view is not None and view.value in statement.results:
+                yield f"update {self.given[operand.value]} = {self.read(view)}"
+
+    def call(self, statement: Statement) -> str:
+        operands = [self.read(operand) for operand in statement.operands]
+        if statement.operator in _SIGNS and all("->" not in operand for operand in operands):
+            return f" {_SIGNS[statement.operator]} ".join(operands)
+        if statement.operator == "rearrange":
+            return operands[0]
+        settings = dict(statement.settings)
+        if "kept" in settings:
+            letters = [f"a{place}" for place in range(len(statement.operands[0].dims))]
+            kept = ", ".join(letters[int(place)] for place in settings.pop("kept").split())
+            operands[0] += f"[{', '.join(letters)}] -> [{kept}]"
+        told = ", ".join(f"{key}={value}" for key, value in settings.items())
+        return f"{statement.operator}({', '.join(operands)}{f'; {told}' if told else ''})"
+
+    def read(self, view: View) -> str:
+        return view.text(self.given[view.value])
+
+
+_SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+
+
+def _initialiser(value: Value) -> str:
+    """Zeros and ones as they are; what is random by its deviation."""
+    tensor = value.constant
+    if tensor is None or tensor.numel() < 2 or not tensor.is_floating_point():
+        return (
+            "zeros"
+            if tensor is not None and not bool(tensor.any())
+            else "ones"
+            if value.kind == "buffer"
+            else "normal(0.02)"
+        )
+    if bool((tensor == tensor.flatten()[0]).all()):
+        first = float(tensor.flatten()[0])
+        return "zeros" if first == 0 else "ones" if first == 1 else f"constant({first:g})"
+    return f"normal({float(tensor.std()):.2g})"

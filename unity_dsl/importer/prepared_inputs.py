@@ -1,0 +1,76 @@
+"""The text of `data.py`: a function that makes a model's inputs of a batch as the module takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .translation import Prepared
+from .views import Value
+
+_HEAD = '''"""Makes the inputs of {name} of a batch: what its module computes of integers before anything else."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The model's inputs, of the tensors that the module takes, by name."""
+'''
+
+
+def prepared_text(name: str, inputs: Mapping[str, Value], prepared: Mapping[Prepared, Value]) -> str:
+    """The text of data.py for a model whose `inputs` have these names; `prepared` says how integer ones are made."""
+    body = _Body()
+    made = {value: body.variable(entry) for entry, value in prepared.items() if value in inputs.values()}
+    results = []
+    for written, value in inputs.items():
+        source = made.get(value) or f'batch["{value.name}"]'
+        results.append(f'"{written}": {source}{".long()" if value.bound is not None else ""}')
+    lines = [*body.lines, "return {", *(f"    {result}," for result in results), "}"]
+    return _HEAD.format(name=name) + "".join(f"    {line}\n" for line in lines)
+
+
+class _Body:
+    """The lines of the function, and the variables of tensors that are there."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.known: dict[Prepared, str] = {}
+        self.taken = {"batch", "torch", "Tensor", "prepare"}
+
+    def variable(self, entry: Prepared) -> str:
+        if entry not in self.known:
+            code = self.code(entry)
+            name, number = entry.name, 1
+            while name in self.taken:
+                number += 1
+                name = f"{entry.name}_{number}"
+            self.taken.add(name)
+            self.known[entry] = name
+            self.lines.append(f"{name} = {code}")
+        return self.known[entry]
+
+    def code(self, entry: Prepared) -> str:
+        if not entry.call:
+            return f'batch["{entry.name}"]'
+        args = [*map(self.text, entry.args), *(f"{key}={self.text(part)}" for key, part in entry.named)]
+        return f"{entry.call}({', '.join(args)})"
+
+    def text(self, part: Any) -> str:
+        match part:
+            case Prepared():
+                return self.variable(part)
+            case Tensor():
+                return f"torch.tensor({part.tolist()}, dtype={part.dtype})"
+            case list() | tuple():
+                return f"[{', '.join(map(self.text, part))}]"
+            case torch.device():
+                return f'torch.device("{part}")'
+            case _:
+                return repr(part)

@@ -1,0 +1,37 @@
+"""Statements of an imported model: operators of the library on views of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .views import Value, View
+
+
+@dataclass(eq=False)
+class Statement:
+    """An operator on views. `path` is that of the module that calls it, `where` the line of its source."""
+
+    operator: str
+    operands: tuple[View, ...]
+    results: tuple[Value, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    path: tuple[str, ...] = ()
+    where: str = ""
+
+
+@dataclass
+class Imported:
+    """A model as statements, in order: what it reads, its loss and outputs, and the buffers that a step updates."""
+
+    inputs: list[Value]
+    statements: list[Statement]
+    loss: View | None
+    outputs: list[tuple[str, View]]
+    updates: list[tuple[Value, View]]
+
+
+def read_values(statements: Sequence[Statement]) -> Iterator[Value]:
+    """Every value that statements read, as often as they do."""
+    for statement in statements:
+        yield from (operand.value for operand in statement.operands)

@@ -1,0 +1,152 @@
+"""Tensors of a captured graph as arrangements of the axes of named values: a view is text only where it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from string import ascii_lowercase
+
+from torch import Tensor
+
+
+class Unarranged(ValueError):
+    """Sizes that split no axes of a view: the view has to be written out before."""
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """A part of a dimension; two are the same if they are one object."""
+
+    size: int
+
+
+Dim = tuple[Axis, ...]
+"""The axes of a dimension, major first; none for a dimension of one element."""
+
+
+@dataclass(eq=False)
+class Value:
+    """A tensor that the model's text names: an input, a weight, a buffer, or what a statement makes.
+
+    `state` is the name of a weight or a buffer in the module's state_dict, `bound` that of an integer input's values,
+    `constant` what a buffer holds where the module has no such buffer.
+    """
+
+    shape: tuple[int, ...]
+    kind: str = "made"
+    state: str = ""
+    bound: int | None = None
+    constant: Tensor | None = None
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """A value in another arrangement: `base` are the axes of its dimensions, `dims` those of the dimensions that are
+    seen. Axes that the base has not are repeated.
+    """
+
+    value: Value
+    base: tuple[Dim, ...]
+    dims: tuple[Dim, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(prod(axis.size for axis in dim) for dim in self.dims)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it is the value as it is."""
+        return self.base == self.dims
+
+    @property
+    def repeated(self) -> frozenset[Axis]:
+        """The axes along which all elements are the same."""
+        own = {axis for dim in self.base for axis in dim}
+        return frozenset(axis for dim in self.dims for axis in dim if axis not in own)
+
+    def arranged(self, dims: Sequence[Dim]) -> View:
+        return View(self.value, self.base, tuple(dims))
+
+    def permuted(self, order: Sequence[int]) -> View:
+        return self.arranged([self.dims[place] for place in order])
+
+    def reshaped(self, shape: Sequence[int]) -> View:
+        """The elements in the same order in other dimensions. Raises Unarranged where a size cuts through an axis."""
+        view, axes = self, [axis for dim in self.dims for axis in dim]
+        dims: list[Dim] = []
+        for size in shape:
+            taken: list[Axis] = []
+            while prod(axis.size for axis in taken) < size:
+                if not axes:
+                    raise Unarranged(f"{self.shape} as {tuple(shape)}")
+                needed = size // prod(axis.size for axis in taken)
+                axis = axes.pop(0)
+                if axis.size > needed:
+                    if axis.size % needed:
+                        raise Unarranged(f"{self.shape} as {tuple(shape)}")
+                    parts = Axis(needed), Axis(axis.size // needed)
+                    view, axis = view.split(axis, parts), parts[0]
+                    axes.insert(0, parts[1])
+                taken.append(axis)
+            if prod(axis.size for axis in taken) != size:
+                raise Unarranged(f"{self.shape} as {tuple(shape)}")
+            dims.append(tuple(taken))
+        if axes:
+            raise Unarranged(f"{self.shape} as {tuple(shape)}")
+        return view.arranged(dims)
+
+    def split(self, axis: Axis, parts: Dim) -> View:
+        """The same with an axis as several."""
+        base = tuple(_replaced(dim, axis, parts) for dim in self.base)
+        return View(self.value, base, tuple(_replaced(dim, axis, parts) for dim in self.dims))
+
+    def expanded(self, shape: Sequence[int]) -> View:
+        """Repeated along dimensions of one element; -1 keeps one."""
+        dims = [()] * (len(shape) - len(self.dims)) + list(self.dims)
+        found = []
+        for dim, size in zip(dims, shape, strict=True):
+            own = prod(axis.size for axis in dim)
+            found.append(dim if size in (-1, own) else (Axis(size),))
+        return self.arranged(found)
+
+    def without(self, axes: frozenset[Axis]) -> View:
+        """The same without axes along which it is repeated."""
+        return self.arranged([tuple(axis for axis in dim if axis not in axes) for dim in self.dims])
+
+    def text(self, name: str) -> str:
+        """How it is read: `q`, or `q[a, b, (c=4 d)] -> [a, c, b, d]`. Raises Unarranged where it is repeated."""
+        if self.is_whole:
+            return name
+        if self.repeated:
+            raise Unarranged(f"{self.shape} of {name}, repeated")
+        letters = dict(zip((axis for dim in self.base for axis in dim), _letters(), strict=False))
+        left = ", ".join(_dim_text(dim, letters, sized=True) for dim in self.base)
+        right = ", ".join(_dim_text(dim, letters, sized=False) for dim in self.dims)
+        return f"{name}[{left}] -> [{right}]"
+
+
+def whole(value: Value) -> View:
+    """A value as it is."""
+    dims = tuple((Axis(size),) if size != 1 else () for size in value.shape)
+    return View(value, dims, dims)
+
+
+def _replaced(dim: Dim, axis: Axis, parts: Dim) -> Dim:
+    return tuple(part for own in dim for part in (parts if own is axis else (own,)))
+
+
+def _letters() -> Iterator[str]:
+    yield from ascii_lowercase
+    yield from (f"a{number}" for number in range(100))
+
+
+def _dim_text(dim: Dim, letters: dict[Axis, str], *, sized: bool) -> str:
+    if not dim:
+        return "1"
+    if len(dim) == 1:
+        return letters[dim[0]]
+    first, *others = dim
+    sizes = [f"{letters[first]}", *(f"{letters[axis]}={axis.size}" for axis in others)] if sized else []
+    return f"({' '.join(sizes or [letters[axis] for axis in dim])})"

@@ -1,0 +1,46 @@
+"""E60x: modules of other frameworks, as title and text."""
+
+from __future__ import annotations
+
+from .code import Code
+
+IMPORTS: dict[str, Code] = {
+    "E601": Code(
+        "a factory that cannot be called",
+        "`unityc import package.module:function` imports the module from the current folder or from what is installed, "
+        "and calls the function without arguments. The message has the first line of what Python raised.",
+    ),
+    "E602": Code(
+        "a factory that returns something else",
+        "A factory returns a torch.nn.Module and its example inputs: a dict of keyword arguments, or a tuple of "
+        "positional ones. The sizes of the examples are those of the model; the first dimension of the first one is "
+        "its batch.",
+    ),
+    "E603": Code(
+        "a module that cannot be captured",
+        "`torch.export` runs the module's code once and records its operators. It stops where Python decides by the "
+        "values of a tensor: an `if` or a loop over what data contain. Such decisions can be made of tensors, by "
+        "`torch.where` or a mask.",
+    ),
+    "E604": Code(
+        "a module without a loss",
+        "What is imported is a training step, so the module returns a scalar, alone or as the first of several values, "
+        "and takes the labels among its inputs.",
+    ),
+    "E605": Code(
+        "operators or tables without a counterpart",
+        "The message names every operator of torch that has none, or not with these arguments, with the module that "
+        "calls it and the line. Tables are constant tensors that no operator of the library stands for. A .uop file "
+        "may declare what is lacking, and the model can be written by hand from there.",
+    ),
+    "E606": Code(
+        "a model that is not equal to its module",
+        "Both are run in float64 with the same weights on the example inputs, and their losses and gradients differ. "
+        "Random operators such as dropout draw other numbers in both: set their probabilities to 0 for the import. "
+        "Otherwise the importer is wrong, and nothing is written.",
+    ),
+    "E607": Code(
+        "files that are there",
+        "The folder has files of these names with other texts, which may have been edited. `--force` writes over them.",
+    ),
+}
