@@ -37,7 +37,8 @@ def main() -> None:
     print_anything()
     show_progress()
     code = run(sys.argv[1:])
-    gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
+    if "triton" not in sys.modules:  # which looks for leaks at the end, and finds what is frozen
+        gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
     sys.exit(code)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,7 +69,8 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
     """The graph of a module. Raises E603 where its Python code cannot be captured, with the line that stops it."""
     module.train()
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
             program = export(module, args, dict(named), strict=False).run_decompositions({})
     except Exception as reason:
         raise _not_captured(reason) from None

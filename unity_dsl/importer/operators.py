@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod, sqrt
-from typing import Any
+from math import sqrt
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .translation import Entry, Prepared, Translation, Unsupported, handles
+from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import Value, View, whole
 
 UNARY = {
@@ -25,6 +23,7 @@ UNARY = {
     "rsqrt": "rsqrt",
     "sqrt": "sqrt",
     "softplus": "softplus",
+    "square": "square",
     "detach": "stop",
 }
 BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum", "minimum": "minimum"}
@@ -196,7 +195,7 @@ def _rows(walk: Translation, table: View, first: int, count: int) -> View:
 
 @handles("conv2d.default", "conv1d.default")
 def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, weight, bias, stride, pad, dilation, groups = _filled(args, (None, None, None, [1], [0], [1], 1))
+    x, weight, bias, stride, pad, dilation, groups = filled(args, (None, None, None, [1], [0], [1], 1))
     x, weight = walk.view(x), walk.view(weight)
     rank = len(x.dims) - 2
     stride, pad, dilation = (list(one) * rank if len(one) == 1 else list(one) for one in (stride, pad, dilation))
@@ -223,7 +222,7 @@ def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
 
 @handles("scaled_dot_product_attention.default")
 def _attention(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    q, key, value, mask, dropout, causal = _filled(args, (None, None, None, None, 0.0, False))
+    q, key, value, mask, dropout, causal = filled(args, (None, None, None, None, 0.0, False))
     mask, dropout, causal = (
         named.get("attn_mask", mask),
         named.get("dropout_p", dropout),
@@ -273,7 +272,7 @@ def _mask(walk: Translation, mask: Entry, batch: int) -> View:
 
 @handles("layer_norm.default")
 def _layer_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, sizes, gain, bias, eps = _filled(args, (None, None, None, None, 1e-5))
+    x, sizes, gain, bias, eps = filled(args, (None, None, None, None, 1e-5))
     if len(sizes) != 1 or gain is None or bias is None:
         raise Unsupported("several dimensions" if len(sizes) != 1 else "no gain or no bias")
     x = walk.view(x)
@@ -315,7 +314,7 @@ def _softmax(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 @handles("cross_entropy_loss.default")
 def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, target, weight, reduction, ignored, smoothing = _filled(args, (None, None, None, 1, -100, 0.0))
+    x, target, weight, reduction, ignored, smoothing = filled(args, (None, None, None, 1, -100, 0.0))
     if weight is not None or reduction != 1 or smoothing:
         raise Unsupported("class weights, another reduction or label smoothing")
     if not isinstance(target, Prepared):
@@ -345,160 +344,6 @@ def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
 
 @handles("mse_loss.default")
 def _mse(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    if _filled(args, (None, None, 1))[2] != 1:
+    if filled(args, (None, None, 1))[2] != 1:
         raise Unsupported("another reduction")
     return walk.make("mse", *map(walk.view, args[:2]), shape=())
-
-
-# ---------------------------------------------------------------------------------------- pools, parts
-
-
-@handles("max_pool2d.default")
-def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, size, stride, pad, dilation, ceil = _filled(args, (None, None, [], [0, 0], [1, 1], False))
-    stride = stride or size
-    if len({*size}) > 1 or len({*stride}) > 1 or {*dilation} != {1} or ceil:
-        raise Unsupported(f"window {size}, stride {stride}, dilation {dilation}, ceil_mode {ceil}")
-    x, pad = walk.view(x), list(pad) * (2 if len(pad) == 1 else 1)
-    sizes = [(length + 2 * p - size[0]) // stride[0] + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
-    pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
-    return walk.make("max_pool2d", x, shape=(*x.shape[:2], *sizes), size=size[0], stride=stride[0], **pads)
-
-
-@handles("adaptive_avg_pool2d.default")
-def _global_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    if {*args[1]} != {1}:
-        raise Unsupported(f"size {args[1]}")
-    x = walk.view(args[0])
-    made = walk.make("global_avg_pool2d", x, shape=x.shape[:2])
-    return made.arranged((*made.dims, (), ()))
-
-
-@handles("mean.dim", "sum.dim_IntList")
-def _reduced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    assert walk.node is not None
-    view, keep = walk.whole_view(walk.view(args[0])), (args[2] if len(args) > 2 else named.get("keepdim", False))
-    gone = {dim % len(view.dims) for dim in args[1]}
-    left = [place for place in range(len(view.dims)) if place not in gone]
-    name = "reduce_mean" if "mean" in str(walk.node.target) else "reduce_sum"
-    made = walk.make(name, view, shape=[view.shape[place] for place in left], kept=" ".join(map(str, left)))
-    if not keep:
-        return made
-    dims = iter(made.dims)
-    return made.arranged([() if place in gone else next(dims) for place in range(len(view.dims))])
-
-
-@handles("cat.default")
-def _concatenated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    views = [walk.view(part) for part in args[0]]
-    dim = (args[1] if len(args) > 1 else 0) % len(views[0].dims)
-    made = views[0]
-    for other in views[1:]:
-        shared = {axis for part in made.dims[:-2] for axis in part}
-        if len(made.dims) > 2 and dim == len(made.dims) - 2 and made.repeated and made.repeated == shared:
-            rows = made.arranged(made.dims[-2:])
-            lengths = (*other.shape[:-2], rows.shape[0] + other.shape[-2], other.shape[-1])
-            made = walk.make("prepend", walk.read_whole(other), rows, shape=lengths)
-            continue
-        shape = [*made.shape]
-        shape[dim] += other.shape[dim]
-        made, other = walk.read_whole(made), walk.read_whole(other)
-        made = walk.make("concat", made, other, shape=shape, dim=dim)
-    return made
-
-
-@handles("slice.Tensor")
-def _sliced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view, dim, start, stop, step = _filled(args, (None, 0, 0, None, 1))
-    view = walk.view(view)
-    dim, size = dim % len(view.dims), view.shape[dim % len(view.dims)]
-    first = min(max((start or 0) + size * ((start or 0) < 0), 0), size)
-    last = size if stop is None else min(max(stop + size * (stop < 0), 0), size)
-    if step != 1:
-        raise Unsupported(f"step {step}")
-    return part_of(walk, view, dim, first, last)
-
-
-def part_of(walk: Translation, view: View, dim: int, first: int, last: int) -> View:
-    if (first, last) == (0, view.shape[dim]):
-        return view
-    shape = [*view.shape[:dim], last - first, *view.shape[dim + 1 :]]
-    return walk.make("slice", walk.read_whole(view), shape=shape, dim=dim, start=first, stop=last)
-
-
-@handles("select.int")
-def _selected(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view = walk.view(args[0])
-    dim = args[1] % len(view.dims)
-    place = args[2] % view.shape[dim]
-    part = part_of(walk, view, dim, place, place + 1)
-    return part.arranged([*part.dims[:dim], *part.dims[dim + 1 :]])
-
-
-@handles("split.Tensor", "split_with_sizes.default", "chunk.default", "unbind.int")
-def _split(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    assert walk.node is not None
-    view, name = walk.view(args[0]), str(walk.node.target)
-    dim = args[2] if len(args) > 2 else named.get("dim", 0) if "unbind" not in name else (args[1:] or [0])[0]
-    dim, size = dim % len(view.dims), view.shape[dim % len(view.dims)]
-    if "unbind" in name:
-        parts = [part_of(walk, view, dim, place, place + 1) for place in range(size)]
-        return [part.arranged([*part.dims[:dim], *part.dims[dim + 1 :]]) for part in parts]
-    length = -(-size // args[1]) if "chunk" in name else args[1]
-    sizes = length if isinstance(length, list) else [min(length, size - first) for first in range(0, size, length)]
-    ends = [sum(sizes[: number + 1]) for number in range(len(sizes))]
-    return [part_of(walk, view, dim, last - own, last) for own, last in zip(sizes, ends, strict=True)]
-
-
-# ---------------------------------------------------------------------------------------- views
-
-
-@handles("view.default", "_unsafe_view.default", "reshape.default")
-def _view(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view, shape = walk.view(args[0]), list(args[1])
-    if -1 in shape:
-        shape[shape.index(-1)] = prod(view.shape) // -prod(shape)
-    return walk.reshaped(view, shape)
-
-
-@handles("clone.default", "alias.default", "contiguous.default", "_to_copy.default", "lift_fresh_copy.default")
-def _same(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    return args[0]
-
-
-@handles("expand.default")
-def _expanded(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    return walk.view(args[0]).expanded(args[1])
-
-
-@handles("permute.default")
-def _permuted(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    return walk.view(args[0]).permuted([place % len(args[1]) for place in args[1]])
-
-
-@handles("transpose.int", "t.default")
-def _transposed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view = walk.view(args[0])
-    first, second = (place % len(view.dims) for place in (args[1:3] if len(args) > 2 else (0, 1)))
-    order = list(range(len(view.dims)))
-    order[first], order[second] = order[second], order[first]
-    return view.permuted(order)
-
-
-@handles("unsqueeze.default")
-def _unsqueezed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view = walk.view(args[0])
-    place = args[1] % (len(view.dims) + 1)
-    return view.arranged([*view.dims[:place], (), *view.dims[place:]])
-
-
-@handles("squeeze.dim", "squeeze.dims")
-def _squeezed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view = walk.view(args[0])
-    gone = {place % len(view.dims) for place in (args[1] if isinstance(args[1], list) else [args[1]])}
-    return view.arranged([dim for place, dim in enumerate(view.dims) if place not in gone or dim])
-
-
-def _filled(args: Sequence[Any], usual: Sequence[Any]) -> list[Any]:
-    """Arguments, those that are left out as usual, without any beyond these."""
-    return [*args, *usual[len(args) :]][: len(usual)]

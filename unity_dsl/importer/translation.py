@@ -141,6 +141,11 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def filled(args: Sequence[Any], usual: Sequence[Any]) -> list[Any]:
+    """Arguments, those that are left out as usual, without any beyond these."""
+    return [*args, *usual[len(args) :]][: len(usual)]
+
+
 IGNORED = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range_for_size.default"}
 RESHAPED = {
     "view.default",
@@ -225,9 +230,11 @@ def _called(walk: Translation, node: Node) -> Entry:
     if name in IGNORED:
         return None
     if node.target is operator.getitem:
-        return None if args[0] is None else args[0][args[1]]
+        return args[0] if args[0] in (None, Missing) else args[0][args[1]]
     entries = list(_flat([*args, *named.values()]))
     if any(entry is Missing for entry in entries):
+        if name not in HANDLERS:
+            _note_missing(walk, name, "")
         return Missing
     if not any(isinstance(entry, View) for entry in entries) and name not in RANDOM:
         call = torch.reshape if name in ("view.default", "_unsafe_view.default") else node.target
@@ -243,10 +250,15 @@ def _called(walk: Translation, node: Node) -> Entry:
     try:
         return HANDLERS[name](walk, args, named)
     except (KeyError, Unsupported, Unarranged) as reason:
-        told = "" if isinstance(reason, KeyError) and name not in HANDLERS else f": {reason}"
-        path = ".".join(module_path(node)) or "the model"
-        walk.missing.setdefault(f"{name}{told}", f"{path} ({source_line(node)})" if source_line(node) else path)
+        _note_missing(walk, name, "" if name not in HANDLERS else f": {reason}")
         return Missing
+
+
+def _note_missing(walk: Translation, name: str, why: str) -> None:
+    """Keeps an operator that has no counterpart, with the first place that calls it."""
+    assert walk.node is not None
+    path, line = ".".join(module_path(walk.node)) or "the model", source_line(walk.node)
+    walk.missing.setdefault(f"{name}{why}", f"{path} ({line})" if line else path)
 
 
 Missing = object()

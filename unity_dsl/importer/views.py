@@ -79,9 +79,9 @@ class View:
         for size in shape:
             taken: list[Axis] = []
             while prod(axis.size for axis in taken) < size:
-                if not axes:
-                    raise Unarranged(f"{self.shape} as {tuple(shape)}")
                 needed = size // prod(axis.size for axis in taken)
+                if not axes or needed < 2:
+                    raise Unarranged(f"{self.shape} as {tuple(shape)}")
                 axis = axes.pop(0)
                 if axis.size > needed:
                     if axis.size % needed:

@@ -1,0 +1,244 @@
+"""Modules as users write them, with example inputs: what the tests import."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Example = tuple[nn.Module, dict[str, Any]]
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.c_attn, self.c_proj, self.heads = nn.Linear(width, 3 * width), nn.Linear(width, width), heads
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.size()
+        parts = self.c_attn(x).split(width, dim=2)
+        q, k, v = (part.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for part in parts)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.c_proj(y.transpose(1, 2).contiguous().view(batch, length, width))
+
+
+class Layer(nn.Module):
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.ln_1, self.attn, self.ln_2 = nn.LayerNorm(width), Attention(width, heads), nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class LanguageModel(nn.Module):
+    """A causal transformer whose head shares the table of tokens."""
+
+    def __init__(
+        self, vocabulary: int = 48, width: int = 32, layers: int = 3, heads: int = 4, length: int = 16
+    ) -> None:
+        super().__init__()
+        self.wte, self.wpe = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Layer(width, heads) for _ in range(layers))
+        self.ln_f, self.lm_head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.wte.weight = self.lm_head.weight
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1)))
+        for block in self.blocks:
+            x = block(x)
+        logits = self.lm_head(self.ln_f(x))
+        return F.cross_entropy(logits.view(-1, logits.size(-1)), labels.view(-1), ignore_index=-1), logits
+
+
+def language_model() -> Example:
+    torch.manual_seed(0)
+    labels = torch.randint(0, 48, (2, 8))
+    labels[0, :3] = -1
+    return LanguageModel(), {"tokens": torch.randint(0, 48, (2, 8)), "labels": labels}
+
+
+class Gated(nn.Module):
+    """A layer with root-mean-square norms, rotary positions, shared keys and values, and a gate."""
+
+    def __init__(self, width: int, heads: int, shared: int, length: int) -> None:
+        super().__init__()
+        self.norm_1, self.norm_2 = (nn.Parameter(1 + 0.1 * torch.randn(width)) for _ in range(2))
+        size = width // heads
+        self.q, self.k = nn.Linear(width, width, bias=False), nn.Linear(width, shared * size, bias=False)
+        self.v, self.o = nn.Linear(width, shared * size, bias=False), nn.Linear(width, width, bias=False)
+        self.gate, self.up, self.down = nn.Linear(width, 48), nn.Linear(width, 48), nn.Linear(48, width)
+        self.heads, self.shared = heads, shared
+        angles = torch.outer(torch.arange(length), 500.0 ** (-torch.arange(0, size, 2) / size)).repeat(1, 2)
+        self.register_buffer("cos", angles.cos(), persistent=False)
+        self.register_buffer("sin", angles.sin(), persistent=False)
+
+    def turned(self, x: Tensor) -> Tensor:
+        first, second = x.chunk(2, dim=-1)
+        return x * self.cos + torch.cat((-second, first), dim=-1) * self.sin
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        n = self.norm_1 * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6))
+        q = self.turned(self.q(n).view(batch, length, self.heads, -1).transpose(1, 2))
+        k = self.turned(self.k(n).view(batch, length, self.shared, -1).transpose(1, 2))
+        v = self.v(n).view(batch, length, self.shared, -1).transpose(1, 2)
+        k, v = (
+            part[:, :, None].expand(-1, -1, self.heads // self.shared, -1, -1).reshape(batch, self.heads, length, -1)
+            for part in (k, v)
+        )
+        mask = torch.arange(length)[:, None] >= torch.arange(length)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.expand(batch, 1, length, length))
+        x = x + self.o(y.transpose(1, 2).reshape(batch, length, width))
+        n = (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)) * self.norm_2
+        h = self.gate(n)
+        h = 0.5 * h * (1 + torch.tanh(0.7978845608028654 * (h + 0.044715 * torch.pow(h, 3.0))))
+        return x + self.down(h * self.up(n))
+
+
+class GatedModel(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(40, 32, padding_idx=0)
+        self.layers, self.head = nn.ModuleList(Gated(32, 4, 2, 8) for _ in range(2)), nn.Linear(32, 40)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        x = self.table(tokens)
+        for layer in self.layers:
+            x = layer(x)
+        logits = self.head(x)
+        return {"loss": F.cross_entropy(logits[:, :-1].reshape(-1, 40), labels[:, 1:].reshape(-1)), "logits": logits}
+
+
+def gated_model() -> Example:
+    torch.manual_seed(0)
+    tokens = torch.randint(1, 40, (2, 8))
+    tokens[:, -2:] = 0
+    return GatedModel(), {"tokens": tokens, "labels": torch.randint(0, 40, (2, 8))}
+
+
+class Encoder(nn.Module):
+    """Masks padding, adds a token in front of patches of images, and keeps the first row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches, self.token = nn.Conv2d(3, 16, 4, 4), nn.Parameter(torch.randn(1, 1, 16))
+        self.query, self.key, self.value = (nn.Linear(16, 16) for _ in range(3))
+        self.norm, self.head = nn.LayerNorm(16), nn.Linear(16, 5)
+
+    def forward(self, image: Tensor, seen: Tensor, label: Tensor) -> Tensor:
+        x = self.patches(image).flatten(2).transpose(1, 2)
+        x = torch.cat((self.token.expand(x.size(0), -1, -1), x), dim=1)
+        q, k, v = (part(x).view(*x.shape[:2], 2, 8).transpose(1, 2) for part in (self.query, self.key, self.value))
+        mask = seen[:, None, None, :].bool().expand(-1, 1, x.size(1), -1)
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=0.25).transpose(1, 2).reshape(x.shape)
+        return F.cross_entropy(self.head(self.norm(x + y)[:, 0]), label)
+
+
+def encoder() -> Example:
+    torch.manual_seed(0)
+    seen = torch.ones(2, 5, dtype=torch.long)
+    seen[1, 3:] = 0
+    return Encoder(), {"image": torch.randn(2, 3, 8, 8), "seen": seen, "label": torch.randint(0, 5, (2,))}
+
+
+class Bottleneck(nn.Module):
+    def __init__(self, inputs: int, width: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(inputs, width, 1, bias=False), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = nn.Conv2d(width, width, 3, stride, 1, groups=2, bias=False), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = nn.Conv2d(width, 4 * width, 1, bias=False), nn.BatchNorm2d(4 * width)
+        self.relu = nn.ReLU(inplace=True)
+        changed = stride > 1 or inputs != 4 * width
+        down = nn.Sequential(nn.Conv2d(inputs, 4 * width, 1, stride, bias=False), nn.BatchNorm2d(4 * width))
+        self.downsample = down if changed else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.relu(self.bn1(self.conv1(x)))
+        h = self.bn3(self.conv3(self.relu(self.bn2(self.conv2(h)))))
+        return self.relu(h + (x if self.downsample is None else self.downsample(x)))
+
+
+class ResNet(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1, self.pool = nn.Conv2d(3, 4, 7, 2, 3, bias=False), nn.BatchNorm2d(4), nn.MaxPool2d(3, 2, 1)
+        self.layer1 = nn.Sequential(Bottleneck(4, 4), Bottleneck(16, 4), Bottleneck(16, 4))
+        self.layer2 = nn.Sequential(Bottleneck(16, 8, 2), Bottleneck(32, 8), Bottleneck(32, 8))
+        self.pooled, self.fc = nn.AdaptiveAvgPool2d(1), nn.Linear(32, 10)
+
+    def forward(self, image: Tensor, label: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.layer2(self.layer1(self.pool(torch.relu(self.bn1(self.conv1(image))))))
+        logits = self.fc(torch.flatten(self.pooled(h), 1))
+        return F.cross_entropy(logits, label), logits
+
+
+def resnet() -> Example:
+    torch.manual_seed(0)
+    return ResNet(), {"image": torch.randn(4, 3, 32, 32), "label": torch.randint(0, 10, (4,))}
+
+
+class Branching(nn.Module):
+    """Decides by data which way to go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            x = self.way(x)
+        return x.mean()
+
+
+def branching() -> Example:
+    return Branching(), {"x": torch.randn(2, 4)}
+
+
+class Unusual(nn.Module):
+    """Calls operators that nothing stands for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.special.bessel_j0(torch.erfinv(torch.tanh(self.way(x)) / 2)).square().mean()
+
+
+def unusual() -> Example:
+    return Unusual(), {"x": torch.randn(2, 4)}
+
+
+def without_loss() -> Example:
+    return nn.Linear(4, 4), {"input": torch.randn(2, 4)}
+
+
+def raising() -> Example:
+    raise RuntimeError("no such data\nat all")
+
+
+def number() -> int:
+    return 3
+
+
+def without_tensors() -> Example:
+    return nn.Linear(4, 4), {}
+
+
+class Dropping(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(F.dropout(self.way(x), 0.5, self.training), y)
+
+
+def dropping() -> Example:
+    torch.manual_seed(0)
+    return Dropping(), {"x": torch.randn(2, 4), "y": torch.randn(2, 4)}

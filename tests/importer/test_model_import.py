@@ -1,0 +1,135 @@
+"""Modules and the models that are imported of them: losses and gradients are equal, and the text is one to read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from unity_dsl.cli import run
+from unity_dsl.importer.model_import import ImportedModel, import_module
+from unity_dsl.syntax.diagnostic import InputError
+
+from . import modules
+
+FACTORY = f"{modules.__name__}:"
+
+
+def imported(name: str) -> ImportedModel:
+    return import_module(FACTORY + name, name)
+
+
+@pytest.mark.parametrize("name", ["language_model", "gated_model", "encoder", "resnet"])
+def test_a_model_equals_its_module(name: str) -> None:
+    """Loss and every gradient in float64, with the module's weights; each weight has its name in the module. Rotary
+    positions are tables of float32 in the module.
+    """
+    found = imported(name)
+    most = 1e-6 if name == "gated_model" else 1e-12
+    assert found.verified is not None and found.verified.loss < most and found.verified.gradient < most
+    module, _ = getattr(modules, name)()
+    weights = json.loads(found.files["weights.json"])
+    states = module.state_dict(keep_vars=True)
+    assert set(weights.values()) <= set(states)
+    named = {id(states[state]) for state in weights.values()}
+    assert {id(weight) for weight in module.parameters()} <= named, "of tied weights one name"
+
+
+def test_layers_become_repeats() -> None:
+    text = imported("language_model").files["language_model.udl"]
+    assert "repeat 3 as blocks\n" in text and "model language_model[b = 2]\n" in text
+    assert text.count("causal_attention(") == 1 and len(text.splitlines()) < 50
+    assert text.count("weight lm_head_weight:") == 1 and "wte_weight" not in text, "tied weights are one"
+
+
+def test_idioms_are_recognised() -> None:
+    text = imported("gated_model").files["gated_model.udl"]
+    for call in ("rms_norm(x, norm_1; eps=1e-06)", "base=500)", "causal_attention(", "gelu_tanh("):
+        assert call in text
+    assert "repeat 2 as layers\n" in text and "rsqrt" not in text and "tanh(" not in text.replace("gelu_tanh(", "")
+
+
+def test_running_statistics_are_updated() -> None:
+    text = imported("resnet").files["resnet.udl"]
+    assert text.count("update ") == 2 * 15 and "buffer bn1_running_mean: f32[4] ~ zeros" in text
+    assert "buffer bn1_running_var: f32[4] ~ ones" in text and "num_batches_tracked" not in text
+
+
+def prepared(name: str) -> ModuleType:
+    module = ModuleType("data")
+    exec(imported(name).files["data.py"], module.__dict__)
+    return module
+
+
+def test_labels_and_masks_are_prepared() -> None:
+    """What is ignored is split from the labels; a padding token has no gradient, where `kept` is 0."""
+    _, batch = modules.language_model()
+    found = prepared("language_model").prepare(batch)
+    assert set(found) == {"tokens", "target", "counted"}
+    assert found["counted"].tolist() == [[0] * 3 + [1] * 5, [1] * 8] and found["target"][0, :3].tolist() == [0] * 3
+    _, batch = modules.gated_model()
+    found = prepared("gated_model").prepare(batch)
+    assert torch.equal(found["kept"], batch["tokens"].ne(0).long())
+    _, batch = modules.encoder()
+    assert prepared("encoder").prepare(batch)["mask"].shape == (2, 5, 5)
+
+
+def test_an_imported_model_is_compiled_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the commands, on two ranks, at another batch than that of the examples."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["import", FACTORY + "language_model", "-o", "lm"]) == 0
+    assert "from the module in float64" in capsys.readouterr().out
+    assert sorted(path.name for path in Path("lm").iterdir()) == ["data.py", "language_model.udl", "weights.json"]
+    assert run(["lm/language_model.udl", "-o", "out", "--devices", "2", "--set", "b=4"]) == 0
+    assert run(["check", "out"]) == 0
+    assert "equals its model" in capsys.readouterr().out
+    assert run(["import", FACTORY + "language_model", "-o", "lm"]) == 0, "the same text"
+    Path("lm/data.py").write_text("edited")
+    capsys.readouterr()
+    assert run(["import", FACTORY + "language_model", "-o", "lm"]) == 2
+    assert "E607" in capsys.readouterr().err and Path("lm/data.py").read_text() == "edited"
+    assert run(["import", FACTORY + "language_model", "-o", "lm", "--force", "--no-verify"]) == 0
+    assert Path("lm/data.py").read_text() != "edited"
+
+
+@pytest.mark.parametrize(
+    ("factory", "code", "told"),
+    [
+        ("no_such_module:f", "E601", "ModuleNotFoundError"),
+        ("nothing", "E601", "package.module:function"),
+        (FACTORY + "no_such_function", "E601", "AttributeError"),
+        (FACTORY + "raising", "E601", "RuntimeError: no such data"),
+        (FACTORY + "number", "E602", "returned int"),
+        (FACTORY + "without_tensors", "E602", "no tensors"),
+        (FACTORY + "branching", "E603", "data-dependent"),
+        (FACTORY + "without_loss", "E604", "no loss"),
+        (FACTORY + "unusual", "E605", "modules.py"),
+        (FACTORY + "dropping", "E606", "loss"),
+    ],
+)
+def test_what_cannot_be_imported_is_told(
+    factory: str,
+    code: str,
+    told: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By one diagnostic, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    assert run(["import", factory, "-o", "out"]) == 2
+    error = capsys.readouterr().err
+    assert f"error[{code}]" in error and told in error and "Traceback" not in error
+    assert not Path("out").exists()
+
+
+def test_all_missing_operators_are_told_at_once() -> None:
+    with pytest.raises(InputError) as error:
+        imported("unusual")
+    message = error.value.diagnostic.message
+    assert "2 operators have no counterpart" in message and "bessel_j0" in message and "erfinv" in message
