@@ -122,8 +122,9 @@ def test_the_import_walk_sees_imports() -> None:
 
 
 def test_torch_and_z3_are_imported_inside_functions() -> None:
+    """But for the stage that imports modules of torch, which its own command alone loads."""
     wrong = []
-    for path in MODULES:
+    for path in (path for path in MODULES if PACKAGE / "importer" not in path.parents):
         for node in tree_of(path).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -34,6 +34,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = (
     "README.md",
     "CONTRIBUTING.md",
+    "docs/import.md",
     "docs/kernels.md",
     "docs/language.md",
     "docs/layouts.md",
@@ -412,6 +413,22 @@ def planned_cells() -> dict[str, dict[str, float]]:
         for cell, every in cells.items()
     }
     return {cell: every for cell, every in found.items() if "auto" in every}
+
+
+def test_prose_about_time_limits_has_their_figures() -> None:
+    text = prose("docs/search.md")
+    document = json.loads((ROOT / "bench" / "results" / "time_limit.json").read_text())
+    seconds, summary = [row["seconds"] for row in document["cases"].values()], document["summary"]
+    told = f"The {len(seconds)} commands took {statistics.median(seconds):.1f} s in the median and {max(seconds):.1f} s"
+    assert told in text and not summary["slower than data_parallel or zero"] and not summary["failed"]
+
+
+def test_prose_about_imports_has_their_figures() -> None:
+    cases = json.loads((ROOT / "bench" / "results" / "import_models.json").read_text())["cases"].values()
+    equal = sum("gradient" in row for row in cases)
+    assert f"Of {len(cases)} models of the package transformers, small and unchanged, {equal} are" in prose(
+        "docs/import.md"
+    )
 
 
 def test_results_name_their_hardware_and_no_machine() -> None:

@@ -22,6 +22,7 @@ MEASURED = (
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs/audit.md",
+    "docs/import.md",
     "docs/kernels.md",
     "docs/language.md",
     "docs/layouts.md",

@@ -242,3 +242,18 @@ class Dropping(nn.Module):
 def dropping() -> Example:
     torch.manual_seed(0)
     return Dropping(), {"x": torch.randn(2, 4), "y": torch.randn(2, 4)}
+
+
+class Tabled(nn.Module):
+    """Multiplies by a table of numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (self.way(x) * torch.tensor([0.5, 3.0, 2.0, 1.0])).square().mean()
+
+
+def tabled() -> Example:
+    return Tabled(), {"x": torch.randn(2, 4)}

@@ -133,3 +133,8 @@ def test_all_missing_operators_are_told_at_once() -> None:
         imported("unusual")
     message = error.value.diagnostic.message
     assert "2 operators have no counterpart" in message and "bessel_j0" in message and "erfinv" in message
+
+
+def test_tables_that_nothing_stands_for_are_refused() -> None:
+    with pytest.raises(InputError, match=r"tables of the module that no operator has: \[4\]"):
+        imported("tabled")

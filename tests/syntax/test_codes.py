@@ -23,6 +23,6 @@ def test_codes_are_raised_and_explained() -> None:
 def test_explanations_are_written() -> None:
     assert list(CODES) == sorted(CODES)
     for code, entry in CODES.items():
-        assert re.fullmatch(r"E[0-5]\d\d|W3\d\d", code)
+        assert re.fullmatch(r"E[0-6]\d\d|W3\d\d", code)
         assert entry.title and not entry.title.endswith(".")
         assert len(entry.text) > 40 and entry.text.endswith(".") and "  " not in entry.text

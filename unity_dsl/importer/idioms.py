@@ -131,12 +131,13 @@ def _base(cosine: View, sine: View) -> str | None:
         return None
     cos, sin = (table.reshape(table.shape[-2:]).double() for table in tables if table is not None)
     positions, width = cos.shape
-    if cos.shape != sin.shape or positions < 2 or width < 4 or width % 2:
+    if cos.shape != sin.shape or positions < 2 or width < 2 or width % 2:
         return None
-    angle = atan2(float(sin[1, 1]), float(cos[1, 1]))
+    angle = atan2(float(sin[1, width // 2 - 1]), float(cos[1, width // 2 - 1]))
     if angle <= 0:
         return None
-    base = round(angle ** (-width / 2), 3)
+    # The last of the frequencies, which is 1 whatever the base is where there is no other.
+    base = round(angle ** (-width / (width - 2)), 3) if width > 2 else 10000.0
     base = float(round(base)) if abs(base - round(base)) < 1e-2 * base else base
     powers = base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
     angles = torch.outer(torch.arange(positions, dtype=torch.float64), powers).repeat(1, 2)

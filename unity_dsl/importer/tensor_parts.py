@@ -49,18 +49,15 @@ def _reduced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 def _concatenated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     views = [walk.view(part) for part in args[0]]
     dim = (args[1] if len(args) > 1 else 0) % len(views[0].dims)
-    made = views[0]
-    for other in views[1:]:
-        shared = {axis for part in made.dims[:-2] for axis in part}
-        if len(made.dims) > 2 and dim == len(made.dims) - 2 and made.repeated and made.repeated == shared:
-            rows = made.arranged(made.dims[-2:])
-            lengths = (*other.shape[:-2], rows.shape[0] + other.shape[-2], other.shape[-1])
-            made = walk.make("prepend", walk.read_whole(other), rows, shape=lengths)
-            continue
+    made = views[-1]
+    for other in reversed(views[:-1]):
+        shared = {axis for part in other.dims[:-2] for axis in part}
         shape = [*made.shape]
         shape[dim] += other.shape[dim]
-        made, other = walk.read_whole(made), walk.read_whole(other)
-        made = walk.make("concat", made, other, shape=shape, dim=dim)
+        if len(other.dims) > 2 and dim == len(other.dims) - 2 and other.repeated and other.repeated == shared:
+            made = walk.make("prepend", walk.read_whole(made), other.arranged(other.dims[-2:]), shape=shape)
+        else:
+            made = walk.make("concat", walk.read_whole(other), walk.read_whole(made), shape=shape, dim=dim)
     return made
 
 
@@ -126,7 +123,14 @@ def _broadcast(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
     return views
 
 
-@handles("clone.default", "alias.default", "contiguous.default", "_to_copy.default", "lift_fresh_copy.default")
+@handles(
+    "type_as.default",
+    "clone.default",
+    "alias.default",
+    "contiguous.default",
+    "_to_copy.default",
+    "lift_fresh_copy.default",
+)
 def _same(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     return args[0]
 
