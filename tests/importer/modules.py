@@ -182,6 +182,153 @@ def resnet() -> Example:
     return ResNet(), {"image": torch.randn(4, 3, 32, 32), "label": torch.randint(0, 10, (4,))}
 
 
+class TwoLists(nn.Module):
+    """Lists of layers between which the module itself computes; the first layer reads one tensor twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+        self.second = nn.ModuleList(nn.Linear(6, 6) for _ in range(2))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        h = x
+        for layer in self.first:
+            h = torch.relu(layer(h)) + x
+        for layer in self.second:
+            h = h + layer(h)
+        return F.mse_loss(h, y)
+
+
+def two_lists() -> Example:
+    torch.manual_seed(0)
+    return TwoLists(), {"x": torch.randn(4, 6), "y": torch.randn(4, 6)}
+
+
+class HiddenStates(nn.Module):
+    """Returns what every layer leaves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(3))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, list[Tensor]]:
+        states = []
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+            states.append(x)
+        return F.mse_loss(x, y), states
+
+
+def hidden_states() -> Example:
+    torch.manual_seed(0)
+    return HiddenStates(), {"x": torch.randn(4, 6), "y": torch.randn(4, 6)}
+
+
+class Words(nn.Module):
+    """Names of the language for modules and inputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input, self.loss, self.b = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 6)
+
+    def forward(self, b: Tensor, weight: Tensor) -> Tensor:
+        return F.cross_entropy(self.loss(torch.tanh(self.b(torch.relu(self.input(b))))), weight)
+
+
+def words() -> Example:
+    torch.manual_seed(0)
+    return Words(), {"b": torch.randn(4, 6), "weight": torch.randint(0, 3, (4,))}
+
+
+class ByHand(nn.Module):
+    """Attention written out, with a mask that is a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.v, self.out = (nn.Linear(16, 16) for _ in range(4))
+        self.register_buffer("mask", torch.tril(torch.ones(8, 8)).view(1, 1, 8, 8))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        b, s, d = x.shape
+        q, k, v = (part(x).view(b, s, 4, d // 4).transpose(1, 2) for part in (self.q, self.k, self.v))
+        scores = (q @ k.transpose(-2, -1)) * 0.5
+        scores = scores.masked_fill(self.mask[:, :, :s, :s] == 0, float("-inf"))
+        return F.mse_loss(self.out((F.softmax(scores, -1) @ v).transpose(1, 2).contiguous().view(b, s, d)), y)
+
+
+def by_hand() -> Example:
+    torch.manual_seed(0)
+    return ByHand(), {"x": torch.randn(2, 8, 16), "y": torch.randn(2, 8, 16)}
+
+
+class UpAndDown(nn.Module):
+    """Convolutions down and up again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.norm = nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8)
+        self.up = nn.ConvTranspose2d(8, 3, 3, 2, 1, output_padding=1)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(self.up(F.silu(self.norm(self.down(x)))), y)
+
+
+def up_and_down() -> Example:
+    torch.manual_seed(0)
+    return UpAndDown(), {"x": torch.randn(2, 3, 8, 8), "y": torch.randn(2, 3, 8, 8)}
+
+
+class PlainNorms(nn.Module):
+    """Layer norms without a gain, without a bias, and without both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way, self.gained = nn.Linear(6, 6), nn.LayerNorm(6, bias=False)
+        self.plain = nn.LayerNorm(6, elementwise_affine=False)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(self.plain(self.gained(self.way(x)) + x), y)
+
+
+def plain_norms() -> Example:
+    torch.manual_seed(0)
+    return PlainNorms(), {"x": torch.randn(2, 3, 6), "y": torch.randn(2, 3, 6)}
+
+
+class Weighed(nn.Module):
+    """A loss over the positions of a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return ((self.way(x) - y).pow(2) * mask[..., None].float()).sum() / mask.sum()
+
+
+def weighed() -> Example:
+    torch.manual_seed(0)
+    mask = torch.ones(3, 5, dtype=torch.long)
+    mask[1, 2:] = 0
+    return Weighed(), {"x": torch.randn(3, 5, 6), "y": torch.randn(3, 5, 6), "mask": mask}
+
+
+def library_encoder() -> Example:
+    """torch's own encoder, whose inputs are given by place."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, dropout=0.0, batch_first=True)
+    return OfEncoder(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)), {"x": torch.randn(3, 6, 16)}
+
+
+class OfEncoder(nn.Module):
+    def __init__(self, encoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.encoder(x).square().mean()
+
+
 class Branching(nn.Module):
     """Decides by data which way to go."""
 

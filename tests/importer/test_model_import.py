@@ -22,7 +22,10 @@ def imported(name: str) -> ImportedModel:
     return import_module(FACTORY + name, name)
 
 
-@pytest.mark.parametrize("name", ["language_model", "gated_model", "encoder", "resnet"])
+OTHERS = ("two_lists", "hidden_states", "words", "by_hand", "up_and_down", "plain_norms", "weighed", "library_encoder")
+
+
+@pytest.mark.parametrize("name", ["language_model", "gated_model", "encoder", "resnet", *OTHERS])
 def test_a_model_equals_its_module(name: str) -> None:
     """Loss and every gradient in float64, with the module's weights; each weight has its name in the module. Rotary
     positions are tables of float32 in the module.
@@ -36,6 +39,19 @@ def test_a_model_equals_its_module(name: str) -> None:
     assert set(weights.values()) <= set(states)
     named = {id(states[state]) for state in weights.values()}
     assert {id(weight) for weight in module.parameters()} <= named, "of tied weights one name"
+
+
+def test_what_a_module_does_between_layers_belongs_to_them() -> None:
+    """But for a first layer that reads one tensor twice; values that are read later keep layers apart."""
+    text = imported("two_lists").files["two_lists.udl"]
+    assert "repeat 2 as first\n" in text and "repeat 2 as second\n" in text and text.count("linear_bias(") == 3
+    assert "repeat" not in imported("hidden_states").files["hidden_states.udl"]
+    assert "repeat 2 as layers\n" in imported("library_encoder").files["library_encoder.udl"]
+
+
+def test_written_attention_needs_no_mask() -> None:
+    text = imported("by_hand").files["by_hand.udl"]
+    assert "causal_mask(" in text and "buffer" not in text
 
 
 def test_layers_become_repeats() -> None:

@@ -37,20 +37,51 @@ class Repeat:
 Item = Statement | Repeat
 
 
+_Groups = Sequence[tuple[tuple[str, ...], tuple[Statement, ...]]]
+"""Statements with the path of the module of a list that they belong to."""
+
+
 def folded(model: Imported) -> list[Item]:
     """The statements of a model, with runs of layers that are alike as repeats."""
     left: list[Item] = []
     groups = [(key, tuple(group)) for key, group in groupby(model.statements, _layer)]
     place = 0
     while place < len(groups):
-        repeat = _longest(groups, place, model) if groups[place][0] else None
+        layers = _layers(groups, place)
+        repeat = _longest(layers, model) if len(layers) > 1 else None
         if repeat is None:
             left += groups[place][1]
             place += 1
-        else:
-            left.append(repeat)
-            place += len(repeat.layers)
+            continue
+        left.append(repeat)
+        taken = sum(map(len, repeat.layers))
+        while taken:
+            key, group = groups[place]
+            rest, taken = group[taken:], taken - min(taken, len(group))
+            groups[place] = key, rest
+            place += not rest
     return left
+
+
+def _layers(groups: _Groups, first: int) -> list[tuple[tuple[str, ...], tuple[Statement, ...]]]:
+    """The modules of one list from a group on, each with what the module around the list does behind it: as many
+    statements behind each as behind the first.
+    """
+    prefix, found = groups[first][0], list[tuple[tuple[str, ...], tuple[Statement, ...]]]()
+    place, behind = first, None
+    while prefix and place < len(groups) and groups[place][0][:-1] == prefix[:-1] and groups[place][0]:
+        key, own = groups[place]
+        between = groups[place + 1][1] if place + 1 < len(groups) and not groups[place + 1][0] else ()
+        follows = place + 2 < len(groups) and groups[place + 2][0][:-1] == prefix[:-1] and bool(groups[place + 2][0])
+        if behind is None:
+            behind = len(between) if between and follows else 0
+        if len(between) < behind:
+            break
+        found.append((key, own + between[:behind]))
+        if behind and not (follows and len(between) == behind):
+            break
+        place += 2 if behind else 1
+    return found
 
 
 def results_of(statements: Sequence[Statement]) -> list[Value]:
@@ -63,22 +94,19 @@ def _layer(statement: Statement) -> tuple[str, ...]:
     return statement.path[: numbers[0] + 1] if numbers else ()
 
 
-_Groups = Sequence[tuple[tuple[str, ...], tuple[Statement, ...]]]
-
-
-def _longest(groups: _Groups, first: int, model: Imported) -> Repeat | None:
-    """The longest repeat that begins with a group; None where the next one is not alike."""
-    prefix, statements = groups[first]
+def _longest(layers: _Groups, model: Imported) -> Repeat | None:
+    """The longest repeat that begins with the first of these layers; None where the next one is not alike."""
+    prefix, statements = layers[0]
     form, slots = _canonical(statements, prefix)
     every, carried = [statements], dict[int, int]()
-    for key, group in groups[first + 1 :]:
-        if key[:-1] != prefix[:-1]:
-            break
+    for key, group in layers[1:]:
         other, reads = _canonical(group, key)
+        if other != form or len(reads) != len(slots):
+            break
         before = {result: place for place, result in enumerate(results_of(every[-1]))}
         changed = {number: before[own] for number, own in enumerate(reads) if own in before}
         same = all(own is slots[number] for number, own in enumerate(reads) if number not in changed)
-        if other != form or not same or (len(every) > 1 and changed != carried) or not changed:
+        if not same or (len(every) > 1 and changed != carried) or not changed:
             break
         carried = changed
         every.append(group)
@@ -86,7 +114,7 @@ def _longest(groups: _Groups, first: int, model: Imported) -> Repeat | None:
         every.pop()
     if len(every) < 2:
         return None
-    prefixes = tuple(key for key, _ in groups[first : first + len(every)])
+    prefixes = tuple(key for key, _ in layers[: len(every)])
     return Repeat(tuple(every), prefixes, tuple((slots[number], result) for number, result in carried.items()))
 
 
@@ -117,7 +145,7 @@ def _canonical(statements: Sequence[Statement], prefix: tuple[str, ...]) -> tupl
         (
             statement.operator,
             tuple(statement.settings.items()),
-            statement.path[len(prefix) :],
+            statement.path[len(prefix) :] if statement.path[: len(prefix)] == prefix else (),
             tuple((named(operand.value), arrangement(operand)) for operand in statement.operands),
             tuple(result.shape for result in statement.results),
         )

@@ -27,9 +27,8 @@ def model_text(name: str, model: Imported, batch: int | None = None) -> ModelTex
     writer = _Writer(model, batch)
     head = f"model {name}[b = {batch}]" if batch else f"model {name}"
     writer.write(folded(model))
-    inputs = {value: writer.given[value] for value in model.inputs}
     return ModelText(
-        [head, *(f"  {line}" if line else "" for line in writer.lines)], writer.weights, writer.buffers, inputs
+        [head, *(f"  {line}" if line else "" for line in writer.lines)], writer.weights, writer.buffers, writer.inputs
     )
 
 
@@ -62,7 +61,9 @@ class _Writer:
         self.model = model
         self.batch = batch
         self.names = _Names()
+        self.names.taken |= {"b"} if batch else set()
         self.given: dict[Value, str] = {}
+        self.inputs: dict[Value, str] = {}
         self.lines: list[str] = []
         self.weights: dict[str, str] = {}
         self.buffers: dict[str, Value] = {}
@@ -70,7 +71,7 @@ class _Writer:
 
     def write(self, items: Sequence[Item]) -> None:
         for value in self.model.inputs:
-            self.given[value] = self.names.fresh(value.name)
+            self.given[value] = self.inputs[value] = self.names.fresh(value.name)
             shape = [*map(str, value.shape)]
             if self.batch and value.shape and value.shape[0] == self.batch:
                 shape[0] = "b"
@@ -115,7 +116,8 @@ class _Writer:
     def declare(self, values: Sequence[Value], prefix: tuple[str, ...], indent: str) -> None:
         around = ".".join(prefix) + "." if prefix else ""
         for value in values:
-            name = self.given[value] = self.names.fresh((value.state or value.name).removeprefix(around))
+            own = (value.state or value.name).removeprefix(around)
+            name = self.given[value] = self.names.fresh(own, *([f"{prefix[-2]}_{own}"] if len(prefix) > 1 else []))
             kind = "f32" if value.bound is None else f"int<{value.bound}>"
             word = "weight" if value.kind == "weight" else "buffer"
             shape = ", ".join(map(str, value.shape))
@@ -133,7 +135,7 @@ class _Writer:
 
     def repeat(self, repeat: Repeat) -> None:
         """Layers as one: what each leaves has the name of what the first one reads."""
-        carried = []
+        carried, before = [], {value: self.given[value] for value, _ in repeat.carried}
         for value, place in repeat.carried:
             if value.kind != "made" or self.is_read_beside(value, repeat):
                 name = self.names.fresh("x", "h")
@@ -157,6 +159,7 @@ class _Writer:
             self.lines += [f"  {line}" for line in self.statement(statement, prefix)]
         for place, own in late.items():
             self.lines.append(f"  {own} = {self.given[results[place]]}")
+        self.given |= before
         for own, place in carried:
             self.given[repeat.results(-1)[place]] = own
 

@@ -211,10 +211,36 @@ def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
     settings = {key: value for key, value in settings.items() if value != usual[key]}
     shape = (x.shape[0], weight.shape[0], *sizes)
     made = walk.make(f"conv{rank}d", x, weight, shape=shape, **settings)
-    if bias is None:
-        return made
-    own = walk.view(bias)
-    return walk.make("add", made, own.arranged((own.dims[0], *[()] * rank)), shape=shape)
+    return made if bias is None else _with_channels(walk, made, walk.view(bias))
+
+
+@handles("conv_transpose2d.input")
+def _transposed_convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, weight, bias, stride, pad, more, groups, dilation = filled(
+        args, (None, None, None, [1, 1], [0, 0], [0, 0], 1, [1, 1])
+    )
+    x, weight = walk.view(x), walk.view(weight)
+    if len({*stride}) > 1 or len({*dilation}) > 1:
+        raise Unsupported(f"stride {stride}, dilation {dilation}")
+    sizes = [
+        (size - 1) * stride[0] - 2 * p + dilation[0] * (k - 1) + m + 1
+        for size, k, p, m in zip(x.shape[2:], weight.shape[2:], pad, more, strict=True)
+    ]
+    given = {"stride": stride[0], "pad_h": pad[0], "pad_w": pad[1], "output_pad_h": more[0], "output_pad_w": more[1]}
+    given |= {"dilation": dilation[0], "groups": groups}
+    settings = {key: value for key, value in given.items() if value != (1 if key in _ONES else 0)}
+    shape = (x.shape[0], weight.shape[1] * groups, *sizes)
+    made = walk.make("conv_transpose2d", x, weight, shape=shape, **settings)
+    return made if bias is None else _with_channels(walk, made, walk.view(bias))
+
+
+_ONES = {"stride", "dilation", "groups"}
+
+
+def _with_channels(walk: Translation, made: View, bias: View) -> View:
+    """What a convolution makes, with a number added to each channel."""
+    spread = bias.arranged((bias.dims[0], *[()] * (len(made.dims) - 2)))
+    return walk.make("add", made, spread, shape=made.shape)
 
 
 # ---------------------------------------------------------------------------------------- attention
@@ -273,10 +299,28 @@ def _mask(walk: Translation, mask: Entry, batch: int) -> View:
 @handles("layer_norm.default")
 def _layer_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, sizes, gain, bias, eps = filled(args, (None, None, None, None, 1e-5))
-    if len(sizes) != 1 or gain is None or bias is None:
-        raise Unsupported("several dimensions" if len(sizes) != 1 else "no gain or no bias")
+    if len(sizes) != 1:
+        raise Unsupported("several dimensions")
     x = walk.view(x)
+    if gain is None or bias is None:
+        made = _normed(walk, x, eps)
+        made = made if gain is None else binary(walk, "mul", made, walk.view(gain))
+        return made if bias is None else binary(walk, "add", made, walk.view(bias))
     return walk.make("layer_norm", x, walk.view(gain), walk.view(bias), shape=x.shape, eps=eps)
+
+
+def _normed(walk: Translation, x: View, eps: float) -> View:
+    """Less its mean along the last dimension, and divided by the deviation that is left."""
+
+    def mean(view: View) -> View:
+        whole_one = walk.whole_view(view)
+        kept = " ".join(map(str, range(len(view.dims) - 1)))
+        made = walk.make("reduce_mean", whole_one, shape=view.shape[:-1], kept=kept)
+        return made.arranged((*made.dims, ()))
+
+    centred = binary(walk, "sub", x, mean(x))
+    variance = _unary(walk, "shift", mean(_unary(walk, "square", centred)), by=eps)
+    return binary(walk, "mul", centred, _unary(walk, "rsqrt", variance))
 
 
 @handles("_native_batch_norm_legit_functional.default")
@@ -287,6 +331,27 @@ def _batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -
     walk.add("batch_norm", (x, gain, bias, mean, variance), results, {"momentum": momentum, "eps": eps})
     made, new_mean, new_variance = map(whole, results)
     return [made, None, None, new_mean, new_variance]
+
+
+@handles("group_norm.default")
+def _group_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, groups, gain, bias, eps = filled(args, (None, None, None, None, 1e-5))
+    if gain is None or bias is None:
+        raise Unsupported("no gain or no bias")
+    x = walk.view(x)
+    return walk.make("group_norm", x, walk.view(gain), walk.view(bias), shape=x.shape, groups=groups, eps=eps)
+
+
+@handles("masked_fill.Scalar")
+def _masked_fill(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, mask, value = walk.view(args[0]), args[1], args[2]
+    if isinstance(mask, Tensor) and value == float("-inf") and len(x.dims) > 1:
+        if _known_mask(~mask, *x.shape[-2:]) == "causal_attention":
+            return walk.make("causal_mask", x, shape=x.shape)
+    if not isinstance(mask, Prepared):
+        raise Unsupported("a mask that is a table")
+    given = whole(walk.as_input(mask, 2))
+    return walk.make("masked_fill", x, given, shape=x.shape, value=value)
 
 
 @handles("native_dropout.default")
@@ -340,6 +405,14 @@ def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
     return (
         entry if found.shape == entry.example.shape else walk.prepare(entry.name, found, "torch.reshape", entry, shape)
     )
+
+
+@handles("binary_cross_entropy_with_logits.default")
+def _binary_cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, target, weight, positive, reduction = filled(args, (None, None, None, None, 1))
+    if weight is not None or positive is not None or reduction != 1:
+        raise Unsupported("weights, or another reduction")
+    return walk.make("binary_cross_entropy_with_logits", walk.view(x), walk.view(target), shape=())
 
 
 @handles("mse_loss.default")

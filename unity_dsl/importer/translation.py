@@ -37,7 +37,9 @@ class Prepared:
 
 @dataclass
 class Translation:
-    """The statements of a graph while it is walked. `missing` are operators without a counterpart, with places."""
+    """The statements of a graph while it is walked. `tables` are the states of buffers that do not change, by the
+    identity of their tensors; `missing` are operators without a counterpart, with places.
+    """
 
     captured: Captured
     statements: list[Statement] = field(default_factory=list)
@@ -46,6 +48,7 @@ class Translation:
     prepared: dict[Prepared, Value] = field(default_factory=dict)
     known: dict[object, Prepared] = field(default_factory=dict)
     constants: list[Value] = field(default_factory=list)
+    tables: dict[int, str] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     node: Node | None = None
 
@@ -97,7 +100,8 @@ class Translation:
             ):
                 return known
         bound = None if constant.is_floating_point() else int(constant.max()) + 1
-        self.constants.append(Value(tuple(constant.shape), "buffer", bound=bound, constant=constant, name="constant"))
+        state = self.tables.get(id(constant), "")
+        self.constants.append(Value(tuple(constant.shape), "buffer", state, bound, constant, "constant"))
         return self.constants[-1]
 
     def whole_view(self, view: View) -> View:
@@ -200,10 +204,13 @@ def _placeholder(walk: Translation, node: Node) -> Entry:
     captured = walk.captured
     if node.name in captured.states:
         state = captured.states[node.name]
-        tensor = captured.program.state_dict[state]
+        tensor = captured.program.state_dict[state].detach()
+        if node.name in captured.buffers and state not in captured.program.graph_signature.buffers_to_mutate.values():
+            walk.tables[id(tensor)] = state
+            return tensor
         kind = "buffer" if node.name in captured.buffers else "weight"
-        value = Value(tuple(tensor.shape), kind, state, constant=tensor.detach())
-        return whole(value) if tensor.is_floating_point() else tensor.detach()
+        value = Value(tuple(tensor.shape), kind, state, constant=tensor)
+        return whole(value) if tensor.is_floating_point() else tensor
     if node.name in captured.constants:
         return captured.constants[node.name]
     if node.name not in captured.inputs:
