@@ -378,17 +378,41 @@ def without_tensors() -> Example:
 
 
 class Dropping(nn.Module):
+    """Drops features and probabilities of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way, self.dropout, self.plain = nn.Linear(8, 24), nn.Dropout(0.5), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        q, k, v = (part.view(2, 6, 2, 4).transpose(1, 2) for part in self.way(x).split(8, dim=2))
+        h = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=0.1).transpose(1, 2).reshape(2, 6, 8)
+        return F.mse_loss(F.dropout(self.plain(self.dropout(h)), 0.2, self.training), y)
+
+
+def dropping() -> Example:
+    torch.manual_seed(0)
+    return Dropping(), {"x": torch.randn(2, 6, 8), "y": torch.randn(2, 6, 8)}
+
+
+CALLS = [0]
+
+
+class Wrong(nn.Module):
+    """Computes something else in every call."""
+
     def __init__(self) -> None:
         super().__init__()
         self.way = nn.Linear(4, 4)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return F.mse_loss(F.dropout(self.way(x), 0.5, self.training), y)
+        CALLS[0] += 1
+        return F.mse_loss(self.way(x) * float(CALLS[0]), y)
 
 
-def dropping() -> Example:
+def wrong() -> Example:
     torch.manual_seed(0)
-    return Dropping(), {"x": torch.randn(2, 4), "y": torch.randn(2, 4)}
+    return Wrong(), {"x": torch.randn(2, 4), "y": torch.randn(2, 4)}
 
 
 class Tabled(nn.Module):

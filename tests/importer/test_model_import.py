@@ -22,7 +22,17 @@ def imported(name: str) -> ImportedModel:
     return import_module(FACTORY + name, name)
 
 
-OTHERS = ("two_lists", "hidden_states", "words", "by_hand", "up_and_down", "plain_norms", "weighed", "library_encoder")
+OTHERS = (
+    "two_lists",
+    "hidden_states",
+    "words",
+    "by_hand",
+    "up_and_down",
+    "plain_norms",
+    "dropping",
+    "weighed",
+    "library_encoder",
+)
 
 
 @pytest.mark.parametrize("name", ["language_model", "gated_model", "encoder", "resnet", *OTHERS])
@@ -47,6 +57,11 @@ def test_what_a_module_does_between_layers_belongs_to_them() -> None:
     assert "repeat 2 as first\n" in text and "repeat 2 as second\n" in text and text.count("linear_bias(") == 3
     assert "repeat" not in imported("hidden_states").files["hidden_states.udl"]
     assert "repeat 2 as layers\n" in imported("library_encoder").files["library_encoder.udl"]
+
+
+def test_dropout_stays() -> None:
+    text = imported("dropping").files["dropping.udl"]
+    assert [text.count(f"; p={p})") for p in ("0.1", "0.2", "0.5")] == [1, 1, 1]
 
 
 def test_written_attention_needs_no_mask() -> None:
@@ -125,7 +140,7 @@ def test_an_imported_model_is_compiled_and_checked(
         (FACTORY + "branching", "E603", "data-dependent"),
         (FACTORY + "without_loss", "E604", "no loss"),
         (FACTORY + "unusual", "E605", "modules.py"),
-        (FACTORY + "dropping", "E606", "loss"),
+        (FACTORY + "wrong", "E606", "gradient of way"),
     ],
 )
 def test_what_cannot_be_imported_is_told(

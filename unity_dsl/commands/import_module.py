@@ -22,7 +22,7 @@ def import_command(factory: str, output: Path, name: str | None, verify: bool, f
     """Write what the module of a FACTORY computes in training as a model: NAME.udl, weights.json, data.py.
 
     FACTORY takes no arguments and returns a torch.nn.Module and its example inputs, a dict by name or a tuple. The
-    module returns its loss, alone or among other values; random parts such as dropout are off where it is verified.
+    module returns its loss, alone or among other values. Dropout is off where both are compared.
     `weights.json` has the module's names of weights, and `data.py` a function that makes the model's inputs of a batch.
 
     \b

@@ -255,12 +255,14 @@ def _attention(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
         named.get("is_causal", causal),
     )
     q, key, value = map(walk.view, (q, key, value))
-    if len(q.dims) != 4 or dropout:
-        raise Unsupported("dropout" if dropout else f"{len(q.dims)} dimensions")
+    if len(q.dims) != 4:
+        raise Unsupported(f"{len(q.dims)} dimensions")
     width = q.shape[-1]
     scale = named.get("scale") or 1 / sqrt(width)
     if abs(scale * sqrt(width) - 1) > 1e-6:
         q = _unary(walk, "scale", q, factor=scale * sqrt(width))
+    if dropout:
+        return _written_attention(walk, (q, key, value), mask, dropout, causal=causal)
     key, value = key.without(key.repeated), value.without(value.repeated)
     shape = (*q.shape[:-1], value.shape[-1])
     name, operands = "causal_attention" if causal else "full_attention", [q, key, value]
@@ -270,6 +272,22 @@ def _attention(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
             operands.append(_mask(walk, mask, q.shape[0]))
         name = known or "masked_attention"
     return walk.make(name, *operands, shape=shape)
+
+
+def _written_attention(
+    walk: Translation, given: tuple[View, View, View], mask: Entry, dropout: float, *, causal: bool
+) -> View:
+    """Attention whose probabilities are dropped, as products and a softmax; queries are scaled already."""
+    q, key, value = given
+    known = "causal_attention" if causal else "full_attention" if mask is None else None
+    known = known or _known_mask(mask, q.shape[2], key.shape[2])
+    if known is None or key.repeated or value.repeated:
+        raise Unsupported("dropout with a mask, or with keys that heads share")
+    scaled = _unary(walk, "scale", q, factor=1 / sqrt(q.shape[-1]))
+    scores = walk.make("matmul", scaled, key.permuted((0, 1, 3, 2)), shape=(*q.shape[:-1], key.shape[2]))
+    scores = walk.make("causal_mask", scores, shape=scores.shape) if known == "causal_attention" else scores
+    kept = _unary(walk, "dropout", walk.make("softmax", scores, shape=scores.shape), p=dropout)
+    return walk.make("matmul", kept, value, shape=(*q.shape[:-1], value.shape[-1]))
 
 
 def _known_mask(mask: Entry, rows: int, columns: int) -> str | None:

@@ -75,8 +75,13 @@ def verify(captured: Captured, model: Path, prepared: str, weights: Mapping[str,
     return Verified(abs(float(loss.detach()) - expected[0]) / max(abs(expected[0]), 1e-30), worst, weight)
 
 
+_DROPPING, _KEPT = {"dropout", "dropout_"}, {"dropout_p": 0.0}
+
+
 class _InDouble(TorchFunctionMode):
-    """Casts to float32, as norms and losses of language models have them, are casts to float64 here."""
+    """Casts to float32, as norms and losses of language models have them, are casts to float64 here, and nothing is
+    dropped.
+    """
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         wide = {torch.float32: torch.float64}
@@ -84,6 +89,11 @@ class _InDouble(TorchFunctionMode):
         named = {
             key: wide.get(part, part) if isinstance(part, torch.dtype) else part for key, part in (kwargs or {}).items()
         }
+        word = getattr(func, "__name__", "")
+        if word in _DROPPING:
+            return args[0]
+        if word == "scaled_dot_product_attention":
+            args, named = args[:4] + (0.0,) * (len(args) > 4) + args[5:], {**named, **({} if len(args) > 4 else _KEPT)}
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         return func(*args, **named)

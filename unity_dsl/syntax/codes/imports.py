@@ -36,7 +36,7 @@ IMPORTS: dict[str, Code] = {
     "E606": Code(
         "a model that is not equal to its module",
         "Both are run in float64 with the same weights on the example inputs, and their losses and gradients differ. "
-        "Random operators such as dropout draw other numbers in both: set their probabilities to 0 for the import. "
+        "Dropout is off in both. Other random numbers are not the same in both: leave them out for the import. "
         "Otherwise the importer is wrong, and nothing is written.",
     ),
     "E607": Code(
