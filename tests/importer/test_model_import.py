@@ -169,3 +169,14 @@ def test_all_missing_operators_are_told_at_once() -> None:
 def test_tables_that_nothing_stands_for_are_refused() -> None:
     with pytest.raises(InputError, match=r"tables of the module that no operator has: \[4\]"):
         imported("tabled")
+
+
+@pytest.mark.parametrize(("name", "any_batch"), [("encoder", True), ("language_model", True), ("weighed", False)])
+def test_the_batch_is_a_parameter_where_all_is_made_for_any(name: str, any_batch: bool) -> None:
+    """What is prepared of a batch twice is what is prepared of it, twice; a sum over the batch is not."""
+    assert ("[b = " in imported(name).files[f"{name}.udl"].splitlines()[0]) is any_batch
+    if any_batch:
+        _, batch = getattr(modules, name)()
+        prepare = prepared(name).prepare
+        once, twice = prepare(batch), prepare({key: torch.cat((part, part)) for key, part in batch.items()})
+        assert all(torch.equal(torch.cat((once[key], once[key])), twice[key]) for key in once)

@@ -7,6 +7,9 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
 
 from ..graph.model_graph import build_model
 from ..index.declarations.loading import library_of, library_sources
@@ -19,7 +22,7 @@ from .idioms import with_idioms
 from .model_text import ModelText, model_text
 from .prepared_inputs import prepared_text
 from .statements import Imported
-from .translation import translate
+from .translation import Translation, translate
 from .verification import Verified, verify
 
 
@@ -45,32 +48,56 @@ def import_module(spec: str, name: str, *, verified: bool = True) -> ImportedMod
     if imported.loss is None:
         help = "return the loss, with the labels among the inputs: `return loss, logits`"
         raise fail("E604", "the module returns no loss: no scalar", help=help)
-    batch = imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else None
-    text = _with_batch(name, imported, batch)
+    batch = imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else 1
+    fixed = _texts(name, imported, walk, None)
+    text, prepared = _texts(name, imported, walk, batch) if _is_any_batch(captured, fixed[1], batch) else fixed
+    text, prepared = (text, prepared) if _builds(name, text, batch) else fixed
     if text.buffers:
         told = ", ".join(f"[{', '.join(map(str, value.shape))}]" for value in text.buffers.values())
         raise fail("E605", f"tables of the module that no operator has: {told}", help="compute them of its weights")
-    inputs = {text.inputs[value]: value for value in imported.inputs}
     files = {
         f"{name}.udl": "\n".join(text.lines) + "\n",
         "weights.json": json.dumps(text.weights, indent=1) + "\n",
-        "data.py": prepared_text(name, inputs, walk.prepared),
+        "data.py": prepared,
     }
     found = _verified(captured, name, files, text) if verified else None
     return ImportedModel(files, len(imported.statements), found)
 
 
-def _with_batch(name: str, imported: Imported, batch: int | None) -> ModelText:
-    """The text with the batch as a parameter, where the model is one at another batch as well."""
-    if batch is not None and batch > 1:
-        text = model_text(name, imported, batch)
-        try:
-            source = Source(f"{name}.udl", "\n".join(text.lines) + "\n")
-            build_model(parse_model(source), library_of(library_sources(())), {"b": 2 * batch})
-            return text
-        except InputError:
-            pass
-    return model_text(name, imported)
+def _texts(name: str, imported: Imported, walk: Translation, batch: int | None) -> tuple[ModelText, str]:
+    """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
+    text = model_text(name, imported, batch)
+    inputs = {text.inputs[value]: value for value in imported.inputs}
+    rows = imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else 1
+    return text, prepared_text(name, inputs, walk.prepared, rows)
+
+
+def _builds(name: str, text: ModelText, batch: int) -> bool:
+    """Whether the model is one at twice the batch, if that is its parameter."""
+    if not text.lines[0].endswith(f"[b = {batch}]"):
+        return True
+    source = Source(f"{name}.udl", "\n".join(text.lines) + "\n")
+    try:
+        build_model(parse_model(source), library_of(library_sources(())), {"b": 2 * batch})
+    except InputError:
+        return False
+    return True
+
+
+def _is_any_batch(captured: Captured, prepared: str, batch: int) -> bool:
+    """Whether what is prepared of a batch twice is what is prepared of it, twice: so its size is no constant."""
+    names: dict[str, Any] = {}
+    exec(prepared, names)
+    inputs = dict(captured.inputs)
+    if batch < 2 or any(tensor.dim() == 0 or len(tensor) != batch for tensor in inputs.values()):
+        return False
+    once = names["prepare"](inputs)
+    try:
+        twice = names["prepare"]({name: torch.cat((tensor, tensor)) for name, tensor in inputs.items()})
+    except (RuntimeError, IndexError):
+        return False
+    both = ((once[name], twice[name]) for name in once)
+    return all(one.shape[:1] == (batch,) and torch.equal(torch.cat((one, one)), two) for one, two in both)
 
 
 def _verified(captured: Captured, name: str, files: dict[str, str], text: ModelText) -> Verified:

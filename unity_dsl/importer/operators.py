@@ -419,10 +419,14 @@ def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]
 
 
 def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
+    """An integer tensor in the shape in which it is read, whatever shapes it had on the way."""
+    while entry.call == "torch.reshape" and isinstance(entry.args[0], Prepared):
+        entry = entry.args[0]
     found = entry.example.reshape(shape)
-    return (
-        entry if found.shape == entry.example.shape else walk.prepare(entry.name, found, "torch.reshape", entry, shape)
-    )
+    if found.shape == entry.example.shape:
+        return entry
+    name = entry.name if entry.call and not entry.call.startswith("torch.ops") else "target"
+    return walk.prepare(name, found, "torch.reshape", entry, shape)
 
 
 @handles("binary_cross_entropy_with_logits.default")

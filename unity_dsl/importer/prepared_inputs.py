@@ -24,25 +24,30 @@ def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 '''
 
 
-def prepared_text(name: str, inputs: Mapping[str, Value], prepared: Mapping[Prepared, Value]) -> str:
-    """The text of data.py for a model whose `inputs` have these names; `prepared` says how integer ones are made."""
-    body = _Body()
+def prepared_text(name: str, inputs: Mapping[str, Value], prepared: Mapping[Prepared, Value], batch: int) -> str:
+    """The text of data.py for a model whose `inputs` have these names; `prepared` says how integer ones are made of a
+    batch of so many examples.
+    """
+    body = _Body(batch)
     made = {value: body.variable(entry) for entry, value in prepared.items() if value in inputs.values()}
     results = []
     for written, value in inputs.items():
         source = made.get(value) or f'batch["{value.name}"]'
         results.append(f'"{written}": {source}{".long()" if value.bound is not None else ""}')
-    lines = [*body.lines, "return {", *(f"    {result}," for result in results), "}"]
+    first = next((entry.name for entry in body.known if not entry.call), "")
+    lines = [f'rows = len(batch["{first}"])'] if any("(rows)" in line for line in body.lines) else []
+    lines += [*body.lines, "return {", *(f"    {result}," for result in results), "}"]
     return _HEAD.format(name=name) + "".join(f"    {line}\n" for line in lines)
 
 
 class _Body:
     """The lines of the function, and the variables of tensors that are there."""
 
-    def __init__(self) -> None:
+    def __init__(self, batch: int) -> None:
+        self.batch = batch
         self.lines: list[str] = []
         self.known: dict[Prepared, str] = {}
-        self.taken = {"batch", "torch", "Tensor", "prepare"}
+        self.taken = {"batch", "torch", "Tensor", "prepare", "rows"}
 
     def variable(self, entry: Prepared) -> str:
         if entry not in self.known:
@@ -62,10 +67,17 @@ class _Body:
         args = [*map(self.text, entry.args), *(f"{key}={self.text(part)}" for key, part in entry.named)]
         return f"{entry.call}({', '.join(args)})"
 
+    def counts(self, tensor: Tensor) -> bool:
+        """Whether a table numbers the examples of a batch."""
+        alike = tensor.numel() == self.batch and self.batch > 1 and not tensor.is_floating_point()
+        return alike and bool((tensor.flatten() == torch.arange(self.batch)).all())
+
     def text(self, part: Any) -> str:
         match part:
             case Prepared():
                 return self.variable(part)
+            case Tensor() if self.counts(part):
+                return f"torch.arange(rows).reshape({[-1 if size > 1 else 1 for size in part.shape]})"
             case Tensor():
                 return f"torch.tensor({part.tolist()}, dtype={part.dtype})"
             case list() | tuple():
