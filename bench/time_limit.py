@@ -32,7 +32,7 @@ RIVALS = ("data_parallel", "zero")
 TRACED = ("gpt2 8", "inception_v3 64", "nasnet_a 8", "llama3_70b 1024", "gpt3_175b 64", "dlrm 64")
 
 TRACE = """
-import json, logging, re, sys, time
+import json, sys, time
 from pathlib import Path
 from unity_dsl.compile import Request, compile_model
 from unity_dsl.search import search_progress

@@ -196,10 +196,10 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     def start(count: int, by: Strategy = STARTING, fusions: Sequence[RuleDecl] = ()) -> Plan:
         part, division = part_of(count)
         asked = parse_recompute(request.recompute, part)
-        again = None if asked is None else asked.paths
+        again, lasting = (None, None) if asked is None else (asked.paths, asked.kept)
         given = part, starting_meshes(part, meshes, machine), machine.exposing(expected), library
         made = partial(search, *given, pins=pins, theorems=theorems, fusions=fusions, imported=by)
-        return in_micro_batches(made(recompute=again, division=division), division)
+        return in_micro_batches(made(recompute=again, kept_iterations=lasting, division=division), division)
 
     def improve(first: Plan | None) -> Plan:
         if first is not None and end.seconds is not None:  # else the search finds what is as good

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from unity_dsl.cli import run
+from unity_dsl.importer.capture import capture
 from unity_dsl.importer.model_import import ImportedModel, import_module
+from unity_dsl.importer.verification import verify
 from unity_dsl.syntax.diagnostic import InputError
 
 from . import modules
@@ -180,3 +182,23 @@ def test_the_batch_is_a_parameter_where_all_is_made_for_any(name: str, any_batch
         prepare = prepared(name).prepare
         once, twice = prepare(batch), prepare({key: torch.cat((part, part)) for key, part in batch.items()})
         assert all(torch.equal(torch.cat((once[key], once[key])), twice[key]) for key in once)
+
+
+def test_a_wrong_gradient_and_a_buffer_that_is_not_updated_are_found(tmp_path: Path) -> None:
+    """Where the loss is the same."""
+    captured = capture(*(lambda module, inputs: (module, (), inputs))(*modules.resnet()))
+    found = imported("resnet")
+    path = tmp_path / "resnet.udl"
+    text, weights = found.files["resnet.udl"], json.loads(found.files["weights.json"])
+    for before, after, told in (
+        (
+            "linear_bias(global_avg_pool2d, fc_weight,",
+            "linear_bias(global_avg_pool2d, reverse_gradient(fc_weight),",
+            "fc.weight",
+        ),
+        ("update bn1_running_mean =", "bn1_unread =", "bn1.running_mean"),
+    ):
+        assert before in text
+        path.write_text(text.replace(before, after))
+        other = verify(captured, path, found.files["data.py"], weights, tmp_path / "out")
+        assert not other.ok and other.weight == told

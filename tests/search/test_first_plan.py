@@ -102,3 +102,21 @@ def test_a_search_never_returns_a_worse_plan(devices: int, tmp_path: Path) -> No
     for tenth in range(1, 10):
         plan = compile_model(request, Counted(most=whole.asked * tenth // 10)).plan
         assert plan.ended == "a count" and best.seconds * (1 - 1e-9) <= plan.seconds <= first.seconds
+
+
+def test_a_first_plan_recomputes_what_was_asked_for(tmp_path: Path) -> None:
+    """So many first iterations, the others keep what they computed."""
+    path = tmp_path / "layers.udl"
+    path.write_text(
+        """
+model layers[b = 8]
+  input x: f32[b, 16]
+  input target: f32[b, 16]
+  repeat 4 as layer
+    weight w: f32[16, 16] ~ normal(0.1)
+    x = relu(linear(x, w))
+  loss mse(x, target)
+""".lstrip()
+    )
+    plan = compile_model(Request(path, devices=2, recompute="layer:1", time_limit=1e-6)).plan
+    assert plan.ended and plan.recomputed == {"layer"} and plan.kept_iterations == {"layer": 3}

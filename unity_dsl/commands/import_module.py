@@ -38,10 +38,14 @@ def import_command(factory: str, output: Path, name: str | None, verify: bool, f
     with say_progress(factory):
         found = import_module(factory, name, verified=verify)
     paths = [output / file for file in found.files]
-    present = [path for path in paths if path.exists() and path.read_text() != found.files[path.name]]
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        present = [path for path in paths if path.exists() and path.read_text() != found.files[path.name]]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise fail("E401", f"cannot write {output}: {reason}", help="choose another folder with -o") from None
     if present and not force:
         raise fail("E607", f"{present[0]} is there with another text", help="--force writes over it")
-    output.mkdir(parents=True, exist_ok=True)
     for path in paths:
         replace_file(path, found.files[path.name])
     lines = [("model", f"{name}, {found.statements} statements in {found.files[f'{name}.udl'].count(chr(10))} lines")]

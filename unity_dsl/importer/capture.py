@@ -90,6 +90,12 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
     return Captured(module, (args, named), program, inputs, states, frozenset(buffers), constants)
 
 
+def without_loss() -> InputError:
+    """The diagnostic of a module that returns no loss."""
+    help = "return the loss, with the labels among the inputs: `return loss, logits`"
+    return fail("E604", "the module returns no loss: no scalar", help=help)
+
+
 def _not_captured(reason: Exception) -> InputError:
     lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
     told = lines[0] if lines else type(reason).__name__

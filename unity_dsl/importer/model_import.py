@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 
@@ -17,10 +16,10 @@ from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.span import Source
 from . import operators, tensor_parts  # noqa: F401  (their handlers)
-from .capture import Captured, capture, module_of
+from .capture import Captured, capture, module_of, without_loss
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
-from .prepared_inputs import prepared_text
+from .prepared_inputs import prepare_of, prepared_text
 from .statements import Imported
 from .translation import Translation, translate
 from .verification import Verified, verify
@@ -46,9 +45,8 @@ def import_module(spec: str, name: str, *, verified: bool = True) -> ImportedMod
     imported, walk = translate(captured)
     imported = with_idioms(imported)
     if imported.loss is None:
-        help = "return the loss, with the labels among the inputs: `return loss, logits`"
-        raise fail("E604", "the module returns no loss: no scalar", help=help)
-    batch = imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else 1
+        raise without_loss()
+    batch = _batch(imported)
     fixed = _texts(name, imported, walk, None)
     text, prepared = _texts(name, imported, walk, batch) if _is_any_batch(captured, fixed[1], batch) else fixed
     text, prepared = (text, prepared) if _builds(name, text, batch) else fixed
@@ -68,8 +66,12 @@ def _texts(name: str, imported: Imported, walk: Translation, batch: int | None) 
     """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
     text = model_text(name, imported, batch)
     inputs = {text.inputs[value]: value for value in imported.inputs}
-    rows = imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else 1
-    return text, prepared_text(name, inputs, walk.prepared, rows)
+    return text, prepared_text(name, inputs, walk.prepared, _batch(imported))
+
+
+def _batch(imported: Imported) -> int:
+    """The first dimension of the first input."""
+    return imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else 1
 
 
 def _builds(name: str, text: ModelText, batch: int) -> bool:
@@ -86,14 +88,12 @@ def _builds(name: str, text: ModelText, batch: int) -> bool:
 
 def _is_any_batch(captured: Captured, prepared: str, batch: int) -> bool:
     """Whether what is prepared of a batch twice is what is prepared of it, twice: so its size is no constant."""
-    names: dict[str, Any] = {}
-    exec(prepared, names)
-    inputs = dict(captured.inputs)
+    prepare, inputs = prepare_of(prepared), captured.inputs
     if batch < 2 or any(tensor.dim() == 0 or len(tensor) != batch for tensor in inputs.values()):
         return False
-    once = names["prepare"](inputs)
+    once = prepare(inputs)
     try:
-        twice = names["prepare"]({name: torch.cat((tensor, tensor)) for name, tensor in inputs.items()})
+        twice = prepare({name: torch.cat((tensor, tensor)) for name, tensor in inputs.items()})
     except (RuntimeError, IndexError):
         return False
     both = ((once[name], twice[name]) for name in once)

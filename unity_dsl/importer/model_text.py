@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
+from keyword import kwlist
 
-from ..resources import folder
+from ..syntax.diagnose import terminal_texts
 from .folding import Item, Repeat, folded, results_of, weights_of
 from .statements import Imported, Statement
 from .views import Value, View
@@ -32,26 +34,18 @@ def model_text(name: str, model: Imported, batch: int | None = None) -> ModelTex
     )
 
 
-def reserved_words() -> frozenset[str]:
-    """The words of the language, which name nothing."""
-    return frozenset(re.findall(r'"([a-z]+)"', (folder("grammar") / "udl.lark").read_text()))
-
-
 class _Names:
     """Names of one file, each given once."""
 
     def __init__(self) -> None:
-        self.taken = set(reserved_words())
+        self.taken = {*terminal_texts("udl").values(), *kwlist}
 
     def fresh(self, *wanted: str) -> str:
         """The first of these that is free; else the last one with a number."""
         words = [re.sub(r"\W", "_", word).lstrip("_") or "x" for word in wanted]
         words = [f"x_{word}" if word[0].isdecimal() else word for word in words]
-        found = next((word for word in words if word not in self.taken), "")
-        number = 2
-        while not found:
-            found = f"{words[-1]}_{number}" if f"{words[-1]}_{number}" not in self.taken else ""
-            number += 1
+        numbered = (f"{words[-1]}_{number}" for number in count(2))
+        found = next(word for word in chain(words, numbered) if word not in self.taken)
         self.taken.add(found)
         return found
 
@@ -221,14 +215,8 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 def _initialiser(value: Value) -> str:
     """Zeros and ones as they are; what is random by its deviation."""
     tensor = value.constant
-    if tensor is None or tensor.numel() < 2 or not tensor.is_floating_point():
-        return (
-            "zeros"
-            if tensor is not None and not bool(tensor.any())
-            else "ones"
-            if value.kind == "buffer"
-            else "normal(0.02)"
-        )
+    if tensor is None or not tensor.is_floating_point():
+        return "zeros"  # integers are tables, which are loaded
     if bool((tensor == tensor.flatten()[0]).all()):
         first = float(tensor.flatten()[0])
         return "zeros" if first == 0 else "ones" if first == 1 else f"constant({first:g})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from math import sqrt
 
 import numpy as np
@@ -36,11 +37,12 @@ def _unary(walk: Translation, name: str, view: View, **settings: object) -> View
     return View(result, view.base, view.dims)
 
 
-for _theirs, _ours in UNARY.items():
+def _elementwise(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    return _unary(walk, ours, walk.view(args[0]))
 
-    @handles(f"{_theirs}.default")
-    def _elementwise(walk: Translation, args: list[Entry], named: dict[str, Entry], ours: str = _ours) -> Entry:
-        return _unary(walk, ours, walk.view(args[0]))
+
+for _theirs, _ours in UNARY.items():
+    handles(f"{_theirs}.default")(partial(_elementwise, _ours))
 
 
 @handles("gelu.default")
@@ -58,18 +60,19 @@ def _power(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
 # ---------------------------------------------------------------------------------------- two operands
 
 
-for _theirs, _ours in BINARY.items():
+def _two(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    if named.get("alpha", 1) != 1:
+        raise Unsupported(f"alpha={named['alpha']}")
+    first, second = args[:2]
+    for one, other, turned in ((first, second, False), (second, first, True)):
+        number = _as_number(other)
+        if number is not None and isinstance(one, View):
+            return _with_number(walk, ours, one, number, turned=turned)
+    return binary(walk, ours, walk.view(first), walk.view(second))
 
-    @handles(f"{_theirs}.Tensor", f"{_theirs}.default", f"{_theirs}.Scalar")
-    def _two(walk: Translation, args: list[Entry], named: dict[str, Entry], ours: str = _ours) -> Entry:
-        if named.get("alpha", 1) != 1:
-            raise Unsupported(f"alpha={named['alpha']}")
-        first, second = args[:2]
-        for one, other, turned in ((first, second, False), (second, first, True)):
-            number = _as_number(other)
-            if number is not None and isinstance(one, View):
-                return _with_number(walk, ours, one, number, turned=turned)
-        return binary(walk, ours, walk.view(first), walk.view(second))
+
+for _theirs, _ours in BINARY.items():
+    handles(f"{_theirs}.Tensor", f"{_theirs}.default", f"{_theirs}.Scalar")(partial(_two, _ours))
 
 
 def _as_number(entry: Entry) -> float | None:

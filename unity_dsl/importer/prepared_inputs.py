@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..emit.program_names import Names
 from .translation import Prepared
 from .views import Value
 
@@ -40,6 +41,14 @@ def prepared_text(name: str, inputs: Mapping[str, Value], prepared: Mapping[Prep
     return _HEAD.format(name=name) + "".join(f"    {line}\n" for line in lines)
 
 
+def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
+    """The function that a text of data.py defines."""
+    names: dict[str, Any] = {}
+    exec(text, names)
+    prepare: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = names["prepare"]
+    return prepare
+
+
 class _Body:
     """The lines of the function, and the variables of tensors that are there."""
 
@@ -47,18 +56,13 @@ class _Body:
         self.batch = batch
         self.lines: list[str] = []
         self.known: dict[Prepared, str] = {}
-        self.taken = {"batch", "torch", "Tensor", "prepare", "rows"}
+        self.names = Names(("batch", "prepare", "rows"))
 
     def variable(self, entry: Prepared) -> str:
         if entry not in self.known:
             code = self.code(entry)
-            name, number = entry.name, 1
-            while name in self.taken:
-                number += 1
-                name = f"{entry.name}_{number}"
-            self.taken.add(name)
-            self.known[entry] = name
-            self.lines.append(f"{name} = {code}")
+            self.known[entry] = self.names.fresh(entry.name)
+            self.lines.append(f"{self.known[entry]} = {code}")
         return self.known[entry]
 
     def code(self, entry: Prepared) -> str:

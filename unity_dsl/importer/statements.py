@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .views import Value, View
@@ -29,9 +29,3 @@ class Imported:
     loss: View | None
     outputs: list[tuple[str, View]]
     updates: list[tuple[Value, View]]
-
-
-def read_values(statements: Sequence[Statement]) -> Iterator[Value]:
-    """Every value that statements read, as often as they do."""
-    for statement in statements:
-        yield from (operand.value for operand in statement.operands)

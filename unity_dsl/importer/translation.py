@@ -255,10 +255,12 @@ def _called(walk: Translation, node: Node) -> Entry:
             told = "torch.reshape" if call is torch.reshape else f"torch.ops.aten.{name}"
             return Prepared(node.name, found, told, tuple(args), tuple(named.items()))
     try:
-        return HANDLERS[name](walk, args, named)
-    except (KeyError, Unsupported, Unarranged) as reason:
-        _note_missing(walk, name, "" if name not in HANDLERS else f": {reason}")
-        return Missing
+        if name in HANDLERS:
+            return HANDLERS[name](walk, args, named)
+        _note_missing(walk, name, "")
+    except (Unsupported, Unarranged) as reason:
+        _note_missing(walk, name, f": {reason}")
+    return Missing
 
 
 def _note_missing(walk: Translation, name: str, why: str) -> None:

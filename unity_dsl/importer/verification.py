@@ -1,11 +1,12 @@
-"""Compares an imported model, compiled for one device, with the module: loss and every gradient, in float64."""
+"""Compares an imported model, compiled for one device, with the module: loss, gradients and buffers, in float64."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 from ..compile import Request, compile_model
 from ..emit.output_folder import write_program
 from ..emit.rank_comparison import load_program
-from ..syntax.diagnostic import fail
-from .capture import Captured
+from .capture import Captured, without_loss
+from .prepared_inputs import prepare_of
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
 """Relative errors in float64 up to which both are equal."""
@@ -27,7 +28,9 @@ TABLE_LOSS_ERROR, TABLE_GRADIENT_ERROR = 1e-7, 1e-6
 
 @dataclass(frozen=True)
 class Verified:
-    """The relative difference of both losses, and of gradients the largest, with the weight's name in the module."""
+    """The relative difference of both losses, and the largest of gradients and of what buffers are then, with the
+    tensor's name in the module.
+    """
 
     loss: float
     gradient: float
@@ -53,26 +56,37 @@ def verify(captured: Captured, model: Path, prepared: str, weights: Mapping[str,
         warnings.simplefilter("ignore", FutureWarning)
         module = copy.deepcopy(captured.module).double()
     states = {name: tensor.detach().clone() for name, tensor in module.state_dict(keep_vars=True).items()}
-    expected = _gradients(module, captured)
-    names: dict[str, Any] = {}
-    exec(prepared, names)
+    loss, gradients, after = _step(module, captured)
     batch = {name: _double(tensor) for name, tensor in captured.inputs.items()}
     with load_program(out) as program:
         made = program.Model(None, dtype=torch.float64)
         made.load_global({name: states[state] for name, state in weights.items()})
         made.train()
-        loss, _ = made(**names["prepare"](batch))
-        torch.autograd.backward(loss)
-        found = {name: parameter.grad for name, parameter in made.named_parameters()}
-    largest = max((float(gradient.abs().max()) for gradient in expected[1].values()), default=0.0)
-    worst, weight = 0.0, ""
-    for name, state in weights.items():
-        if (wanted := expected[1].get(state)) is None or found.get(name) is None:
-            continue
-        error = float((found[name] - wanted).abs().max()) / max(float(wanted.abs().max()), 1e-4 * largest, 1e-30)
-        if error >= worst:
-            worst, weight = error, state
-    return Verified(abs(float(loss.detach()) - expected[0]) / max(abs(expected[0]), 1e-30), worst, weight)
+        own, _ = made(**prepare_of(prepared)(batch))
+        torch.autograd.backward(own)
+        found = {weights[name]: parameter.grad for name, parameter in made.named_parameters()}
+        buffers = {weights[name]: buffer for name, buffer in made.named_buffers() if name in weights}
+    worst = max(_gradient_errors(gradients, found), default=(0.0, ""))
+    worst = max(worst, *((_relative(buffer, after[state]), state) for state, buffer in buffers.items()), worst)
+    return Verified(abs(float(own.detach()) - loss) / max(abs(loss), 1e-30), *worst)
+
+
+def _gradient_errors(
+    expected: Sequence[tuple[Sequence[str], Tensor]], found: Mapping[str, Tensor | None]
+) -> Iterator[tuple[float, str]]:
+    """The relative error of every gradient that the module has, with a name of its weight. One that the model has not
+    is 0 there.
+    """
+    largest = max((float(gradient.abs().max()) for _, gradient in expected), default=0.0)
+    for names, wanted in expected:
+        known = next((found[name] for name in names if found.get(name) is not None), None)
+        yield _relative(torch.zeros_like(wanted) if known is None else known, wanted, 1e-4 * largest), names[-1]
+
+
+def _relative(found: Tensor, wanted: Tensor, least: float = 0.0) -> float:
+    """The largest difference, of the largest element or of so much at least; infinite where one is no number."""
+    error = float((found - wanted).abs().max()) / max(float(wanted.abs().max()), least, 1e-30)
+    return inf if isnan(error) else error
 
 
 _DROPPING, _KEPT = {"dropout", "dropout_"}, {"dropout_p": 0.0}
@@ -103,15 +117,20 @@ def _double(part: Any) -> Any:
     return part.double() if isinstance(part, Tensor) and part.is_floating_point() else part
 
 
-def _gradients(module: nn.Module, captured: Captured) -> tuple[float, dict[str, Tensor]]:
-    """The loss of the module on its example inputs, and the gradient of every weight by its last name."""
+def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list[str], Tensor]], Mapping[str, Tensor]]:
+    """The loss of the module on its example inputs, the gradient of every weight with its names, of which tied ones
+    have several, and the state that is left.
+    """
     given, named = captured.given
     with _InDouble():
         result = module(*map(_double, given), **{key: _double(part) for key, part in named.items()})
     loss = _loss(result)
     torch.autograd.backward(loss)
-    every = module.named_parameters(remove_duplicate=False)
-    return float(loss.detach()), {name: weight.grad for name, weight in every if weight.grad is not None}
+    names: dict[nn.Parameter, list[str]] = {}
+    for name, weight in module.named_parameters(remove_duplicate=False):
+        names.setdefault(weight, []).append(name)
+    gradients = [(own, weight.grad) for weight, own in names.items() if weight.grad is not None]
+    return float(loss.detach()), gradients, module.state_dict()
 
 
 def _loss(result: Any) -> Tensor:
@@ -125,5 +144,4 @@ def _loss(result: Any) -> Tensor:
             parts = [*part.values(), *parts]
         elif isinstance(part, list | tuple):
             parts = [*part, *parts]
-    help = "return the loss, with the labels among the inputs: `return loss, logits`"
-    raise fail("E604", "the module returns no loss: no scalar", help=help)
+    raise without_loss()

@@ -286,7 +286,7 @@ def search_simulated(
     """The better of the plans that `find` makes by two exposures: the `expected` one, of all meshes, numbers of
     micro-batches and operators that rules make, then that of the first plan, of those of this plan. Both are done once
     more with values in turns hidden, where the model has repeats that may run so: by another process if there are
-    several processors; and of all meshes with what products in chunks hide, where they take long and a plan fits.
+    several processors; and of all meshes with what decomposed matmuls overlap, where products are long and a plan fits.
     Where what the first plan exposes of gathers is much of its step, one more search counts that, on the meshes that
     the first led to. Next to each plan one with a shorter step is looked for, which other processes `begin`; the
     shortest that fits the memory is taken. Only `auto` has a choice. At last the size of gradient buckets is chosen, of

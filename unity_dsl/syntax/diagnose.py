@@ -99,8 +99,8 @@ def _common_suffix(left: tuple[int, ...], right: tuple[int, ...]) -> int:
 
 
 @cache
-def _literals(language: str) -> dict[str, str]:
-    """The text of every terminal that is always spelt the same."""
+def terminal_texts(language: str) -> dict[str, str]:
+    """The text of every terminal that is always spelt the same: the words of a language, and its signs."""
     terminals = grammar(language).terminals
     return {t.name: t.pattern.value for t in terminals if isinstance(t.pattern, PatternStr)}
 
@@ -185,7 +185,7 @@ class _Case:
             word = self.previous
         elif "NAME" not in self.accepts:
             return None
-        if word is None or word.type not in _literals(self.language) or not word.isalpha():
+        if word is None or word.type not in terminal_texts(self.language) or not word.isalpha():
             return None
         return fail("E012", f"`{word}` is a keyword", token_span(self.source, word), label="cannot be a name")
 
@@ -232,8 +232,8 @@ class _Case:
 
     def _expected(self) -> str:
         """What could stand here: words and signs as they are written, families by name."""
-        literals = _literals(self.language)
-        written = {literals.get(name, "") for name in self.accepts}
+        texts = terminal_texts(self.language)
+        written = {texts.get(name, "") for name in self.accepts}
         names: list[str] = []
         if written >= {"+", "*"}:
             names.append("an operator")

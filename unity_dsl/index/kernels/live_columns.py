@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...syntax.ast import Apply, Expr, Number, Read, ReductionKind, Select
 from ..equations.term import affine, walk
 from .read_closure import Nests, read_by
@@ -24,14 +26,10 @@ class Live:
 
     def part(self, rows: int, columns: int) -> float:
         """The part of all pairs of a row and a column that counts."""
-        if self == ALL:
-            return 1.0
-        found = 0
-        for row in range(rows):
-            first = 0 if self.first is None else max(0, row + self.first)
-            last = columns - 1 if self.last is None else min(columns - 1, row + self.last)
-            found += max(0, last - first + 1)
-        return found / (rows * columns)
+        places = np.arange(rows)
+        first = 0 if self.first is None else np.maximum(0, places + self.first)
+        last = columns - 1 if self.last is None else np.minimum(columns - 1, places + self.last)
+        return 1.0 if self == ALL else float(np.maximum(0, last - first + 1).sum()) / (rows * columns)
 
 
 ALL = Live()
