@@ -168,9 +168,13 @@ def test_all_missing_operators_are_told_at_once() -> None:
     assert "2 operators have no counterpart" in message and "bessel_j0" in message and "erfinv" in message
 
 
-def test_tables_that_nothing_stands_for_are_refused() -> None:
-    with pytest.raises(InputError, match=r"tables of the module that no operator has: \[4\]"):
-        imported("tabled")
+def test_tables_are_prepared() -> None:
+    """What the module computes of no input is an input that `prepare` makes, the same for any batch."""
+    found = imported("tabled")
+    assert found.verified is not None and found.verified.loss < 1e-12
+    assert "input table: f32[4]" in found.files["tabled.udl"] and "[b = 2]" in found.files["tabled.udl"]
+    _, batch = modules.tabled()
+    assert prepared("tabled").prepare(batch)["table"].tolist() == [0.5, 3.0, 2.0, 1.0]
 
 
 @pytest.mark.parametrize(("name", "any_batch"), [("encoder", True), ("language_model", True), ("weighed", False)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,7 +16,7 @@ from ..index.declarations.loading import library_of, library_sources
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.span import Source
-from . import operators, tensor_parts  # noqa: F401  (their handlers)
+from . import attention, convolutions, losses, operators, recurrences, selections, tensor_parts  # noqa: F401  (their handlers)
 from .capture import Captured, capture, module_of, without_loss
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
@@ -48,11 +49,10 @@ def import_module(spec: str, name: str, *, verified: bool = True) -> ImportedMod
         raise without_loss()
     batch = _batch(imported)
     fixed = _texts(name, imported, walk, None)
-    text, prepared = _texts(name, imported, walk, batch) if _is_any_batch(captured, fixed[1], batch) else fixed
+    constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
+    is_any = _is_any_batch(captured, fixed[1], batch, constant)
+    text, prepared = _texts(name, imported, walk, batch) if is_any else fixed
     text, prepared = (text, prepared) if _builds(name, text, batch) else fixed
-    if text.buffers:
-        told = ", ".join(f"[{', '.join(map(str, value.shape))}]" for value in text.buffers.values())
-        raise fail("E605", f"tables of the module that no operator has: {told}", help="compute them of its weights")
     files = {
         f"{name}.udl": "\n".join(text.lines) + "\n",
         "weights.json": json.dumps(text.weights, indent=1) + "\n",
@@ -66,7 +66,7 @@ def _texts(name: str, imported: Imported, walk: Translation, batch: int | None) 
     """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
     text = model_text(name, imported, batch)
     inputs = {text.inputs[value]: value for value in imported.inputs}
-    return text, prepared_text(name, inputs, walk.prepared, _batch(imported))
+    return text, prepared_text(name, inputs, walk, _batch(imported))
 
 
 def _batch(imported: Imported) -> int:
@@ -76,7 +76,7 @@ def _batch(imported: Imported) -> int:
 
 def _builds(name: str, text: ModelText, batch: int) -> bool:
     """Whether the model is one at twice the batch, if that is its parameter."""
-    if not text.lines[0].endswith(f"[b = {batch}]"):
+    if not any(line.startswith("model ") and line.endswith(f"[b = {batch}]") for line in text.lines):
         return True
     source = Source(f"{name}.udl", "\n".join(text.lines) + "\n")
     try:
@@ -86,8 +86,10 @@ def _builds(name: str, text: ModelText, batch: int) -> bool:
     return True
 
 
-def _is_any_batch(captured: Captured, prepared: str, batch: int) -> bool:
-    """Whether what is prepared of a batch twice is what is prepared of it, twice: so its size is no constant."""
+def _is_any_batch(captured: Captured, prepared: str, batch: int, constant: Set[str]) -> bool:
+    """Whether what is prepared of a batch twice is what is prepared of it, twice, but for what is constant: so its size
+    is no constant.
+    """
     prepare, inputs = prepare_of(prepared), captured.inputs
     if batch < 2 or any(tensor.dim() == 0 or len(tensor) != batch for tensor in inputs.values()):
         return False
@@ -96,14 +98,16 @@ def _is_any_batch(captured: Captured, prepared: str, batch: int) -> bool:
         twice = prepare({name: torch.cat((tensor, tensor)) for name, tensor in inputs.items()})
     except (RuntimeError, IndexError):
         return False
-    both = ((once[name], twice[name]) for name in once)
+    if not all(torch.equal(once[name], twice[name]) for name in constant):
+        return False
+    both = ((once[name], twice[name]) for name in once if name not in constant)
     return all(one.shape[:1] == (batch,) and torch.equal(torch.cat((one, one)), two) for one, two in both)
 
 
 def _verified(captured: Captured, name: str, files: dict[str, str], text: ModelText) -> Verified:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.udl"
-        path.write_text(re.sub(r"(dropout\(.*; p)=[^)]*\)", r"\1=0)", files[path.name]))
+        path.write_text(_without_draws(files[path.name]))
         found = verify(captured, path, files["data.py"], text.weights, Path(folder) / "out")
         found = replace(found, tables="rope(" in files[path.name])
     if not found.ok:
@@ -111,3 +115,13 @@ def _verified(captured: Captured, name: str, files: dict[str, str], text: ModelT
         help = "what a module draws makes both differ, but for dropout; else this is a fault of the importer"
         raise fail("E606", f"the model differs from its module by {told} relative in float64", help=help)
     return found
+
+
+def _without_draws(text: str) -> str:
+    """The model with nothing dropped: of elements as in evaluation, of rows with what the kept ones are scaled by."""
+    rows = re.sub(
+        r"\brow_dropout\((.*); p=([^)]*)\)",
+        lambda found: f"scale({found[1]}; factor={1 / (1 - float(found[2])):.17g})",
+        text,
+    )
+    return re.sub(r"(\bdropout\(.*; p)=[^)]*\)", r"\1=0)", rows)

@@ -29,8 +29,13 @@ def model_text(name: str, model: Imported, batch: int | None = None) -> ModelTex
     writer = _Writer(model, batch)
     head = f"model {name}[b = {batch}]" if batch else f"model {name}"
     writer.write(folded(model))
+    used = dict.fromkeys(s.operator for s in model.statements if s.operator in model.blocks)
+    blocks = [line for name in used for line in (*model.blocks[name].text.splitlines(), "")]
     return ModelText(
-        [head, *(f"  {line}" if line else "" for line in writer.lines)], writer.weights, writer.buffers, writer.inputs
+        [*blocks, head, *(f"  {line}" if line else "" for line in writer.lines)],
+        writer.weights,
+        writer.buffers,
+        writer.inputs,
     )
 
 
@@ -67,7 +72,7 @@ class _Writer:
         for value in self.model.inputs:
             self.given[value] = self.inputs[value] = self.names.fresh(value.name)
             shape = [*map(str, value.shape)]
-            if self.batch and value.shape and value.shape[0] == self.batch:
+            if self.batch and value.shape and value.shape[0] == self.batch and value.constant is None:
                 shape[0] = "b"
             kind = "f32" if value.bound is None else f"int<{value.bound}>"
             self.lines.append(f"input {self.given[value]}: {kind}[{', '.join(shape)}]")
@@ -203,6 +208,8 @@ class _Writer:
             kept = ", ".join(letters[int(place)] for place in settings.pop("kept").split())
             operands[0] += f"[{', '.join(letters)}] -> [{kept}]"
         told = ", ".join(f"{key}={value}" for key, value in settings.items())
+        if statement.operator in self.model.blocks:
+            return f"{statement.operator}[{told}]({', '.join(operands)})"
         return f"{statement.operator}({', '.join(operands)}{f'; {told}' if told else ''})"
 
     def read(self, view: View) -> str:

@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from ..emit.program_names import Names
-from .translation import Prepared
+from ..syntax.diagnostic import fail
+from .translation import Prepared, Translation
 from .views import Value
 
+_COMPUTE = "register it as a persistent buffer, or compute it in the module's forward"
 _HEAD = '''"""Makes the inputs of {name} of a batch: what its module computes of integers before anything else."""
 
 from __future__ import annotations
@@ -25,11 +27,15 @@ def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 '''
 
 
-def prepared_text(name: str, inputs: Mapping[str, Value], prepared: Mapping[Prepared, Value], batch: int) -> str:
-    """The text of data.py for a model whose `inputs` have these names; `prepared` says how integer ones are made of a
-    batch of so many examples.
+MOST_ELEMENTS = 1 << 16
+"""Of a table whose numbers are written out."""
+
+
+def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, batch: int) -> str:
+    """The text of data.py for a model whose `inputs` have these names; the translation says how integer ones are made
+    of a batch of so many examples. Raises E605 for a table that is too large for a text.
     """
-    body = _Body(batch)
+    body, prepared = _Body(batch, walk.origins), walk.prepared
     made = {value: body.variable(entry) for entry, value in prepared.items() if value in inputs.values()}
     results = []
     for written, value in inputs.items():
@@ -52,8 +58,9 @@ def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 class _Body:
     """The lines of the function, and the variables of tensors that are there."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, origins: Mapping[int, Prepared]) -> None:
         self.batch = batch
+        self.origins = origins
         self.lines: list[str] = []
         self.known: dict[Prepared, str] = {}
         self.names = Names(("batch", "prepare", "rows"))
@@ -82,6 +89,11 @@ class _Body:
                 return self.variable(part)
             case Tensor() if self.counts(part):
                 return f"torch.arange(rows).reshape({[-1 if size > 1 else 1 for size in part.shape]})"
+            case Tensor() if id(part) in self.origins:
+                return self.variable(self.origins[id(part)])
+            case Tensor() if part.numel() > MOST_ELEMENTS:
+                told = ", ".join(map(str, part.shape))
+                raise fail("E605", f"a table of the module, [{told}], that is computed nowhere", help=_COMPUTE)
             case Tensor():
                 return f"torch.tensor({part.tolist()}, dtype={part.dtype})"
             case list() | tuple():

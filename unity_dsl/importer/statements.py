@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from .blocks import Block
 from .views import Value, View
 
 
@@ -22,10 +23,13 @@ class Statement:
 
 @dataclass
 class Imported:
-    """A model as statements, in order: what it reads, its loss and outputs, and the buffers that a step updates."""
+    """A model as statements, in order: what it reads, its loss and outputs, the buffers that a step updates, and the
+    blocks that statements call.
+    """
 
     inputs: list[Value]
     statements: list[Statement]
     loss: View | None
     outputs: list[tuple[str, View]]
     updates: list[tuple[Value, View]]
+    blocks: Mapping[str, Block] = field(default_factory=dict)

@@ -2,53 +2,79 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
+from torch import Tensor
+
+from .operators import spread
 from .translation import Entry, Translation, Unsupported, filled, handles
-from .views import View
-
-# ---------------------------------------------------------------------------------------- pools, parts
+from .views import Axis, Value, View
 
 
-@handles("max_pool2d.default")
-def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, size, stride, pad, dilation, ceil = filled(args, (None, None, [], [0, 0], [1, 1], False))
-    stride = stride or size
-    if len({*size}) > 1 or len({*stride}) > 1 or {*dilation} != {1} or ceil:
-        raise Unsupported(f"window {size}, stride {stride}, dilation {dilation}, ceil_mode {ceil}")
-    x, pad = walk.view(x), list(pad) * (2 if len(pad) == 1 else 1)
-    sizes = [(length + 2 * p - size[0]) // stride[0] + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
-    pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
-    return walk.make("max_pool2d", x, shape=(*x.shape[:2], *sizes), size=size[0], stride=stride[0], **pads)
-
-
-@handles("adaptive_avg_pool2d.default")
-def _global_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    if {*args[1]} != {1}:
-        raise Unsupported(f"size {args[1]}")
-    x = walk.view(args[0])
-    made = walk.make("global_avg_pool2d", x, shape=x.shape[:2])
-    return made.arranged((*made.dims, (), ()))
-
-
-@handles("mean.default", "sum.default", "mean.dim", "sum.dim_IntList")
+@handles("mean.default", "sum.default", "mean.dim", "sum.dim_IntList", "amax.default")
 def _reduced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     assert walk.node is not None
-    view, keep = walk.whole_view(walk.view(args[0])), (args[2] if len(args) > 2 else named.get("keepdim", False))
-    gone = {dim % len(view.dims) for dim in (args[1] if len(args) > 1 else range(len(view.dims)))}
+    view, keep = walk.view(args[0]), (args[2] if len(args) > 2 else named.get("keepdim", False))
+    named_dims = args[1] if len(args) > 1 and args[1] not in (None, []) else range(len(view.dims))
+    word = str(walk.node.target)
+    name = "reduce_mean" if "mean" in word else "reduce_max" if "amax" in word else "reduce_sum"
+    return reduced(walk, name, view, named_dims, keep=keep)
+
+
+def reduced(walk: Translation, name: str, view: View, dims: Iterable[int], *, keep: bool) -> View:
+    """A reduction over dimensions, which are left with one element or are gone."""
+    view = walk.whole_view(spread(walk, view))
+    gone = {dim % len(view.dims) for dim in dims}
     left = [place for place in range(len(view.dims)) if place not in gone]
-    name = "reduce_mean" if "mean" in str(walk.node.target) else "reduce_sum"
     made = walk.make(name, view, shape=[view.shape[place] for place in left], kept=" ".join(map(str, left)))
     if not keep:
         return made
-    dims = iter(made.dims)
-    return made.arranged([() if place in gone else next(dims) for place in range(len(view.dims))])
+    parts = iter(made.dims)
+    return made.arranged([() if place in gone else next(parts) for place in range(len(view.dims))])
 
 
 @handles("cat.default")
 def _concatenated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     views = [walk.view(part) for part in args[0]]
-    dim = (args[1] if len(args) > 1 else 0) % len(views[0].dims)
+    return joined(walk, views, (args[1] if len(args) > 1 else 0) % len(views[0].dims))
+
+
+@handles("stack.default")
+def _stacked(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    views = [walk.view(part) for part in args[0]]
+    dim = (args[1] if len(args) > 1 else 0) % (len(views[0].dims) + 1)
+    return joined(walk, [view.arranged([*view.dims[:dim], (), *view.dims[dim:]]) for view in views], dim)
+
+
+@handles("slice_scatter.default")
+def _placed_slice(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """A tensor with another in the place of a slice."""
+    x, source, dim, start, stop, step = filled(args, (None, None, 0, 0, None, 1))
+    x, source = walk.view(x), walk.view(source)
+    dim, size = dim % len(x.dims), x.shape[dim % len(x.dims)]
+    first, last = (
+        max((start or 0) + size * ((start or 0) < 0), 0),
+        min(size if stop is None else stop % (size + 1), size),
+    )
+    last = size if stop is not None and stop >= size else last
+    if step != 1:
+        raise Unsupported(f"step {step}")
+    parts = [part_of(walk, x, dim, 0, first)] if first else []
+    parts += [source]
+    parts += [part_of(walk, x, dim, last, size)] if last < size else []
+    return joined(walk, parts, dim) if len(parts) > 1 else source
+
+
+@handles("copy.default")
+def _copied(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, source = args[0], walk.view(args[1])
+    return source.expanded(x.shape if isinstance(x, View | Tensor) else x.example.shape)
+
+
+def joined(walk: Translation, views: list[View], dim: int) -> View:
+    """The views one after the other along a dimension; rows that are the same for all examples are prepended."""
+    views = [view for view in views if view.shape[dim]]
     made = views[-1]
     for other in reversed(views[:-1]):
         shared = {axis for part in other.dims[:-2] for axis in part}
@@ -57,7 +83,7 @@ def _concatenated(walk: Translation, args: list[Entry], named: dict[str, Entry])
         if len(other.dims) > 2 and dim == len(other.dims) - 2 and other.repeated and other.repeated == shared:
             made = walk.make("prepend", walk.read_whole(made), other.arranged(other.dims[-2:]), shape=shape)
         else:
-            made = walk.make("concat", walk.read_whole(other), walk.read_whole(made), shape=shape, dim=dim)
+            made = walk.make("concat", spread(walk, other), spread(walk, made), shape=shape, dim=dim)
     return made
 
 
@@ -68,16 +94,49 @@ def _sliced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
     dim, size = dim % len(view.dims), view.shape[dim % len(view.dims)]
     first = min(max((start or 0) + size * ((start or 0) < 0), 0), size)
     last = size if stop is None else min(max(stop + size * (stop < 0), 0), size)
-    if step != 1:
-        raise Unsupported(f"step {step}")
-    return part_of(walk, view, dim, first, last)
+    if step == 1:
+        return part_of(walk, view, dim, first, last)
+    if size % step or last <= size - step or first >= step:
+        raise Unsupported(f"step {step} from {first} to {last} of {size}")
+    apart = walk.reshaped(view, (*view.shape[:dim], size // step, step, *view.shape[dim + 1 :]))
+    part = part_of(walk, apart, dim + 1, first, first + 1)
+    return part.arranged([*part.dims[: dim + 1], *part.dims[dim + 2 :]])
 
 
 def part_of(walk: Translation, view: View, dim: int, first: int, last: int) -> View:
     if (first, last) == (0, view.shape[dim]):
         return view
     shape = [*view.shape[:dim], last - first, *view.shape[dim + 1 :]]
-    return walk.make("slice", walk.read_whole(view), shape=shape, dim=dim, start=first, stop=last)
+    if last <= first:
+        return View(Value(tuple(shape)), (), tuple((Axis(size),) for size in shape))  # nothing, for what joins parts
+    if set(view.dims[dim]) & view.repeated and not set(view.dims[dim]) <= view.repeated:
+        view = spread(walk, view)
+    if not view.repeated:
+        return walk.make("slice", view, shape=shape, dim=dim, start=first, stop=last)
+    if view.dims[dim] and set(view.dims[dim]) <= view.repeated:
+        dims = [*view.dims[:dim], (Axis(last - first),) if last - first > 1 else (), *view.dims[dim + 1 :]]
+        return view.arranged(dims)
+    single = view.without(view.repeated)
+    sizes = [*single.shape[:dim], last - first, *single.shape[dim + 1 :]]
+    made = walk.make("slice", single, shape=sizes, dim=dim, start=first, stop=last)
+    return _repeated_as(view, made, dim)
+
+
+def _repeated_as(view: View, made: View, dim: int) -> View:
+    """What a slice along a dimension leaves of a view, repeated as that is."""
+    sizes: list[int] = []
+    for place, part in enumerate(view.dims):
+        kept = [axis.size for axis in part if axis not in view.repeated]
+        sizes += [made.shape[dim]] if place == dim else kept
+    apart = made.reshaped(sizes)
+    left = iter(apart.dims)
+    dims: list[tuple[Axis, ...]] = []
+    for place, part in enumerate(view.dims):
+        if place == dim:
+            dims.append(next(left))
+        else:
+            dims.append(tuple(one for axis in part for one in ((axis,) if axis in view.repeated else next(left))))
+    return apart.arranged(dims)
 
 
 @handles("select.int")
@@ -166,3 +225,48 @@ def _squeezed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     view = walk.view(args[0])
     gone = {place % len(view.dims) for place in (args[1] if isinstance(args[1], list) else [args[1]])}
     return view.arranged([dim for place, dim in enumerate(view.dims) if place not in gone or dim])
+
+
+@handles("roll.default")
+def _rolled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    made, dims = walk.view(args[0]), list(args[2]) if len(args) > 2 else []
+    if not dims:
+        raise Unsupported("no dimension")
+    for by, dim in zip(args[1], dims, strict=True):
+        if by % made.shape[dim]:
+            made = walk.make(
+                "roll", spread(walk, made), shape=made.shape, by=by % made.shape[dim], dim=dim % len(made.dims)
+            )
+    return made
+
+
+@handles("flip.default")
+def _flipped(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    made = spread(walk, walk.view(args[0]))
+    for dim in args[1]:
+        made = walk.make("flip", made, shape=made.shape, dim=dim % len(made.dims))
+    return made
+
+
+@handles("cumsum.default")
+def _summed_up(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    view = spread(walk, walk.view(args[0]))
+    return walk.make("cumsum", view, shape=view.shape, dim=args[1] % len(view.dims))
+
+
+@handles("repeat.default")
+def _repeated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Copies side by side: an axis that is repeated before the one that is copied."""
+    view, counts = walk.view(args[0]), args[1]
+    dims = [*[()] * (len(counts) - len(view.dims)), *view.dims]
+    return view.arranged([((Axis(count),) if count > 1 else ()) + dim for count, dim in zip(counts, dims, strict=True)])
+
+
+@handles("repeat_interleave.self_int")
+def _copied_each(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    view, count, dim = walk.view(args[0]), args[1], args[2] if len(args) > 2 else named.get("dim")
+    if dim is None:
+        raise Unsupported("no dimension")
+    dims = list(view.dims)
+    dims[dim % len(dims)] += (Axis(count),) if count > 1 else ()
+    return view.arranged(dims)

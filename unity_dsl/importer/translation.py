@@ -7,13 +7,16 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from hashlib import sha256
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.fx import Node
 
 from ..syntax.diagnostic import InputError, fail
+from .blocks import Block
 from .capture import Captured
 from .statements import Imported, Statement
 from .views import Unarranged, Value, View, whole
@@ -35,10 +38,23 @@ class Prepared:
     named: tuple[tuple[str, Entry], ...] = ()
 
 
+@dataclass(frozen=True, eq=False)
+class Noise:
+    """1 with the probability `kept`, else 0, times a factor, for every element of a shape; `uniform` before it is cut
+    to whole numbers.
+    """
+
+    shape: tuple[int, ...]
+    kept: float
+    factor: float = 1.0
+    uniform: bool = False
+
+
 @dataclass
 class Translation:
-    """The statements of a graph while it is walked. `tables` are the states of buffers that do not change, by the
-    identity of their tensors; `missing` are operators without a counterpart, with places.
+    """The statements of a graph while it is walked. `tables` are the states of buffers that do not change and `origins`
+    how other constants were computed, by the identity of their tensors; `missing` are operators without a counterpart,
+    with places.
     """
 
     captured: Captured
@@ -47,9 +63,11 @@ class Translation:
     inputs: list[Value] = field(default_factory=list)
     prepared: dict[Prepared, Value] = field(default_factory=dict)
     known: dict[object, Prepared] = field(default_factory=dict)
-    constants: list[Value] = field(default_factory=list)
+    constants: dict[object, Value] = field(default_factory=dict)
     tables: dict[int, str] = field(default_factory=dict)
+    origins: dict[int, Prepared] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    blocks: dict[str, Block] = field(default_factory=dict)
     node: Node | None = None
 
     # ------------------------------------------------------------------------------------------ what handlers use
@@ -66,12 +84,19 @@ class Translation:
         found = Statement(name, tuple(operands), results, texts, module_path(self.node), source_line(self.node))
         self.statements.append(found)
 
+    def call(
+        self, block: Block, operands: Sequence[View], results: tuple[Value, ...], settings: dict[str, object]
+    ) -> None:
+        """A call of a block, whose parameters are the settings."""
+        self.blocks[block.name] = block
+        self.add(block.name, operands, results, settings)
+
     def view(self, entry: Entry) -> View:
-        """An operand that computes: constants become buffers."""
+        """An operand that computes."""
         if isinstance(entry, Prepared):
             return whole(self.as_input(entry))
         if isinstance(entry, Tensor):
-            return whole(self.as_buffer(entry))
+            return self.constant(entry)
         if not isinstance(entry, View):
             raise Unsupported(f"an operand that is {type(entry).__name__}")
         return entry
@@ -90,19 +115,33 @@ class Translation:
             self.known[key] = Prepared(name, example, call, args)
         return self.known[key]
 
-    def as_buffer(self, constant: Tensor) -> Value:
-        for known in self.constants:
-            if known.constant is constant or (
-                known.constant is not None
-                and known.constant.shape == constant.shape
-                and known.constant.dtype == constant.dtype
-                and torch.equal(known.constant, constant)
-            ):
-                return known
-        bound = None if constant.is_floating_point() else int(constant.max()) + 1
-        state = self.tables.get(id(constant), "")
-        self.constants.append(Value(tuple(constant.shape), "buffer", state, bound, constant, "constant"))
-        return self.constants[-1]
+    def constant(self, tensor: Tensor, name: str = "table", bound: int | None = None) -> View:
+        """A constant as an operand: a buffer of the module, or an input that `prepare` computes. It has one element
+        along dimensions in which all are the same.
+        """
+        kept = tensor
+        for dim in range(tensor.dim()):
+            first = kept.narrow(dim, 0, 1)
+            kept = first if bool((kept == first).all()) else kept
+        key = (kept.shape, kept.dtype, sha256(kept.contiguous().numpy().tobytes()).digest())
+        if key not in self.constants:
+            self.constants[key] = self._constant_value(tensor, kept, name)
+        value = self.constants[key]
+        if not kept.is_floating_point():
+            value.bound = max(value.bound or 1, bound or int(kept.max()) + 1)
+        return whole(value).expanded(tensor.shape)
+
+    def _constant_value(self, tensor: Tensor, kept: Tensor, name: str) -> Value:
+        state = self.tables.get(id(tensor), "")
+        if state:
+            return Value(tuple(tensor.shape), "buffer", state, None, tensor)
+        made = self.origins.get(id(tensor)) or Prepared(name, tensor, "torch.asarray", (tensor,))
+        for dim in range(tensor.dim()):
+            if kept.shape[dim] < tensor.shape[dim]:
+                made = self.prepare(name, made.example.narrow(dim, 0, 1), "torch.narrow", made, dim, 0, 1)
+        value = self.as_input(Prepared(name, made.example, made.call, made.args, made.named))
+        value.constant = kept
+        return value
 
     def whole_view(self, view: View) -> View:
         """The view as a tensor of its own: a statement, if it is not one already."""
@@ -160,15 +199,30 @@ RESHAPED = {
     "expand.default",
 }
 RANDOM = {"native_dropout.default", "bernoulli.p", "rand.default", "randn.default", "dropout.default"}
+FILLED = {
+    **dict.fromkeys(
+        ("zeros_like.default", "new_zeros.default", "empty_like.default", "new_empty.default"), torch.zeros
+    ),
+    **dict.fromkeys(("ones_like.default", "new_ones.default"), torch.ones),
+    **dict.fromkeys(("full_like.default", "new_full.default"), torch.full),
+}
+"""What makes constants in the shape or the type of a tensor, whatever that contains."""
 
 
 def translate(captured: Captured) -> tuple[Imported, Translation]:
     """The statements of a captured graph. Raises E605 that names every operator without a counterpart."""
+    from .experts import called_experts, regions
+
     walk = Translation(captured)
     outputs: list[Entry] = []
+    inside = {node: region for region in regions(walk) for node in region.nodes}
     for node in captured.program.graph.nodes:
         walk.node = node
-        if node.op == "placeholder":
+        if node in inside:
+            region = inside[node]
+            if node is region.result:
+                walk.entries[node] = _tried(walk, "experts", partial(called_experts, walk, region))
+        elif node.op == "placeholder":
             walk.entries[node] = _placeholder(walk, node)
         elif node.op == "output":
             outputs = [_resolved(walk, part) for part in node.args[0]]
@@ -243,24 +297,55 @@ def _called(walk: Translation, node: Node) -> Entry:
         if name not in HANDLERS:
             _note_missing(walk, name, "")
         return Missing
-    if not any(isinstance(entry, View) for entry in entries) and name not in RANDOM:
-        call = torch.reshape if name in ("view.default", "_unsafe_view.default") else node.target
-        found = _evaluated(call, args, named)
-        if not any(isinstance(entry, Prepared) for entry in entries) or not isinstance(found, Tensor):
-            return found
-        given = args[0]
-        if name in RESHAPED and isinstance(given, Prepared) and given.example.shape == found.shape:
-            return given
-        if not found.is_floating_point():
-            told = "torch.reshape" if call is torch.reshape else f"torch.ops.aten.{name}"
-            return Prepared(node.name, found, told, tuple(args), tuple(named.items()))
-    try:
-        if name in HANDLERS:
-            return HANDLERS[name](walk, args, named)
+    if name in FILLED and isinstance(args[0], View | Prepared):
+        return _filled(walk, name, args, named)
+    if not any(isinstance(entry, View | Noise) for entry in entries) and name not in RANDOM:
+        return _computed(walk, node, args, named)
+    if name not in HANDLERS:
         _note_missing(walk, name, "")
+        return Missing
+    return _tried(walk, name, lambda: HANDLERS[name](walk, args, named))
+
+
+def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
+    """What a handler makes; Missing, and noted, where it refuses."""
+    try:
+        return handler()
     except (Unsupported, Unarranged) as reason:
         _note_missing(walk, name, f": {reason}")
     return Missing
+
+
+def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """What depends on no input is evaluated, what depends on integers alone is left to `prepare`."""
+    name = str(node.target).removeprefix("aten.")
+    is_view = name in ("view.default", "_unsafe_view.default")
+    call = cast(Callable[..., Any], torch.reshape if is_view else node.target)
+    found = _evaluated(call, args, named)
+    if not isinstance(found, Tensor):
+        return found
+    given = args[0] if args else None
+    if name in RESHAPED and isinstance(given, Prepared) and given.example.shape == found.shape:
+        return given
+    told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
+    made = Prepared(node.name, found, told, tuple(args), tuple(named.items()))
+    if any(isinstance(entry, Prepared) for entry in _flat([*args, *named.values()])):
+        return made
+    walk.origins[id(found)] = made
+    return found
+
+
+def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, Entry]) -> Tensor:
+    """A constant tensor that is made in the likeness of another."""
+    likeness, *others = args
+    like = likeness.example if isinstance(likeness, Prepared) else None
+    shape = list(likeness.shape if like is None else like.shape) if "_like" in name else list(others.pop(0))
+    dtype = named.get("dtype") or (torch.float32 if like is None else like.dtype)
+    fill: Callable[..., Tensor] = FILLED[name]
+    found = fill(shape, *others, dtype=dtype)
+    told = f"torch.{fill.__name__}"
+    walk.origins[id(found)] = Prepared("filled", found, told, (shape, *others), (("dtype", dtype),))
+    return found
 
 
 def _note_missing(walk: Translation, name: str, why: str) -> None:
@@ -322,6 +407,6 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
         elif isinstance(entry, View):
             if loss is None and entry.shape == ():
                 loss = entry
-            else:
+            elif all(entry.value is not other.value for _, other in left):
                 left.append((name, entry))
-    return Imported([*walk.inputs, *walk.prepared.values()], walk.statements, loss, left, updates)
+    return Imported([*walk.inputs, *walk.prepared.values()], walk.statements, loss, left, updates, walk.blocks)

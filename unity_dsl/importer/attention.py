@@ -1,0 +1,267 @@
+"""Scaled dot-product attention: as an operator of the library where one has its mask, else written out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod, sqrt
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .operators import binary, spread, unary
+from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
+from .views import Axis, View, whole
+
+HIDDEN = -1e9
+"""What hides a score: its exponential is 0 beside that of any other."""
+LEAST = 1e4
+"""Scores that fall by so much count as hidden."""
+
+
+@dataclass(frozen=True)
+class Mask:
+    """Which keys a query sees, and what is added to scores.
+
+    `form` is `full`, `causal` (none that comes later), `window` (of these the last `window` ones) or `table`, where
+    `hidden` says which are not seen. `seen` are the keys that a mask of [batch, queries, keys] keeps.
+    """
+
+    form: str = "full"
+    window: int = 0
+    hidden: View | None = None
+    seen: View | None = None
+    bias: View | None = None
+
+
+@handles("scaled_dot_product_attention.default")
+def _attention(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    q, key, value, mask, dropout, causal = filled(args, (None, None, None, None, 0.0, False))
+    mask, dropout = named.get("attn_mask", mask), named.get("dropout_p", dropout)
+    causal = named.get("is_causal", causal)
+    q, key, value = map(walk.view, (q, key, value))
+    if len(q.dims) == 3:
+        alone = [view.arranged((view.dims[0], (), *view.dims[1:])) for view in (q, key, value)]
+        made = _attended(walk, (alone[0], alone[1], alone[2]), mask, dropout, causal=causal, scale=named.get("scale"))
+        return made.arranged((made.dims[0], *made.dims[2:]))
+    if len(q.dims) != 4:
+        raise Unsupported(f"{len(q.dims)} dimensions")
+    return _attended(walk, (q, key, value), mask, dropout, causal=causal, scale=named.get("scale"))
+
+
+def _attended(
+    walk: Translation, given: tuple[View, View, View], mask: Entry, dropout: float, *, causal: bool, scale: float | None
+) -> View:
+    q, key, value = given
+    if not (_shares(key) == _shares(value) == (key.repeated or value.repeated)):
+        key, value = spread(walk, key), spread(walk, value)
+    usual = 1 / sqrt(q.shape[-1])
+    factor = (scale or usual) / usual
+    q = q if abs(factor - 1) < 1e-6 else unary(walk, "scale", q, factor=factor)
+    known = Mask("causal") if causal else mask_of(walk, mask)
+    if dropout or known.form == "table" or (known.bias is not None and not _is_each_head(known.bias, q)):
+        return _written(walk, (q, key, value), known, dropout)
+    key, value = key.without(key.repeated), value.without(value.repeated)
+    shape = (*q.shape[:-1], value.shape[-1])
+    if known.bias is not None:
+        bias = known.bias.arranged(known.bias.dims[1:])
+        return walk.make("biased_attention", q, key, value, bias, shape=shape)
+    if known.form == "window":
+        return walk.make("window_attention", q, key, value, shape=shape, window=known.window)
+    if known.seen is not None:
+        return walk.make("masked_attention", q, key, value, known.seen, shape=shape)
+    return walk.make(f"{known.form}_attention", q, key, value, shape=shape)
+
+
+def _shares(key: View) -> frozenset[Axis]:
+    """The axes along which heads of keys are repeated, where these follow each other."""
+    own = [axis not in key.repeated for axis in key.dims[1]]
+    return key.repeated & {*key.dims[1]} if own == sorted(own, reverse=True) else frozenset()
+
+
+def _is_each_head(bias: View, q: View) -> bool:
+    """Whether a bias is one for all examples, and has one for each head and query."""
+    return not bias.dims[0] and bias.shape[1:3] == q.shape[1:3] and not bias.repeated
+
+
+# ---------------------------------------------------------------------------------------- written out
+
+
+def _written(walk: Translation, given: tuple[View, View, View], mask: Mask, dropout: float) -> View:
+    """As products and a softmax. The queries of heads that share keys are rows of one product."""
+    q, key, value = given
+    shared = prod(axis.size for axis in key.repeated)
+    key, value = key.without(key.repeated), value.without(value.repeated)
+    scaled = unary(walk, "scale", q, factor=1 / sqrt(q.shape[-1]))
+    scores = _apart(_product(walk, _together(scaled, shared), key.permuted((0, 1, 3, 2))), shared)
+    scores = scores if mask.bias is None else binary(walk, "add", scores, mask.bias)
+    if mask.form == "causal":
+        scores = walk.make("causal_mask", scores, shape=scores.shape)
+    hidden = mask.hidden
+    if mask.form == "window":
+        past = torch.ones(q.shape[2], key.shape[2], dtype=torch.bool).tril()
+        hidden = walk.constant(~(past & past.triu(1 - mask.window)), "hidden", 2)
+    if hidden is not None:
+        scores = hide(walk, scores, hidden)
+    weights = walk.make("softmax", scores, shape=scores.shape)
+    weights = unary(walk, "dropout", weights, p=dropout) if dropout else weights
+    return _apart(_product(walk, _together(weights, shared), value), shared)
+
+
+def _product(walk: Translation, x: View, y: View) -> View:
+    return walk.make("matmul", x, y, shape=(*x.shape[:-1], y.shape[-1]))
+
+
+def _together(view: View, shared: int) -> View:
+    """Heads that share keys as rows of one: [b, (h g), s, k] as [b, h, (g s), k]."""
+    if shared == 1:
+        return view
+    b, heads, rows, width = view.shape
+    apart = view.reshaped((b, heads // shared, shared, rows, width))
+    return apart.arranged((*apart.dims[:2], apart.dims[2] + apart.dims[3], apart.dims[4]))
+
+
+def _apart(view: View, shared: int) -> View:
+    """The opposite."""
+    if shared == 1:
+        return view
+    b, heads, rows, width = view.shape
+    apart = view.reshaped((b, heads, shared, rows // shared, width))
+    return apart.arranged((apart.dims[0], apart.dims[1] + apart.dims[2], *apart.dims[3:]))
+
+
+def hide(walk: Translation, scores: View, hidden: View) -> View:
+    """Scores with those that are hidden far below all others."""
+    hidden = hidden.without(hidden.repeated)
+    return walk.make("masked_fill", scores, hidden, shape=scores.shape, value=HIDDEN)
+
+
+# ---------------------------------------------------------------------------------------- masks
+
+
+def mask_of(walk: Translation, mask: Entry) -> Mask:
+    """What a mask of torch's attention means: booleans that say what is seen, or numbers that are added to scores."""
+    if mask is None:
+        return Mask()
+    given = mask.example if isinstance(mask, Prepared) else mask
+    if isinstance(given, Tensor) and given.dtype != torch.bool:
+        hidden = given <= -LEAST
+        if isinstance(mask, Tensor) and bool((hidden | (given == 0)).all()):
+            return mask_of(walk, ~hidden)
+        if isinstance(mask, Prepared) and is_penalty(mask):
+            return mask_of(walk, walk.prepare("seen", ~hidden, "torch.gt", mask, -LEAST))
+    if isinstance(mask, Prepared) and mask.example.dtype == torch.bool:
+        if mask.example.dim() == 4 and mask.example.shape[1] == 1:
+            part = walk.prepare("mask", mask.example.select(1, 0), "torch.select", mask, 1, 0)
+            seen = whole(walk.as_input(part, 2))
+            other = walk.prepare("hidden", ~mask.example, "torch.logical_not", mask)
+            return Mask("seen", seen=seen, hidden=whole(walk.as_input(other, 2)))
+        other = walk.prepare("hidden", ~mask.example, "torch.logical_not", mask)
+        return Mask("table", hidden=whole(walk.as_input(other, 2)))
+    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
+        return known_mask(mask) or Mask("table", hidden=walk.constant(~mask, "hidden", 2))
+    bias = walk.view(mask)
+    if len(bias.dims) < 4:
+        bias = bias.arranged([*[()] * (4 - len(bias.dims)), *bias.dims])
+    return Mask("full", bias=bias.without(bias.repeated))
+
+
+def known_mask(mask: Tensor) -> Mask | None:
+    """The form of a constant mask of booleans, if it has one."""
+    if mask.dim() < 2 or bool(mask.all()):
+        return Mask() if bool(mask.all()) else None
+    table = mask.reshape(-1, *mask.shape[-2:])
+    if not bool((table == table[:1]).all()):
+        return None
+    past = torch.ones(*mask.shape[-2:], dtype=torch.bool).tril()
+    if bool((table[0] == past).all()):
+        return Mask("causal")
+    window = int(table[0].sum(-1).max())
+    return Mask("window", window) if bool((table[0] == past & past.triu(1 - window)).all()) else None
+
+
+_CHOOSING = (
+    "masked_fill.Scalar",
+    "where.ScalarOther",
+    "where.ScalarSelf",
+    "where.self",
+    "where.Scalar",
+    "masked_fill.Tensor",
+)
+_SAME = ("expand.default", "unsqueeze.default", "view.default", "_to_copy.default", "slice.Tensor", "clone.default")
+
+
+def is_penalty(mask: Prepared) -> bool:
+    """Whether a prepared tensor is made of 0 and what hides a score, whatever the batch is."""
+    name = mask.call.removeprefix("torch.ops.aten.")
+    first = mask.args[0] if mask.args else None
+    if name in _SAME and isinstance(first, Prepared):
+        return is_penalty(first)
+    if name in _CHOOSING:
+        return bool(((mask.example == 0) | (mask.example <= -LEAST)).all())
+    if name in ("mul.Tensor", "mul.Scalar"):
+        factors = [part for part in mask.args if isinstance(part, int | float)]
+        others = [part for part in mask.args if isinstance(part, Prepared)]
+        wide = bool(factors) and factors[0] <= -LEAST
+        return wide and len(others) == 1 and bool(((others[0].example == 0) | (others[0].example == 1)).all())
+    return False
+
+
+@handles("masked_fill.Scalar", "masked_fill.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self")
+def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Elements of two tensors, or of a tensor and a number, as a mask says."""
+    assert walk.node is not None
+    if "masked_fill" in str(walk.node.target):
+        kept, mask, other = args
+        condition = _inverse(walk, mask)
+    else:
+        condition, kept, other = args
+    other, kept = (float(x) if isinstance(x, Tensor) and x.numel() == 1 else x for x in (other, kept))
+    if isinstance(kept, int | float):
+        condition, kept, other = _inverse(walk, condition), other, kept
+    x = walk.view(kept)
+    if isinstance(condition, View):  # of zeros and ones
+        return _mixed(walk, condition, x, other)
+    if isinstance(condition, Tensor) and bool(condition.all()) and condition.shape == torch.Size(x.shape):
+        return x
+    if isinstance(other, int | float):
+        if other <= -LEAST and isinstance(condition, Tensor) and len(x.dims) > 1:
+            form = known_mask(condition)
+            if form is not None and form.form == "causal" and condition.shape[-2:] == torch.Size(x.shape[-2:]):
+                return walk.make("causal_mask", x, shape=x.shape)
+        number = HIDDEN if other == float("-inf") else other
+        hidden = _as_mask(walk, _inverse(walk, condition), "hidden")
+        shape = np.broadcast_shapes(x.shape, hidden.shape)
+        operands = (part.without(part.repeated) for part in (x, hidden))
+        return walk.make("masked_fill", *operands, shape=shape, value=number)
+    views = (_as_mask(walk, condition, "mask"), x, walk.view(other))
+    shape = np.broadcast_shapes(*(view.shape for view in views))
+    return walk.make("choose", *(view.without(view.repeated) for view in views), shape=shape)
+
+
+def _as_mask(walk: Translation, mask: Entry, name: str) -> View:
+    return walk.constant(mask, name, 2) if isinstance(mask, Tensor) else whole(walk.as_input(mask, 2))
+
+
+def _inverse(walk: Translation, mask: Entry) -> Entry:
+    if isinstance(mask, Tensor):
+        return ~mask
+    if isinstance(mask, View):
+        return unary(walk, "shift", unary(walk, "neg", mask), by=1)
+    if not isinstance(mask, Prepared):
+        raise Unsupported("a mask that is no tensor")
+    if mask.call in ("torch.ops.aten.bitwise_not.default", "torch.ops.aten.logical_not.default"):
+        return mask.args[0]
+    return walk.prepare("inverse", ~mask.example, "torch.logical_not", mask)
+
+
+def _mixed(walk: Translation, condition: View, x: View, other: Entry) -> View:
+    """Of x where a tensor of zeros and ones has a 1, else of another."""
+    kept = binary(walk, "mul", x, condition)
+    if isinstance(other, int | float) and other == 0:
+        return kept
+    left = _inverse(walk, condition)
+    if isinstance(other, int | float):
+        number = HIDDEN if other == float("-inf") else other
+        return binary(walk, "add", kept, unary(walk, "scale", left, factor=number))
+    return binary(walk, "add", kept, binary(walk, "mul", walk.view(other), left))

@@ -1,0 +1,191 @@
+"""Convolutions, pools, and what makes images larger."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from .operators import linear, spread
+from .tensor_parts import part_of, reduced
+from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
+from .views import Axis, View
+
+
+@handles("conv2d.default", "conv1d.default")
+def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, weight, bias, stride, pad, dilation, groups = filled(args, (None, None, None, [1], [0], [1], 1))
+    x, weight = walk.view(x), walk.view(weight)
+    rank = len(x.dims) - 2
+    if isinstance(pad, str):
+        wide = list(dilation) * (rank if len(dilation) == 1 else 1)
+        pad = [d * (k - 1) // 2 * (pad == "same") for d, k in zip(wide, weight.shape[2:], strict=True)]
+    stride, pad, dilation = (list(one) * rank if len(one) == 1 else list(one) for one in (stride, pad, dilation))
+    if len({*stride}) > 1 or len({*dilation}) > 1:
+        raise Unsupported(f"stride {stride}, dilation {dilation}")
+    sizes = [
+        (size + 2 * p - d * (k - 1) - 1) // s + 1
+        for size, k, s, p, d in zip(x.shape[2:], weight.shape[2:], stride, pad, dilation, strict=True)
+    ]
+    pads = {"pad": pad[0]} if rank == 1 else {"pad_h": pad[0], "pad_w": pad[1]}
+    settings = {"stride": stride[0], **pads, "dilation": dilation[0], "groups": groups}
+    usual = {"stride": 1, "pad": 0, "pad_h": 0, "pad_w": 0, "dilation": 1, "groups": 1}
+    settings = {key: value for key, value in settings.items() if value != usual[key]}
+    shape = (x.shape[0], weight.shape[0], *sizes)
+    made = walk.make(f"conv{rank}d", spread(walk, x), weight, shape=shape, **settings)
+    return made if bias is None else _with_channels(walk, made, walk.view(bias))
+
+
+@handles("conv_transpose2d.input")
+def _transposed_convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, weight, bias, stride, pad, more, groups, dilation = filled(
+        args, (None, None, None, [1, 1], [0, 0], [0, 0], 1, [1, 1])
+    )
+    x, weight = walk.view(x), walk.view(weight)
+    if len({*stride}) > 1 or len({*dilation}) > 1:
+        raise Unsupported(f"stride {stride}, dilation {dilation}")
+    sizes = [
+        (size - 1) * stride[0] - 2 * p + dilation[0] * (k - 1) + m + 1
+        for size, k, p, m in zip(x.shape[2:], weight.shape[2:], pad, more, strict=True)
+    ]
+    given = {"stride": stride[0], "pad_h": pad[0], "pad_w": pad[1], "output_pad_h": more[0], "output_pad_w": more[1]}
+    given |= {"dilation": dilation[0], "groups": groups}
+    settings = {key: value for key, value in given.items() if value != (1 if key in _ONES else 0)}
+    shape = (x.shape[0], weight.shape[1] * groups, *sizes)
+    made = walk.make("conv_transpose2d", x, weight, shape=shape, **settings)
+    return made if bias is None else _with_channels(walk, made, walk.view(bias))
+
+
+_ONES = {"stride", "dilation", "groups"}
+
+
+def _with_channels(walk: Translation, made: View, bias: View) -> View:
+    """What a convolution makes, with a number added to each channel."""
+    spread = bias.arranged((bias.dims[0], *[()] * (len(made.dims) - 2)))
+    return walk.make("add", made, spread, shape=made.shape)
+
+
+@handles("max_pool2d.default")
+def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, size, stride, pad, dilation, ceil = filled(args, (None, None, [], [0, 0], [1, 1], False))
+    stride = stride or size
+    if len({*size}) > 1 or len({*stride}) > 1 or {*dilation} != {1} or ceil:
+        raise Unsupported(f"window {size}, stride {stride}, dilation {dilation}, ceil_mode {ceil}")
+    x, pad = walk.view(x), list(pad) * (2 if len(pad) == 1 else 1)
+    sizes = [(length + 2 * p - size[0]) // stride[0] + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
+    pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
+    return walk.make("max_pool2d", x, shape=(*x.shape[:2], *sizes), size=size[0], stride=stride[0], **pads)
+
+
+@handles("avg_pool2d.default")
+def _average_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, size, stride, pad, ceil, counted, divisor = filled(args, (None, None, [], [0, 0], False, True, None))
+    size, stride, pad = (list(one) * (2 if len(one) == 1 else 1) for one in (size, stride or size, pad))
+    if len({*size}) > 1 or len({*stride}) > 1 or ceil or divisor or (any(pad) and not counted):
+        raise Unsupported(f"window {size}, stride {stride}, ceil_mode {ceil}, count_include_pad {counted}")
+    return _averaged(walk, walk.view(x), size[0], stride[0], pad)
+
+
+def _averaged(walk: Translation, x: View, size: int, stride: int, pad: list[int]) -> View:
+    sizes = [(length + 2 * p - size) // stride + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
+    pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
+    return walk.make("avg_pool2d", spread(walk, x), shape=(*x.shape[:2], *sizes), size=size, stride=stride, **pads)
+
+
+@handles("adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
+def _adaptive_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Means of as many windows: of all positions, or of windows that do not overlap."""
+    x = walk.view(args[0])
+    sizes = [own or old for own, old in zip(args[1], x.shape[-len(args[1]) :], strict=True)]
+    lead = x.shape[: -len(args[1])]
+    if {*sizes} == {1} and len(sizes) == 2 and len(x.dims) == 4:
+        made = walk.make("global_avg_pool2d", spread(walk, x), shape=lead)
+        return made.arranged((*made.dims, (), ()))
+    given = x.shape[len(lead) :]
+    if any(length % count for length, count in zip(given, sizes, strict=True)):
+        return _along_each(walk, x, sizes, "adaptive", corners=None)
+    parts = [part for length, count in zip(given, sizes, strict=True) for part in (count, length // count)]
+    apart = walk.reshaped(x, (*lead, *parts))
+    places = [len(lead) + 2 * place + 1 for place in range(len(sizes))]
+    return reduced(walk, "reduce_mean", apart, places, keep=False)
+
+
+@handles("upsample_nearest2d.vec", "upsample_nearest2d.default")
+def _nearest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Every element as often as the image becomes larger."""
+    x = walk.view(args[0])
+    sizes = args[1] or [int(length * factor) for length, factor in zip(x.shape[2:], args[2], strict=True)]
+    if any(new % old for new, old in zip(sizes, x.shape[2:], strict=True)):
+        raise Unsupported(f"size {sizes} of {list(x.shape[2:])}")
+    copied = [(Axis(new // old),) if new > old else () for new, old in zip(sizes, x.shape[2:], strict=True)]
+    return x.arranged([*x.dims[:2], *(dim + more for dim, more in zip(x.dims[2:], copied, strict=True))])
+
+
+@handles("upsample_bilinear2d.vec", "upsample_bicubic2d.vec")
+def _interpolated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Along each axis a product with the matrix that interpolates."""
+    assert walk.node is not None
+    x, corners = walk.view(args[0]), args[2]
+    sizes = args[1] or [int(length * factor) for length, factor in zip(x.shape[2:], args[3], strict=True)]
+    mode = "bicubic" if "bicubic" in str(walk.node.target) else "bilinear"
+    if args[1] is None and any(
+        int(size * factor) != size * factor for size, factor in zip(x.shape[2:], args[3], strict=True)
+    ):
+        raise Unsupported(f"factors {args[3]}")
+    return _along_each(walk, x, sizes, mode, corners=corners)
+
+
+def _along_each(walk: Translation, x: View, sizes: list[int], mode: str, *, corners: bool | None) -> View:
+    """A product with a matrix along each of the last dimensions."""
+    made, rank = spread(walk, x), len(x.dims)
+    for dim, size in zip(range(rank - len(sizes), rank), sizes, strict=True):
+        order = [place for place in range(rank) if place != dim] + [dim]
+        matrix = walk.view(_matrix(walk, made.shape[dim], size, mode, corners=corners))
+        turned = linear(walk, made.permuted(order), matrix, None)
+        made = turned.permuted([order.index(place) for place in range(rank)])
+    return made
+
+
+def _matrix(walk: Translation, given: int, size: int, mode: str, *, corners: bool | None) -> Prepared:
+    """[size, given]: what interpolation, or means of windows, make of the unit vectors."""
+    key = (given, size, mode, corners)
+    if key not in walk.known:
+        unit = walk.prepare("unit", torch.eye(given), "torch.eye", given)
+        if mode == "adaptive":
+            found = F.adaptive_avg_pool1d(unit.example, size)
+            made = Prepared("pooled", found, "torch.nn.functional.adaptive_avg_pool1d", (unit, size))
+        else:
+            flat = walk.prepare("unit", unit.example[:, None, :, None], "torch.reshape", unit, [given, 1, given, 1])
+            named = (("size", (size, 1)), ("mode", mode), ("align_corners", corners))
+            wide = F.interpolate(flat.example, size=(size, 1), mode=mode, align_corners=corners)
+            whole_one = Prepared("resized", wide, "torch.nn.functional.interpolate", (flat,), named)
+            made = walk.prepare("resized", wide[:, 0, :, 0], "torch.reshape", whole_one, [given, size])
+        walk.known[key] = walk.prepare("resizing", made.example.T, "torch.permute", made, [1, 0])
+    return walk.known[key]
+
+
+@handles("constant_pad_nd.default", "pad.default")
+def _padded(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """With a number at the ends of the last dimensions; where it is negative, they are cut."""
+    view, pads = walk.view(args[0]), list(args[1])
+    if (len(args) > 2 and args[2] not in ("constant", 0, 0.0)) or (len(args) > 3 and args[3]):
+        raise Unsupported("another mode, or a number that is not 0")
+    made = view
+    for place, (before, after) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
+        dim = len(view.dims) - 1 - place
+        made = part_of(walk, made, dim, max(-before, 0), made.shape[dim] - max(-after, 0))
+        if before > 0 or after > 0:
+            shape = [*made.shape]
+            shape[dim] += max(before, 0) + max(after, 0)
+            made = walk.make(
+                "zero_pad", spread(walk, made), shape=shape, dim=dim, before=max(before, 0), after=max(after, 0)
+            )
+    return made
+
+
+@handles("pixel_shuffle.default")
+def _shuffled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, factor = walk.view(args[0]), args[1]
+    b, channels, height, width = x.shape
+    apart = walk.reshaped(x, (b, channels // factor**2, factor, factor, height, width))
+    turned = apart.permuted((0, 1, 4, 2, 5, 3))
+    return walk.reshaped(turned, (b, channels // factor**2, height * factor, width * factor))

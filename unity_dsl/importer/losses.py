@@ -1,0 +1,79 @@
+"""Losses."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from .operators import spread, ungrouped
+from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
+from .views import whole
+
+
+@handles("cross_entropy_loss.default")
+def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, target, weight, reduction, ignored, smoothing = filled(args, (None, None, None, 1, -100, 0.0))
+    if weight is not None or reduction != 1 or smoothing:
+        raise Unsupported("class weights, another reduction or label smoothing")
+    if isinstance(target, Tensor):
+        target = walk.origins.get(id(target)) or Prepared("target", target, "torch.asarray", (target,))
+    if not isinstance(target, Prepared):
+        raise Unsupported("a target that is computed")
+    x = walk.view(x)
+    if len(x.dims) > 2:
+        x = x.permuted((0, *range(2, len(x.dims)), 1))
+    classes, kept = x.shape[-1], target.example != ignored
+    x = ungrouped(x)
+    shape = [-1, *x.shape[1:-1]]
+    if bool(kept.all()):
+        given = _in_shape(walk, target, shape)
+        return walk.make("cross_entropy", x, whole(walk.as_input(given, classes)), shape=())
+    lost = walk.prepare("ignored", ~kept, "torch.eq", target, ignored)
+    clean = walk.prepare("target", target.example.masked_fill(~kept, 0), "torch.masked_fill", target, lost, 0)
+    counted = walk.prepare("counted", kept, "torch.ne", target, ignored)
+    parts = [(_in_shape(walk, clean, shape), classes), (_in_shape(walk, counted, shape), 2)]
+    return walk.make("masked_cross_entropy", x, *(whole(walk.as_input(*part)) for part in parts), shape=())
+
+
+def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
+    """An integer tensor in the shape in which it is read, whatever shapes it had on the way."""
+    while entry.call == "torch.reshape" and isinstance(entry.args[0], Prepared):
+        entry = entry.args[0]
+    found = entry.example.reshape(shape)
+    if found.shape == entry.example.shape:
+        return entry
+    name = entry.name if entry.call and not entry.call.startswith("torch.ops") else "target"
+    return walk.prepare(name, found, "torch.reshape", entry, shape)
+
+
+@handles("binary_cross_entropy_with_logits.default")
+def _binary_cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, target, weight, positive, reduction = filled(args, (None, None, None, None, 1))
+    if weight is not None or positive is not None or reduction != 1:
+        raise Unsupported("weights, or another reduction")
+    return walk.make("binary_cross_entropy_with_logits", walk.view(x), walk.view(target), shape=())
+
+
+@handles("mse_loss.default")
+def _mse(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    if filled(args, (None, None, 1))[2] != 1:
+        raise Unsupported("another reduction")
+    return walk.make("mse", *map(walk.view, args[:2]), shape=())
+
+
+@handles("l1_loss.default", "smooth_l1_loss.default", "huber_loss.default")
+def _distance(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    assert walk.node is not None
+    x, y, reduction, bound = filled(args, (None, None, 1, 1.0))
+    if reduction != 1:
+        raise Unsupported("another reduction")
+    name = str(walk.node.target).removeprefix("aten.").removesuffix("_loss.default")
+    settings = {} if name == "l1" else {"beta" if name == "smooth_l1" else "delta": bound}
+    return walk.make(name, *(spread(walk, walk.view(part)) for part in (x, y)), shape=(), **settings)
+
+
+@handles("binary_cross_entropy.default")
+def _plain_binary(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, target, weight, reduction = filled(args, (None, None, None, 1))
+    if weight is not None or reduction != 1:
+        raise Unsupported("weights, or another reduction")
+    return walk.make("binary_cross_entropy", walk.view(x), walk.view(target), shape=())
