@@ -44,6 +44,7 @@ from .search.simulated_search import Simulations, search_simulated
 from .search.strategies import AUTO, Strategy, has_algebra
 from .search.strategy_space import accept_used, algebras_for
 from .search.unaligned_products import unaligned_notes
+from .simulation.timeline import StepTime
 from .syntax.diagnostic import fail
 from .syntax.parse_model import parse_model
 from .syntax.parse_rules import RuleDecl
@@ -98,6 +99,7 @@ class Compilation:
     library: Library
     sources: Sources
     rules: tuple[AcceptedRule, ...] = ()
+    spent: StepTime | None = None
 
 
 @collector_paused()
@@ -217,7 +219,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             end.reserve = monotonic() - begun
         plan = found_in_time(partial(improve, first), simulations.incumbent, end)
     within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
-    slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, simulations.timeline(plan), machine, library))
+    timeline = simulations.timeline(plan)
+    slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, timeline, machine, library))
     plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within, *slow))
     accept_used(plan, fusing if algebra else (), shipped)
     used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
@@ -225,7 +228,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         shipped.fitting(model)  # which of the texts they are in
     sources = sources if algebra else replace(sources, fusions=shipped.of(used))
     accepted = (*rules, *fusions, *shipped.accepted.values())
-    return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules)
+    return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules, timeline.spent())
 
 
 def _imported_plan(path: Path | None) -> ImportedPlan | None:

@@ -67,7 +67,7 @@ def test_an_interruption_takes_the_best_plan(
     told = capsys.readouterr()
     assert told.err == "" and set(active_children()) <= before
     assert "note" in told.out and "the search was ended by an interruption: this is the best plan" in told.out
-    assert re.search(r"search +(within|proved optimal) .* on \d of \d meshes\n", told.out), "what is bounded is told"
+    assert re.search(r"search +(within|proved optimal) .* on \d of \d meshes[;\n]", told.out), "what is bounded is told"
     assert written()["ended"] == "an interruption" and Path("out/model.py").is_file()
     assert run(["explain", "out"]) == 0
     assert "gpt2 on" in capsys.readouterr().out

@@ -57,6 +57,7 @@ LOSSES = {
         "  e = weighted_mse(one, tanh(one), w)\n  loss masked_cross_entropy(logits, target, mask) + e\n",
     ),
     "by weights": ("", "  loss normalised(one)\n"),
+    "pairs": ("", "  loss reduce_mean(square(softmax(linear(one, one)))[a, e] -> [])\n"),
     "by operators": (
         "  input w: f32[b]\n",
         "  c = reduce_mean(square(one)[a, e] -> [a])\n"
@@ -128,7 +129,7 @@ def compare(found: Run, expected: Run) -> None:
     assert found.tested == expected.tested
 
 
-@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss != "by weights"])
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES if loss not in ("by weights", "pairs")])
 def test_accumulated_batches_are_one_batch(compile_program: Compile, tmp_path: Path, loss: str) -> None:
     parts = compiled(compile_program, tmp_path, loss, devices=1)
     whole = compiled(compile_program, tmp_path, loss, devices=1, settings={"b": 16})
@@ -154,6 +155,18 @@ def test_accuracy_counts_positions_that_the_loss_counts(compile_program: Compile
         logits = run.weights["table"][batch["tokens"]] @ run.weights["head"].T
         hits.append((logits.argmax(-1) == batch["target"])[batch["mask"] == 1])
     assert f"test accuracy {float(torch.cat(hits).double().mean()):.4f}" in run.tested
+
+
+def test_a_loss_that_mixes_examples_is_told_where_batches_are_accumulated(
+    compile_program: Compile, tmp_path: Path
+) -> None:
+    """Of pairs of examples each batch has its own: what E316 refuses as micro-batches is not accepted in silence."""
+    out = compiled(compile_program, tmp_path, "pairs", devices=1)
+    for count in (1, 2):
+        (process,) = start(out, 1, "--accumulate", count, "--steps", 1)
+        _, error = process.communicate(timeout=60)
+        told = "a step over several batches is not one over a larger batch: counted.udl:" in error
+        assert process.returncode == 0 and told is (count == 2) and ("`linear` does not treat" in error) is told
 
 
 def test_a_divisor_that_weights_determine_is_refused(compile_program: Compile, tmp_path: Path) -> None:

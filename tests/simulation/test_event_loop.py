@@ -116,6 +116,17 @@ def test_launches_add_to_compute_on_a_cpu() -> None:
     assert timeline.exposed() == 1.0
 
 
+def test_what_a_step_is_spent_on() -> None:
+    """A kernel, a collective of which half is exposed, and the optimizer, with nothing between launch and start."""
+    update = replace(kernel(2.0, 0, 1), name="optimizer")
+    timeline = run([kernel(3.0), collective("a", 4.0, 1.0), update], Hardware(0.0))
+    spent = timeline.spent()
+    assert (spent.compute, spent.update, spent.exposed) == (3.0, 2.0, timeline.exposed())
+    assert spent.idle == EXACT(timeline.seconds - 5.0 - timeline.exposed())
+    waiting = run([kernel(1e-6, launches=1) for _ in range(5)], Hardware(6e-6)).spent()
+    assert (waiting.compute, waiting.exposed) == (EXACT(5e-6), 0.0) and waiting.idle == EXACT(26e-6)
+
+
 def test_a_kernel_that_waits_stops_the_one_thread_of_a_cpu() -> None:
     """The second collective is issued behind the kernel that waits for the first: nothing overlaps."""
     tasks = [collective("a", 0.0, 5.0, launches=1), kernel(2.0, 0), collective("b", 0.0, 4.0, launches=1)]

@@ -36,8 +36,9 @@ def division_words(plan: Plan) -> str:
 def _words(stem: str, axes: Sequence[int], plan: Plan) -> str:
     degrees = [plan.mesh.axes[axis].degree for axis in axes]
     over = f"over {prod(degrees)}"
-    cut = list(dict.fromkeys(_cut(plan.graph, set(axes), ""))) if stem in _CUT else []
-    where = f": {', '.join(cut[:_NAMED])}{f' and {len(cut) - _NAMED} more' if len(cut) > _NAMED else ''}" if cut else ""
+    cut = list(dict.fromkeys(_cut(plan.graph, set(axes), ""))) if stem in (*_CUT, "data") else []
+    named = f"{', '.join(cut[:_NAMED])}{f' and {len(cut) - _NAMED} more' if len(cut) > _NAMED else ''}"
+    where = f"{': ' if stem in _CUT else ' with slices of '}{named}" if cut else ""
     return f"{_WORDS[stem]} {over}{where}"
 
 

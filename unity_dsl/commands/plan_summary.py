@@ -14,6 +14,8 @@ from ..graph.plan import Advice, Plan, Proof
 from ..machine.machine import Machine, read_machine
 from ..machine.written_figures import duration, percent
 from ..search.accounting.kept_iterations import recomputed_words
+from ..search.plan_notes import DUALITY
+from ..simulation.timeline import StepTime
 from ..syntax.diagnostic import first_of
 from .console import show_lines
 from .division_words import division_words, overlap_words, rewrite_words
@@ -30,7 +32,7 @@ def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str =
     """A few lines for people; `verbose`, all layouts and notes."""
     plan = compilation.plan
     machine = read_machine(compilation.sources.machine)
-    first = list(_head(plan, machine))
+    first = list(_head(plan, machine, compilation.spent))
     last = [("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}")]
     notes = [note for note in plan.notes if verbose or isinstance(note, Advice)]
     notes += kernel_notes(files, kernels)
@@ -45,12 +47,13 @@ def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str =
     show_lines([*first, *lines, *last])
 
 
-def _head(plan: Plan, machine: Machine) -> Iterator[Line]:
+def _head(plan: Plan, machine: Machine, spent: StepTime | None) -> Iterator[Line]:
     cost, count = plan.cost, plan.mesh.size
     devices = "1 device" if count == 1 else f"{count} devices"
     yield "plan", f"{plan.model.name}{precision_text(plan)}, on {devices} of {plan.machine}, by `{plan.strategy}`"
     yield "step" if plan.model.loss is not None else "call", _speed(plan, machine)
-    yield "limit", _limit(plan)
+    if spent is not None:
+        yield "limit", _limit(plan, spent)
     yield "memory", memory_text(cost.memory, machine.memory_bytes)
     if plan.division is not None:
         yield "batch", batch_text(plan)
@@ -62,8 +65,16 @@ def _head(plan: Plan, machine: Machine) -> Iterator[Line]:
     if plan.recomputed:
         yield "recompute", f"activation checkpointing: {recomputed_words(plan)}"
     yield "rewrites", rewrite_words(plan)
-    if (proof := next((note for note in plan.notes if isinstance(note, Proof)), None)) is not None:
-        yield "search", proof if proof.startswith("not") else proof.partition(":")[0]
+    if proofs := _proofs(plan):
+        yield "search", "; ".join(proofs)
+
+
+def _proofs(plan: Plan) -> list[str]:
+    """How far the plan may be from the best one: within the memory, if that is the limit, else of layouts and rules."""
+    proofs = [note for note in plan.notes if isinstance(note, Proof)]
+    if within := [proof.removeprefix(DUALITY) for proof in proofs if proof.startswith(DUALITY)]:
+        return [proof.partition(", as the search")[0] for proof in within]
+    return [proof if proof.startswith("not") else proof.partition(":")[0] for proof in proofs]
 
 
 def _speed(plan: Plan, machine: Machine) -> str:
@@ -78,19 +89,21 @@ def _speed(plan: Plan, machine: Machine) -> str:
     return ", ".join(told)
 
 
-def _limit(plan: Plan) -> str:
-    """What the step is spent on, the largest part first; communication and launches as far as nothing overlaps them."""
-    cost, seconds = plan.cost, plan.seconds
-    compute = min(cost.compute, seconds)
-    update = min(cost.update, seconds - compute)
-    waiting = "launches" if plan.mesh.size == 1 else "exposed communication and launches"
-    parts = {"compute": compute, "update": update, waiting: max(0.0, seconds - compute - update)}
+def _limit(plan: Plan, spent: StepTime) -> str:
+    """What the simulated step is spent on, the largest part first."""
+    parts = {
+        "compute": spent.compute,
+        "optimizer": spent.update,
+        "exposed communication": spent.exposed,
+        "waiting for launches": spent.idle,
+    }
+    seconds = sum(parts.values())
     if not seconds:
         return "nothing is computed"
     order = sorted(parts, key=lambda name: -parts[name])
     told = (f"{name} {percent(100 * parts[name] / seconds)}" for name in order if parts[name] >= 0.005 * seconds)
     return (
-        f"{', '.join(told)}; all communication {duration(cost.communication)}"
+        f"{', '.join(told)}; all communication {duration(plan.cost.communication)}"
         if plan.mesh.size > 1
         else ", ".join(told)
     )

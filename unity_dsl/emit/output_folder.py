@@ -11,14 +11,17 @@ from secrets import token_hex
 
 from .. import __version__
 from ..graph.graph import Model
+from ..graph.loss_divisors import divided_terms
 from ..graph.model_graph import build_model
-from ..graph.plan import Plan
+from ..graph.plan import Plan, Undivided
 from ..index.library import Library
 from ..machine.machine import read_machine
+from ..search.micro_batches.batch_division import batch_parameter, divided_model
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.read import read_bytes
 from .column_padding import ColumnPadding
+from .comment_words import where
 from .kernels.contraction_choice import ContractionChoice
 from .plan_file import NAME, TRITON, Choices, Sources, digest, load_plan_file, render_plan_file
 from .program_text import ProgramText, render_kernels, render_model, render_parallel, write_down
@@ -43,7 +46,8 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
     train: dict[str, str] = {}
     if plan.model.loss is not None:
         fused = choices.kernels == TRITON
-        train = {"train.py": render_train(plan, machine, fused), "data.py": render_data(plan)}
+        mixing = _mixing(plan, library, sources, choices)
+        train = {"train.py": render_train(plan, machine, fused, mixing), "data.py": render_data(plan)}
         train |= {"optimizer.py": render_optimizer()} if fused else {}
     files = {
         "__init__.py": _PACKAGE.format(model=plan.model.name),
@@ -55,6 +59,22 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
     }
     theorems, declared = list_theorems(plan, library), list_declared(plan)
     return {**files, NAME: render_plan_file(plan, sources, choices, files, theorems, declared, __version__)}
+
+
+def _mixing(plan: Plan, library: Library, sources: Sources, choices: Choices) -> str:
+    """Why a step over several batches is none over a larger one: what mixes the examples of a batch."""
+    file = parse_model(sources.model)
+    if divided_terms(plan.model):
+        return ""  # which count by their divisors
+    try:
+        whole = build_model(file, library, choices.settings, choices.preset, plan.model.precision)
+        batch = whole.parameters[batch_parameter(file, whole)]
+        count = next((n for n in range(2, int(batch) + 1) if batch % n == 0), 1)
+        divided_model(whole, file, library, choices.settings, choices.preset, count)
+    except InputError as error:
+        found = error.diagnostic
+        return f"{where(found.span)}{found.message}" if found.code == "E316" else ""
+    return ""
 
 
 def _smaller_sizes(
@@ -104,7 +124,9 @@ def write_program(
     """
     for found in plan.warnings:
         if found.code == "W301" and not force:
-            raise fail("E313", found.message, label=found.label, help=f"{found.help}; --force writes it all the same")
+            undivided = next((f"; {note}" for note in plan.notes if isinstance(note, Undivided)), "")
+            help = f"{found.help}{undivided}; --force writes it all the same"
+            raise fail("E313", found.message, label=found.label, help=help)
     return write_files(render_program(plan, library, sources, choices), out, force)
 
 

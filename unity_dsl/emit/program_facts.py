@@ -8,7 +8,21 @@ from textwrap import wrap
 from ..graph.plan import Plan
 from ..graph.precision import TF32
 from ..machine.byte_count import describe_bytes
+from ..machine.written_figures import duration
 from .program_names import docstring_text
+
+NODE = 8
+"""More devices than this are on several nodes, of any machine."""
+
+
+def run_words(devices: int, node: int) -> str:
+    """The command that starts one process a device on nodes of so many, before the name of what they run."""
+    if devices == 1:
+        return "python"
+    if devices <= node:
+        return f"torchrun --nproc-per-node {devices}"
+    nodes = -(-devices // node)
+    return f"torchrun --nnodes {nodes} --nproc-per-node {node} --rdzv-backend c10d --rdzv-endpoint FIRST_NODE:29500"
 
 
 def program_facts(plan: Plan) -> Iterator[str]:
@@ -23,14 +37,14 @@ def program_facts(plan: Plan) -> Iterator[str]:
     for name, size in plan.part_of_batch.items():
         yield f"A step runs {plan.micro_batches} micro-batches, each of {docstring_text(name)} = {size}."
     yield (
-        f"Predicted: {plan.seconds * 1e3:.3g} ms {what} (the search counts compute {cost.compute * 1e3:.3g}, "
-        f"communication {cost.communication * 1e3:.3g},"
+        f"Predicted: {duration(plan.seconds)} {what} (the search counts {duration(cost.compute)} of compute, "
+        f"{duration(cost.communication)}"
     )
-    yield f"update {cost.update * 1e3:.3g}), {describe_bytes(cost.memory.total)} a device."
+    yield f"of communication, {duration(cost.update)} of the optimizer), {describe_bytes(cost.memory.total)} a device."
     if plan.model.precision == TF32:
         yield "Products and convolutions of float32 may round their factors to TF32 on GPUs."
     if plan.model.loss is not None:
-        yield "Run: python train.py" if mesh.size == 1 else f"Run: torchrun --nproc-per-node {mesh.size} train.py"
+        yield f"Run: {run_words(mesh.size, mesh.size)} train.py" if mesh.size <= NODE else "Run: as train.py says."
     for note in plan.notes:
         yield from wrap(docstring_text(note), 118, break_long_words=False, break_on_hyphens=False)
     yield ""

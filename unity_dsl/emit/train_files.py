@@ -12,6 +12,7 @@ from ..graph.plan import Plan, PlannedGraph, PlannedSegment
 from ..graph.precision import FULL, TF32, is_mixed, is_scaled
 from ..machine.machine import FLOAT_TYPES, Machine
 from .loss_shares_text import is_weighed, unweighted_words
+from .program_facts import run_words
 from .program_names import TORCH_TYPES, docstring_text
 from .templates import template
 
@@ -19,9 +20,9 @@ STOPPED = 130
 """Exit code after SIGINT or SIGTERM: the shell's for an interrupt."""
 
 
-def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
+def render_train(plan: Plan, machine: Machine, kernels: bool = False, mixing: str = "") -> str:
     """train.py of a plan for a machine. It imports model.py and names nothing of the model but its name. With `kernels`
-    its AdamW is that of optimizer.py.
+    its AdamW is that of optimizer.py. `mixing` says why several batches a step are not one larger batch.
     """
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
@@ -32,6 +33,7 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
     return template("train.py.j2").render(
         model=name,
         world=plan.mesh.size,
+        run=run_words(plan.mesh.size, machine.node_devices if machine.device == "cuda" else plan.mesh.size),
         stopped=STOPPED,
         description=json.dumps(description),
         kernels=kernels,
@@ -53,6 +55,9 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False) -> str:
         unrecorded=_unrecorded(plan),
         shares=is_weighed(plan.model),
         unweighted=_unweighted(plan),
+        mixing=json.dumps(f"train.py: a step over several batches is not one over a larger batch: {mixing}")
+        if mixing
+        else "",
         types=f"float32 and {narrow}" if is_mixed(plan.model) else "float32",
     )
 

@@ -287,6 +287,10 @@ class Advice(str):
     """A note that asks for something, or tells what a user would not expect: every summary prints it."""
 
 
+class Undivided(Advice):
+    """A note on operators that devices repeat, and why."""
+
+
 class Proof(str):
     """A note on how far a plan may be from the best one."""
 

@@ -216,7 +216,7 @@ def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
         condition = _inverse(walk, mask)
     else:
         condition, kept, other = args
-    other, kept = (float(x) if isinstance(x, Tensor) and x.numel() == 1 else x for x in (other, kept))
+    other, kept = (_as_filling(part) for part in (other, kept))
     if isinstance(kept, int | float):
         condition, kept, other = _inverse(walk, condition), other, kept
     x = walk.view(kept)
@@ -229,14 +229,19 @@ def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
             form = known_mask(condition)
             if form is not None and form.form == "causal" and condition.shape[-2:] == torch.Size(x.shape[-2:]):
                 return walk.make("causal_mask", x, shape=x.shape)
-        number = HIDDEN if other == float("-inf") else other
         hidden = _as_mask(walk, _inverse(walk, condition), "hidden")
         shape = np.broadcast_shapes(x.shape, hidden.shape)
         operands = (part.without(part.repeated) for part in (x, hidden))
-        return walk.make("masked_fill", *operands, shape=shape, value=number)
+        return walk.make("masked_fill", *operands, shape=shape, value=other)
     views = (_as_mask(walk, condition, "mask"), x, walk.view(other))
     shape = np.broadcast_shapes(*(view.shape for view in views))
     return walk.make("choose", *(view.without(view.repeated) for view in views), shape=shape)
+
+
+def _as_filling(part: Entry) -> Entry:
+    """A number that fills; the least that a type has hides scores."""
+    number = float(part) if isinstance(part, Tensor) and part.numel() == 1 else part
+    return max(number, HIDDEN) if isinstance(number, int | float) else number
 
 
 def _as_mask(walk: Translation, mask: Entry, name: str) -> View:
@@ -262,6 +267,5 @@ def _mixed(walk: Translation, condition: View, x: View, other: Entry) -> View:
         return kept
     left = _inverse(walk, condition)
     if isinstance(other, int | float):
-        number = HIDDEN if other == float("-inf") else other
-        return binary(walk, "add", kept, unary(walk, "scale", left, factor=number))
+        return binary(walk, "add", kept, unary(walk, "scale", left, factor=other))
     return binary(walk, "add", kept, binary(walk, "mul", walk.view(other), left))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,7 @@ from torch.fx import Node
 from torch.nn import functional as F
 
 from .blocks import Block
-from .translation import Entry, Translation, Unsupported, module_path
+from .translation import FINDERS, Entry, Region, Translation, Unsupported, module_path
 from .views import Value, View, whole
 
 _TEXT = """\
@@ -32,16 +31,6 @@ _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-@dataclass(frozen=True)
-class Region:
-    """The calls inside a module that are imported as one, and the last of them that is read outside."""
-
-    path: tuple[str, ...]
-    module: nn.Module
-    nodes: frozenset[Node]
-    result: Node
-
-
 def regions(walk: Translation) -> Iterator[Region]:
     """The modules of experts with weights [experts, 2 * hidden, d] and [experts, d, hidden]."""
     graph = walk.captured.program.graph
@@ -53,7 +42,7 @@ def regions(walk: Translation) -> Iterator[Region]:
         nodes = frozenset(node for node, own in by_path.items() if own[: len(path)] == path)
         left = [node for node in nodes if any(user not in nodes for user in node.users)]
         if len(left) == 1:
-            yield Region(path, module, nodes, left[0])
+            yield Region("experts", path, module, nodes, left[0], called_experts)
 
 
 def _is_experts(module: nn.Module) -> bool:
@@ -113,3 +102,6 @@ def _activation(module: nn.Module) -> str:
         if torch.allclose(own, function(x), 0, 1e-12):
             return name
     raise Unsupported(f"experts with {type(module.act_fn).__name__}")
+
+
+FINDERS.append(regions)

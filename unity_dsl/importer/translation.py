@@ -5,14 +5,14 @@ what computes becomes operators of the library.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.fx import Node
 
 from ..syntax.diagnostic import InputError, fail
@@ -173,6 +173,22 @@ HANDLERS: dict[str, Handler] = {}
 """By operator of torch, `linear.default`."""
 
 
+@dataclass(frozen=True)
+class Region:
+    """The calls inside a module that a handler imports as one, and the last of them, which alone is read outside."""
+
+    name: str
+    path: tuple[str, ...]
+    module: nn.Module
+    nodes: frozenset[Node]
+    result: Node
+    handler: Callable[[Translation, Region], Entry]
+
+
+FINDERS: list[Callable[[Translation], Iterator[Region]]] = []
+"""What finds regions in a graph before it is walked."""
+
+
 def handles(*names: str) -> Callable[[Handler], Handler]:
     """Registers a handler for operators of torch."""
 
@@ -199,29 +215,26 @@ RESHAPED = {
     "expand.default",
 }
 RANDOM = {"native_dropout.default", "bernoulli.p", "rand.default", "randn.default", "dropout.default"}
-FILLED = {
-    **dict.fromkeys(
-        ("zeros_like.default", "new_zeros.default", "empty_like.default", "new_empty.default"), torch.zeros
-    ),
-    **dict.fromkeys(("ones_like.default", "new_ones.default"), torch.ones),
-    **dict.fromkeys(("full_like.default", "new_full.default"), torch.full),
+_ZEROS = ("zeros_like.default", "new_zeros.default", "empty_like.default", "new_empty.default")
+FILLED: Mapping[str, str] = {
+    **dict.fromkeys(_ZEROS, "zeros"),
+    **dict.fromkeys(("ones_like.default", "new_ones.default"), "ones"),
+    **dict.fromkeys(("full_like.default", "new_full.default"), "full"),
 }
 """What makes constants in the shape or the type of a tensor, whatever that contains."""
 
 
 def translate(captured: Captured) -> tuple[Imported, Translation]:
     """The statements of a captured graph. Raises E605 that names every operator without a counterpart."""
-    from .experts import called_experts, regions
-
     walk = Translation(captured)
     outputs: list[Entry] = []
-    inside = {node: region for region in regions(walk) for node in region.nodes}
+    inside = {node: region for find in FINDERS for region in find(walk) for node in region.nodes}
     for node in captured.program.graph.nodes:
         walk.node = node
         if node in inside:
             region = inside[node]
             if node is region.result:
-                walk.entries[node] = _tried(walk, "experts", partial(called_experts, walk, region))
+                walk.entries[node] = _tried(walk, region.name, partial(region.handler, walk, region))
         elif node.op == "placeholder":
             walk.entries[node] = _placeholder(walk, node)
         elif node.op == "output":
@@ -341,9 +354,8 @@ def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, En
     like = likeness.example if isinstance(likeness, Prepared) else None
     shape = list(likeness.shape if like is None else like.shape) if "_like" in name else list(others.pop(0))
     dtype = named.get("dtype") or (torch.float32 if like is None else like.dtype)
-    fill: Callable[..., Tensor] = FILLED[name]
-    found = fill(shape, *others, dtype=dtype)
-    told = f"torch.{fill.__name__}"
+    found: Tensor = getattr(torch, FILLED[name])(shape, *others, dtype=dtype)
+    told = f"torch.{FILLED[name]}"
     walk.origins[id(found)] = Prepared("filled", found, told, (shape, *others), (("dtype", dtype),))
     return found
 

@@ -14,11 +14,14 @@ from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
 from ..machine.written_figures import duration, percent
 from ..syntax.diagnostic import first_of
+from .accounting.unproved_divisions import ALL_WHOLE
 from .memory_limit.multiplier_search import Tried
 from .meshes.mesh_search import Outcome
 from .model_variants.variant_enumeration import Variants
 
 _NAMED = 6
+DUALITY = "duality gap: "
+"""What a note begins with on the plans that fit the memory."""
 
 
 def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGraph, pinned: bool) -> Iterator[str]:
@@ -34,7 +37,7 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
         values = "1 value is" if full == 1 else f"{full} values are"
         yield f"{values} held in two further layouts, the most that is considered"
     if meshes[0].size > 1 and not any(_divides(part) for part in _graphs(graph)):
-        yield Advice("no operator is divided: at these sizes communication would cost more than it saves")
+        yield ALL_WHOLE
 
 
 def _proof(outcome: Outcome, meshes: Sequence[Mesh], pinned: bool) -> str:
@@ -80,7 +83,7 @@ def ended_notes(plan: Plan) -> Iterator[str]:
 def describe_unsearched(rules: bool) -> Iterator[str]:
     """What a search that was ended did not come to, besides meshes."""
     if rules:
-        yield "what rules make of the model was not searched to the end, and no bound holds for it"
+        yield Proof("rewritten models not searched to the end, without a bound")
 
 
 _LIMIT, _NONE, _FUSED = "memory is the limit", "no plan was found that fits", "operators fused by rules"
@@ -99,7 +102,7 @@ def of_any_layouts(notes: Iterable[str], operators: bool) -> tuple[str, ...]:
     """Of a plan's notes those that hold as well where other layouts are chosen, and what fits another way; with the
     same `operators`, or others.
     """
-    own = "duality gap", _NONE, "recomputed in the backward pass", *(() if operators else (_FUSED, "rules applied"))
+    own = DUALITY, _NONE, "recomputed in the backward pass", *(() if operators else (_FUSED, "rules applied"))
     kept = "resharded after the forward pass"
     return tuple(note for note in notes if not note.startswith(own) and kept not in note)
 
@@ -120,17 +123,17 @@ def limit_notes(plan: Plan, limit: float, seconds: Callable[[Plan], float]) -> I
     )
 
 
-def describe_gap(tried: Tried, many: bool) -> str:
+def describe_gap(tried: Tried, many: bool) -> Proof:
     """How much cheaper the plan could be at most."""
     if not (bounds := tried.bounds()):
-        return "duality gap: no bound is known on the plans that fit"
+        return Proof(f"{DUALITY}no bound is known on the plans that fit")
     over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
     first = tried.attempts[0].plan
     again = "the same" if first.recomputed else "nothing"
     repeats = any(isinstance(step, Segment) for step in first.model.graph.steps)
     alike = f" and recomputes {again}" if repeats else ""
-    return (
-        f"duality gap: no plan that fits{alike}{over} costs more than {percent(100 * tried.gap)} less, as the search "
+    return Proof(
+        f"{DUALITY}no plan that fits{alike}{over} costs more than {percent(100 * tried.gap)} less, as the search "
         "counts seconds, and bytes choice by choice"
     )
 

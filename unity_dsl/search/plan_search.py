@@ -27,7 +27,7 @@ from ..syntax.parse_rules import RuleDecl
 from .accounting.kept_iterations import told_kept
 from .accounting.plan_cost import plan_cost
 from .accounting.recomputation import outermost
-from .accounting.unproved_divisions import describe_undivided
+from .accounting.unproved_divisions import with_undivided
 from .accounting.weighed_plan import counted, recomputing, within_memory
 from .choices.restriction import Restriction
 from .gathered_pins import describe_gathered
@@ -428,7 +428,7 @@ def _plan(
     told_of = wanted.strategy == AUTO and not wanted.multiplier
     searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
     notes = (*searched, *preferred, *describe_gathered(pins, model, plan.graph))
-    notes = (*notes, *describe_undivided(model, plan, wanted.machine, library))
+    notes = with_undivided(notes, model, plan, wanted.machine, library)
     return replace(plan, notes=notes, ended=outcome.ended)
 
 

@@ -26,7 +26,7 @@ from .hardware import hardware_of
 from .iteration_turns import ATTEMPTS, EVERY, PASSES, PERIODS, Listed, NotAlikeError
 from .operator_tasks import Operators
 from .program_variables import Program
-from .task import Phase, TaskGraph
+from .task import OPTIMIZER, Phase, TaskGraph
 from .task_list import TaskList
 from .timeline import Timeline
 
@@ -104,7 +104,7 @@ def device_tasks(
         tasks.phase = Phase.UPDATE
         if updated := program.trained_bytes:
             temporary = Storage(updated if machine.device == "cpu" else 0)  # on a GPU the step is one kernel
-            tasks.kernel("optimizer", "", price_update(updated, machine), 1, [temporary], reads=gradients)
+            tasks.kernel(OPTIMIZER, "", price_update(updated, machine), 1, [temporary], reads=gradients)
             tasks.settle([temporary])
         tasks.drop(gradients)
     held = program.stored_bytes

@@ -26,6 +26,8 @@ class Purpose(Enum):
     WEIGHTS = "weights"
 
 
+OPTIMIZER = "optimizer"
+"""The kernel that updates all parameters."""
 COMPUTE = "compute"
 """The channel of kernels."""
 

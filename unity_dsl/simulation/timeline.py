@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .hardware import Hardware
-from .task import COMPUTE, TaskGraph
+from .task import COMPUTE, OPTIMIZER, TaskGraph
 
 Seconds = npt.NDArray[np.float64]
 """Shape [tasks]."""
@@ -31,6 +31,18 @@ class MemoryUse:
     peak: float
     peak_time: float
     at_peak: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds of a simulated step of a device: in kernels, in those that update parameters, in communication that
+    nothing overlaps, and without either, mostly waiting for the host to launch kernels.
+    """
+
+    compute: float
+    update: float
+    exposed: float
+    idle: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +91,15 @@ class Timeline:
         here = self._tasks_of(device)
         kernels = here[self._is_kernel[here]]
         return _covered(self.start[here], self.end[here]) - _covered(self.start[kernels], self.end[kernels])
+
+    def spent(self, device: int = 0) -> StepTime:
+        """What a device spends the step on."""
+        here = self._tasks_of(device)
+        kernels = [i for i in here.tolist() if self._is_kernel[i]]
+        update = [i for i in kernels if self.graph.tasks[i].name == OPTIMIZER]
+        seconds = [float((self.end[some] - self.start[some]).sum()) for some in (kernels, update)]
+        exposed = self.exposed(device)
+        return StepTime(seconds[0] - seconds[1], seconds[1], exposed, max(0.0, self.seconds - seconds[0] - exposed))
 
     def most_memory(self) -> MemoryUse:
         """That of the device that holds the most."""

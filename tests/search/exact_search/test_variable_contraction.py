@@ -93,3 +93,27 @@ def test_a_contracted_price_between_tensors_of_other_layouts_is_bounded() -> Non
     whole = Part(outside, ("x", "y", "z"), (), (Repeat("r", 3, body, (x,), (y,), (z,)),))
     contracted = contract(whole, everything(whole))
     assert bound_part(contracted.part, contracted.domains, sweeps=4).least <= least(whole, 2) * (1 + 1e-9)
+
+
+def test_a_reader_that_may_ask_for_nothing_of_a_tensor_that_is_made() -> None:
+    """Nothing is a number of its readers and none of its producer. The producer and one reader have no choice."""
+    rng = np.random.default_rng(3)
+    made, asked = LAYOUTS, LAYOUTS + 1
+    prices = np.zeros((asked, asked))
+    prices[:made, :made] = closed(np.where(np.eye(made), 0.0, rng.random((made, made))))
+    prices[made, :made] = np.inf
+    ports = [Port(number, np.arange(count), count) for number, count in ((0, made), (1, asked), (2, asked))]
+    alone = [np.where(np.arange(count) == only, 0.0, np.inf) for count, only in ((made, 0), (asked, 1))]
+    tensor = Tensor("shared", ports[0], (ports[1], ports[2]), prices, nothing=made)
+    part = Part((*alone, np.zeros(asked)), ("producer", "reader", "other"), (tensor,))
+
+    def price(value: int) -> float:
+        if value == made:
+            return float(prices[0, 1])
+        first = prices[0, 1] + min(prices[0, value], prices[1, value])
+        return float(min(first, prices[0, value] + prices[value, 1]))
+
+    for value in range(asked):
+        given = replace(part, costs=(*alone, np.where(np.arange(asked) == value, 0.0, np.inf)))
+        assert optimise(given, everything(given)).cost == pytest.approx(price(value)), value
+    assert optimise(part, everything(part)).cost == pytest.approx(min(map(price, range(asked))))

@@ -12,7 +12,7 @@ from math import prod
 from ...graph.graph import Model
 from ...graph.layout import Mesh, MeshAxis
 from ...graph.layout_typing import Along, Uniformly, type_operator
-from ...graph.plan import Advice, Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ...graph.plan import Advice, Plan, PlannedGraph, PlannedNode, PlannedSegment, Undivided
 from ...graph.precision import FULL
 from ...index.axes.axis_classes import AxisKind, classify
 from ...index.axes.axis_windows import Windowed, windowed
@@ -23,6 +23,7 @@ from ...prove.sharding.equation_congruence import obstacles
 from ...rules.sharding_theorems import ShardingTheorems
 from .undivided_sizes import describe_refusals
 
+ALL_WHOLE = Advice("no operator is divided: at these sizes communication would cost more than it saves")
 UNDIVIDED = "not divided: "
 """What these notes begin with."""
 
@@ -40,10 +41,13 @@ class _Weighed:
     share: float
 
 
-def describe_undivided(model: Model, plan: Plan, machine: Machine, library: Library) -> Iterator[str]:
-    """What is not divided: sizes that no mesh axis divides, and operators of which no division is proved."""
-    yield from describe_refusals(model, plan.mesh, library)
-    yield from describe_unproved(plan.graph, plan.mesh, machine, library)
+def with_undivided(
+    notes: Sequence[str], model: Model, plan: Plan, machine: Machine, library: Library
+) -> tuple[str, ...]:
+    """Notes, with what is not divided: sizes that no mesh axis divides, operators of which no division is proved."""
+    unproved = list(describe_unproved(plan.graph, plan.mesh, machine, library))
+    kept = (note for note in notes if not unproved or note != ALL_WHOLE)
+    return (*kept, *describe_refusals(model, plan.mesh, library), *unproved)
 
 
 def describe_unproved(graph: PlannedGraph, mesh: Mesh, machine: Machine, library: Library) -> Iterator[str]:
@@ -62,7 +66,7 @@ def describe_unproved(graph: PlannedGraph, mesh: Mesh, machine: Machine, library
             made, devices = weighed.planned.node.name, prod(axis.degree for axis in idle)
             more = f"; and {len(reasons) - _NAMED} more" if len(reasons) > _NAMED else ""
             why = "; ".join(reasons[:_NAMED]) + more
-            yield Advice(f"{UNDIVIDED}{devices} devices repeat `{name}` of {made}: {why}")
+            yield Undivided(f"{UNDIVIDED}{devices} devices repeat `{name}` of {made}: {why}")
 
 
 def _weighed(graph: PlannedGraph, machine: Machine) -> list[_Weighed]:

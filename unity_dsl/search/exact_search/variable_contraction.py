@@ -111,8 +111,9 @@ class _Contraction:
             made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
             rows, axis = (tensor.prices[:, read], 1) if end is tensor.produced else (tensor.prices[made], 0)
             return np.asarray(rows.min(axis=axis, initial=np.inf), dtype=np.float64)
-        said = [possible(self.costs, port) for port in _ends(tensor)]
-        least = tensor.cost(np.arange(len(tensor.prices))).least(said[0], [*said[1:], *always(tensor)])
+        count = len(tensor.prices)
+        said = [possible(self.costs, port, count) for port in _ends(tensor)]
+        least = tensor.cost(np.arange(count)).least(said[0], [*said[1:], *always(tensor)])
         return least[next(number for number, port in enumerate(_ends(tensor)) if port is end)]
 
     def _add(self, tensor: Tensor) -> None:

@@ -64,19 +64,22 @@ def always(tensor: Tensor) -> list[Table]:
 def crowded_tensor(part: Part) -> str:
     """The name of a tensor that cannot be held in all layouts that its readers ask for, or nothing if none is found."""
     for tensor in part.tensors:
-        produced, *reads = (possible(part.costs, port) for port in (tensor.produced, *tensor.reads))
+        count = len(tensor.prices)
+        produced, *reads = (possible(part.costs, port, count) for port in (tensor.produced, *tensor.reads))
         # Readers that may ask for the same layouts can ask for the same one.
         readers = {cost.tobytes(): cost for cost in (*reads, *always(tensor))}
         if tensor.shared and len(readers) <= MOST_READERS:
-            cost = tensor.cost(np.arange(len(tensor.prices)))
+            cost = tensor.cost(np.arange(count))
             if not np.isfinite(cost.least_produced(produced, list(readers.values()))).any():
                 return tensor.name
     return next((name for repeat in part.repeats if (name := crowded_tensor(repeat.body))), "")
 
 
-def possible(costs: Sequence[Table], port: Port) -> Table:
-    """0 for the layouts that a port may have, infinite for others, of the costs of all variables."""
-    found = np.full(port.count, np.inf)
+def possible(costs: Sequence[Table], port: Port, count: int) -> Table:
+    """0 for the layouts that a port may have, of `count` numbers of layouts and of nothing, infinite for others, of the
+    costs of all variables.
+    """
+    found = np.full(count, np.inf)
     found[port.layouts[np.isfinite(costs[port.variable])]] = 0.0
     return found
 

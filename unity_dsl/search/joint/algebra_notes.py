@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from ...graph.plan import AppliedRule, Plan
+from ...graph.plan import AppliedRule, Plan, Proof
 from ...machine.written_figures import percent
 from .extracted_model import Algebra
 from .joint_search import JointOptimum
@@ -29,10 +29,10 @@ def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -
     yield did
     if found is not None and not found.exact:
         gap = 100 * (1 - found.bound / best.cost.seconds)
-        yield (
-            f"not proved optimal: none of these is more than {percent(gap)} cheaper"
+        yield Proof(
+            f"rewritten models not searched to the end, none of which is more than {percent(gap)} cheaper"
             if found.bound > 0
-            else ("layouts were tried in the neighbourhood of the plan before rules: there are too many for a bound")
+            else "rewritten models searched in the neighbourhood of the plan before rules alone, without a bound"
         )
     yield from limits
 
