@@ -15,8 +15,13 @@ from hypothesis import HealthCheck, settings
 
 from tests.declared import as_they_stand
 from tests.once import RUN
-from tests.processor_seconds import pytest_runtest_call, pytest_terminal_summary  # noqa: F401, hooks
-from tests.sampling import of_the_day
+from tests.processor_seconds import (  # noqa: F401, hooks
+    RECORD,
+    pytest_runtest_call,
+    pytest_terminal_summary,
+    read_record,
+)
+from tests.sampling import SHORT, of_the_day, share
 from unity_dsl.emit.rank_pool import RankPool
 
 # What tests declare is tried once in a run, in whatever process, and never noted in the user's cache.
@@ -84,15 +89,24 @@ LONGEST = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword:
+        os.environ[SHORT] = "1"  # which workers see
     config.addinivalue_line("markers", "a_day(count): so many of the cases of a test are run, others every day")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item], config: pytest.Config) -> None:
-    cases: dict[tuple[str, int], list[pytest.Item]] = {}
+    cases: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if mark := item.get_closest_marker("a_day"):
-            cases.setdefault((item.nodeid.partition("[")[0], *mark.args), []).append(item)
-    left = {item for (_, count), every in cases.items() for item in {*every} - {*of_the_day(every, count)}}
+        cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    seconds = read_record(RECORD.read_text()) if SHORT in os.environ else {}
+    left: set[pytest.Item] = set()
+    for name, every in cases.items():
+        if mark := every[0].get_closest_marker("a_day"):
+            left |= {*every} - {*of_the_day(every, *mark.args)}
+        elif SHORT in os.environ:
+            names = [item.nodeid for item in every]
+            kept = {*share(names, seconds.get(name, 0.0))}
+            left |= {item for item in every if item.nodeid not in kept}
     config.hook.pytest_deselected(items=list(left))
     items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
