@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from measure import COMPILER, RESULTS, digest, rows_of, write_rows
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool

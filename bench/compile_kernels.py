@@ -24,7 +24,7 @@ from typing import Any
 
 from measure import RESULTS, write_results
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.kernels.contraction_choice import ContractionChoice
 from unity_dsl.emit.kernels.kernel_file import kernel_file_text
 from unity_dsl.emit.kernels.kernel_text import KernelText

@@ -95,7 +95,7 @@ def prepared_models(
     made: Path, tiny: bool, machine: str, models: Collection[str]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """The programs of each model with torch's operators and with kernels."""
-    from unity_dsl.compile import Request
+    from unity_dsl.compilation import Request
     from unity_dsl.resources import folder
 
     for name, settings in ((name, MODELS[name]) for name in MODELS if name in models):
@@ -116,7 +116,7 @@ def prepared_models(
 
 def prepared_ranks(made: Path, machine: str, models: Collection[str]) -> Iterator[tuple[str, str]]:
     """Small programs of two ranks, and by their names those of one rank."""
-    from unity_dsl.compile import Request
+    from unity_dsl.compilation import Request
     from unity_dsl.resources import folder
 
     for name, strategy in TWO_RANKS:
@@ -132,7 +132,7 @@ def prepared_ranks(made: Path, machine: str, models: Collection[str]) -> Iterato
 
 def written(request: Any, out: Path) -> Any:
     """The plan of a request, whose program is written."""
-    from unity_dsl.compile import compile_model
+    from unity_dsl.compilation import compile_model
     from unity_dsl.emit.output_folder import write_program
 
     found = compile_model(request)
@@ -146,7 +146,7 @@ def prepared_families(made: Path, tiny: bool, families: Collection[str]) -> dict
     """
     from kernel_families import FAMILIES, model_text
 
-    from unity_dsl.compile import Request, compile_model
+    from unity_dsl.compilation import Request, compile_model
     from unity_dsl.emit.kernels.contraction_choice import ContractionChoice
     from unity_dsl.emit.kernels.kernel_file import kernel_file_text
     from unity_dsl.emit.plan_file import TRITON

@@ -16,7 +16,7 @@ from typing import Any
 from gpu import MODELS
 from measure import RESULTS, ROOT
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.resources import folder
 
 

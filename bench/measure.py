@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 COMPILER = tuple(ROOT / name for name in ("unity_dsl", "grammar", "ops", "codegen", "rules"))
 """The texts that make a program of a model."""
-_STAGES = ("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "compile.py")
+_STAGES = ("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "compilation.py")
 PLANNER = (
     *(ROOT / "unity_dsl" / stage for stage in _STAGES),
     *(ROOT / name for name in ("grammar", "ops", "rules", "machines", "examples")),

@@ -17,7 +17,7 @@ from typing import Any
 
 from measure import ROOT, write_rows
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.machine import load_machine

@@ -23,7 +23,7 @@ from measure import RESULTS, ROOT, rows_of, write_rows
 sys.path.insert(0, str(ROOT))
 
 from tests.program.peak_memory import count_memory
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
 

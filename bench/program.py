@@ -35,7 +35,7 @@ from measure import write_results
 from program_ranks import RANKS, compare_ranks
 from torch import Tensor, nn
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
 

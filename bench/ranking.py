@@ -18,7 +18,7 @@ from typing import Any
 from measure import RESULTS, hardware
 from scipy.stats import spearmanr
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.search.plan_search import meshes_for, search
 from unity_dsl.simulation.step_tasks import simulate_step

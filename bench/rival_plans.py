@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.search.imports.galvatron_export import config
 from unity_dsl.commands.strategy_comparison import as_data, compared
-from unity_dsl.compile import Request
+from unity_dsl.compilation import Request
 
 COMMAND = "python bench/rival_plans.py"
 MACHINE, DEVICES = "dgx-h100", 8

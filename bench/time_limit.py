@@ -34,7 +34,7 @@ TRACED = ("gpt2 8", "inception_v3 64", "nasnet_a 8", "llama3_70b 1024", "gpt3_17
 TRACE = """
 import json, sys, time
 from pathlib import Path
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.search import search_progress
 found, tell, begun = [], search_progress.tell_incumbent, time.monotonic()
 def told(seconds, told=""):

@@ -25,7 +25,7 @@ from typing import Any
 from measure import RESULTS, ROOT, rows_of, write_rows
 from published_runs import CASES, Case
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.graph.model_flops import seconds_at_peak
 from unity_dsl.graph.plan import Plan
 from unity_dsl.machine.byte_count import describe_bytes

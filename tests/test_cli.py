@@ -342,7 +342,7 @@ def test_a_fault_of_ours_is_one_line(
     def break_down(*_: object) -> None:
         raise KeyError("a thing\nthat should be there")
 
-    monkeypatch.setattr("unity_dsl.compile.compile_model", break_down)
+    monkeypatch.setattr("unity_dsl.compilation.compile_model", break_down)
     assert run(["model.udl"]) == 1
     first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("unityc: internal error: KeyError")
@@ -358,7 +358,7 @@ def test_interruption_has_its_own_code(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("unity_dsl.compile.compile_model", interrupt)
+    monkeypatch.setattr("unity_dsl.compilation.compile_model", interrupt)
     assert run(["model.udl"]) == 130
     assert "Traceback" not in capsys.readouterr().err
 

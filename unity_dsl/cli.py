@@ -251,7 +251,7 @@ def compile_command(
     from .commands.progress import say_progress
     from .commands.search_interruption import ending_search
     from .commands.summary import summarise
-    from .compile import Request, compile_model
+    from .compilation import Request, compile_model
     from .emit.output_folder import write_program
     from .machine.byte_count import parse_bytes
 

@@ -127,7 +127,7 @@ def test_pictures_have_kinds(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_interruption_shows_what_is_there(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compile_ = importlib.import_module("unity_dsl.compile")
+    compile_ = importlib.import_module("unity_dsl.compilation")
     compiled, planned = compile_.compile_model, []
 
     def interrupted(request: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.comment_words import body_words
 from unity_dsl.graph.layout import Invariant, Layout, Shard
 from unity_dsl.graph.plan import PlannedSegment, Run

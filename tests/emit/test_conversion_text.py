@@ -14,7 +14,7 @@ import pytest
 
 from tests.fuzz.plans import random_plan
 from tests.graph.simulation import decode, encode
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.conversion_text import Collectives, conversion_name
 from unity_dsl.emit.output_folder import render_program
 from unity_dsl.emit.parallel_text import render_collectives

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from unity_dsl.commands.check_report import show_report
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.plan_file import load_plan_file
 from unity_dsl.emit.program_check import TOLERANCE, CheckReport, MixedErrors, check

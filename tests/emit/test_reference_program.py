@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.declared import as_they_stand
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.program_check import CheckReport, check, compare, load_plan_file, write_again, write_reference
 from unity_dsl.emit.rank_pool import RankPool

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.plan_file import TORCH, TRITON
 from unity_dsl.emit.rank_comparison import load_program

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.sampling import of_the_day
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import render_program
 from unity_dsl.emit.plan_file import NAME, load_plan_file
 from unity_dsl.emit.planned_graph_data import describe_layout, read_layout

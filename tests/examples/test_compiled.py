@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.sampling import of_the_day
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 

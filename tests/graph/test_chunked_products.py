@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.graph.chunked_products import ChunkedProduct, chunked_products, chunks_of_plan, gathers_blocks
 from unity_dsl.graph.collective_steps import Step, StepKind
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, MeshAxis, Shard

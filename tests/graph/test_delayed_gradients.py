@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.graph.delayed_gradients import Delayed, delayed_gradients, delays_gradients, weight_product
 from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment
 

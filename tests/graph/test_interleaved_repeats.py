@@ -10,7 +10,7 @@ from random import Random
 import networkx
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.graph import Graph, Segment
 from unity_dsl.graph.interleaved_repeats import (
     in_model_order,

@@ -9,7 +9,7 @@ from random import Random
 from time import perf_counter
 from typing import Any
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import render_program, write_files
 from unity_dsl.emit.plan_file import TORCH, Sources
 from unity_dsl.emit.program_check import STARTS, CheckReport, MixedErrors, check, compare

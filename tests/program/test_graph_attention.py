@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_comparison import load_program

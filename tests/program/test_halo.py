@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.index.declarations.loading import library_sources
@@ -78,7 +78,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         shipped = [without(source, ["halo", "conv1d"]) for source in library_sources()]
         return (*shipped, *(Source(str(path), path.read_text()) for own in folders for path in sorted(own.iterdir())))
 
-    monkeypatch.setattr("unity_dsl.compile.library_sources", sources)
+    monkeypatch.setattr("unity_dsl.compilation.library_sources", sources)
     own = tmp_path / "my_ops"
     own.mkdir()
     (own / "windows.uop").write_text(WINDOWED)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.plan_file import load_plan_file
 from unity_dsl.emit.program_check import check

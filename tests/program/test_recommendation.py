@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.layout import Shard

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.plan_file import TRITON
 from unity_dsl.emit.program_check import TOLERANCE_MIXED, check
 from unity_dsl.emit.rank_comparison import load_program

@@ -11,7 +11,7 @@ import pytest
 from tests.fuzz.cases import Drawn, errors_of, write
 from tests.fuzz.plans import random_plan
 from tests.sampling import SAMPLE
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.plan_file import TRITON
 from unity_dsl.emit.program_check import TOLERANCE, check
 from unity_dsl.emit.rank_pool import RankPool

@@ -15,7 +15,7 @@ from random import Random
 import pytest
 
 from unity_dsl.cli import run
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.plan_file import NAME, load_plan_file
 from unity_dsl.emit.rank_comparison import load_program

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from unity_dsl.cli import run
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.plan import Cost, Memory, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine

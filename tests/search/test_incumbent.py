@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.plan import Plan
 from unity_dsl.search.incumbent import Incumbent, found_in_time
 from unity_dsl.search.search_end import SearchEnd

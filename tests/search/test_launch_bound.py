@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.written_figures import duration
 from unity_dsl.resources import folder

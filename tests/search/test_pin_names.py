@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.emit.program_text import write_down
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.declarations.loading import load_library

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.plan import PlannedSegment
 
 MODEL = """model deep[b = 8, d = 16]

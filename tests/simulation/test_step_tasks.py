@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.machine.machine import load_machine

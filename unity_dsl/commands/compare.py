@@ -67,7 +67,7 @@ def compare_command(
     unityc compare examples/gpt2.udl --machine dgx-a100 --devices 8
     unityc compare examples/mlp_unity.udl -m summit -d 4 -s auto,data_parallel,flexflow --json
     """
-    from ..compile import Request
+    from ..compilation import Request
     from ..machine.byte_count import parse_bytes
 
     names = chosen_strategies(strategies)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ..compile import Compilation
+from ..compilation import Compilation
 from ..emit.plan_file import TORCH
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.batch_tokens import batch_tokens
@@ -31,8 +31,7 @@ Line = tuple[str, str]
 def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH, verbose: bool = False) -> None:
     """A few lines for people; `verbose`, all layouts and notes."""
     plan = compilation.plan
-    machine = read_machine(compilation.sources.machine)
-    first = list(_head(plan, machine, compilation.spent))
+    first = summary_lines(compilation)
     last = [("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}")]
     notes = [note for note in plan.notes if verbose or isinstance(note, Advice)]
     notes += kernel_notes(files, kernels)
@@ -45,6 +44,11 @@ def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str =
         told = f"{over + 1} more: `--verbose` prints them, {files[-1].name} holds them"
         lines = [*lines[: -over - 1], ("notes", told)]
     show_lines([*first, *lines, *last])
+
+
+def summary_lines(compilation: Compilation) -> list[Line]:
+    """What, where, how fast and what limits it, memory, how it is divided, how sure that is."""
+    return list(_head(compilation.plan, read_machine(compilation.sources.machine), compilation.spent))
 
 
 def _head(plan: Plan, machine: Machine, spent: StepTime | None) -> Iterator[Line]:

@@ -13,7 +13,7 @@ from ..collector import collector_paused
 from .progress import say_progress
 
 if TYPE_CHECKING:
-    from ..compile import Compilation, Request
+    from ..compilation import Compilation, Request
 
 BASELINE = "data_parallel"
 """The strategy that others are faster than by the factor that is shown."""
@@ -65,7 +65,7 @@ def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ())
     """The plans in files of other systems and those of some strategies for a model; of those before an interruption.
     Raises InputError for what no strategy could plan, and for files that hold no plan of this model.
     """
-    from ..compile import compile_model
+    from ..compilation import compile_model
     from ..syntax.diagnostic import InputError
 
     rows: list[Row] = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..compile import Compilation
+from ..compilation import Compilation
 from ..emit.plan_file import TORCH, describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.graph import Buffer, Weight

@@ -159,7 +159,7 @@ def mask_of(walk: Translation, mask: Entry) -> Mask:
         other = walk.prepare("hidden", ~mask.example, "torch.logical_not", mask)
         return Mask("table", hidden=whole(walk.as_input(other, 2)))
     if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-        return known_mask(mask) or Mask("table", hidden=walk.constant(~mask, "hidden", 2))
+        return known_mask(mask) or Mask("table", hidden=_as_mask(walk, _inverse(walk, mask), "hidden"))
     bias = walk.view(mask)
     if len(bias.dims) < 4:
         bias = bias.arranged([*[()] * (4 - len(bias.dims)), *bias.dims])
@@ -222,8 +222,9 @@ def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
     x = walk.view(kept)
     if isinstance(condition, View):  # of zeros and ones
         return _mixed(walk, condition, x, other)
-    if isinstance(condition, Tensor) and bool(condition.all()) and condition.shape == torch.Size(x.shape):
-        return x
+    if isinstance(condition, Tensor) and bool(condition.all()):
+        if np.broadcast_shapes(tuple(condition.shape), x.shape) == x.shape:
+            return x
     if isinstance(other, int | float):
         if other <= -LEAST and isinstance(condition, Tensor) and len(x.dims) > 1:
             form = known_mask(condition)
@@ -250,7 +251,9 @@ def _as_mask(walk: Translation, mask: Entry, name: str) -> View:
 
 def _inverse(walk: Translation, mask: Entry) -> Entry:
     if isinstance(mask, Tensor):
-        return ~mask
+        other = ~mask
+        walk.origins[id(other)] = Prepared("inverse", other, "torch.logical_not", (mask,))
+        return other
     if isinstance(mask, View):
         return unary(walk, "shift", unary(walk, "neg", mask), by=1)
     if not isinstance(mask, Prepared):

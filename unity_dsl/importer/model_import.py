@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
+from torch import nn
 
 from ..graph.model_graph import build_model
 from ..index.declarations.loading import library_of, library_sources
@@ -22,26 +24,42 @@ from .idioms import with_idioms
 from .model_text import ModelText, model_text
 from .prepared_inputs import prepare_of, prepared_text
 from .statements import Imported
-from .translation import Translation, translate
+from .translation import Entry, Translation, translate
 from .verification import Verified, verify
+from .views import Value
 
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """The files of an imported model by name, and how far it is from its module, if that was looked at."""
+    """The files of an imported model by name, and how far it is from its module, if that was looked at. `results` are
+    what the module returns, flat, and `outputs` the model's names of values among them.
+    """
 
     files: dict[str, str]
     statements: int
     verified: Verified | None
+    captured: Captured
+    results: tuple[Entry, ...] = ()
+    outputs: Mapping[Value, str] = field(default_factory=dict)
+    loss: Value | None = None
 
 
 def import_module(spec: str, name: str, *, verified: bool = True) -> ImportedModel:
     """The model of the module that a factory `package.module:function` makes, with its example inputs.
 
-    Raises E601 to E603 for a factory or a module that cannot be captured, E604 for one without a loss, E605 for
-    operators and tables without a counterpart, E606 where the model is not equal to the module.
+    Raises E601 and E602 for a factory that cannot be called or returns something else, and as `imported_model`.
     """
-    module, args, named = module_of(spec)
+    return imported_model(*module_of(spec), name, verified=verified)
+
+
+def imported_model(
+    module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], name: str, *, verified: bool = True
+) -> ImportedModel:
+    """The model of a module that is called with these examples.
+
+    Raises E603 for a module that cannot be captured, E604 for one without a loss, E605 for operators and tables without
+    a counterpart, E606 where the model is not equal to the module.
+    """
     captured = capture(module, args, named)
     imported, walk = translate(captured)
     imported = with_idioms(imported)
@@ -59,7 +77,8 @@ def import_module(spec: str, name: str, *, verified: bool = True) -> ImportedMod
         "data.py": prepared,
     }
     found = _verified(captured, name, files, text) if verified else None
-    return ImportedModel(files, len(imported.statements), found)
+    results = tuple(walk.results)
+    return ImportedModel(files, len(imported.statements), found, captured, results, text.outputs, imported.loss.value)
 
 
 def _texts(name: str, imported: Imported, walk: Translation, batch: int | None) -> tuple[ModelText, str]:

@@ -20,8 +20,8 @@ class ModelText:
 
     lines: list[str] = field(default_factory=list)
     weights: dict[str, str] = field(default_factory=dict)
-    buffers: dict[str, Value] = field(default_factory=dict)
     inputs: dict[Value, str] = field(default_factory=dict)
+    outputs: dict[Value, str] = field(default_factory=dict)
 
 
 def model_text(name: str, model: Imported, batch: int | None = None) -> ModelText:
@@ -34,8 +34,8 @@ def model_text(name: str, model: Imported, batch: int | None = None) -> ModelTex
     return ModelText(
         [*blocks, head, *(f"  {line}" if line else "" for line in writer.lines)],
         writer.weights,
-        writer.buffers,
         writer.inputs,
+        writer.outputs,
     )
 
 
@@ -65,7 +65,7 @@ class _Writer:
         self.inputs: dict[Value, str] = {}
         self.lines: list[str] = []
         self.weights: dict[str, str] = {}
-        self.buffers: dict[str, Value] = {}
+        self.outputs: dict[Value, str] = {}
         self.updates = dict(model.updates)
 
     def write(self, items: Sequence[Item]) -> None:
@@ -80,7 +80,7 @@ class _Writer:
         inside = {value for item in items if isinstance(item, Repeat) for value in self.own(item)}
         outer = [statement for item in items for statement in (item.body if isinstance(item, Repeat) else [item])]
         self.declare([value for value in weights_of(outer) if value not in inside], (), "")
-        if self.weights or self.buffers:
+        if self.weights:
             self.lines.append("")
         for value in self.begun(items):
             self.given[value] = self.names.fresh("x", "h")
@@ -94,6 +94,7 @@ class _Writer:
             self.lines.append(f"loss {self.read(self.model.loss)}")
         for _, view in self.model.outputs:
             if view.value in self.given and view.value.kind != "input":
+                self.outputs[view.value] = self.given[view.value]
                 self.lines.append(f"output {self.given[view.value]}")
 
     def begun(self, items: Sequence[Item]) -> Iterator[Value]:
@@ -122,13 +123,7 @@ class _Writer:
             shape = ", ".join(map(str, value.shape))
             self.lines.append(f"{indent}{word} {name}: {kind}[{shape}] ~ {_initialiser(value)}")
             if not prefix:
-                self.told(name, value, value.state)
-
-    def told(self, name: str, value: Value, state: str) -> None:
-        if state:
-            self.weights[name] = state
-        else:
-            self.buffers[name] = value
+                self.weights[name] = value.state
 
     # ------------------------------------------------------------------------------------------ statements
 
@@ -148,7 +143,7 @@ class _Writer:
         for number, layer in enumerate(repeat.prefixes):
             for value in values:
                 state = ".".join(layer) + "." + value.state.removeprefix(".".join(prefix) + ".")
-                self.told(f"{name}.{number}.{self.given[value]}", value, state)
+                self.weights[f"{name}.{number}.{self.given[value]}"] = state
         results = results_of(repeat.body)
         late = {place: own for own, place in carried if self.is_read_later(own, results[place], repeat)}
         for own, place in carried:

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from ..syntax.diagnostic import InputError, fail
@@ -54,7 +55,7 @@ class Noise:
 class Translation:
     """The statements of a graph while it is walked. `tables` are the states of buffers that do not change and `origins`
     how other constants were computed, by the identity of their tensors; `missing` are operators without a counterpart,
-    with places.
+    with places. `results` are what the module returns.
     """
 
     captured: Captured
@@ -68,6 +69,7 @@ class Translation:
     origins: dict[int, Prepared] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
+    results: list[Entry] = field(default_factory=list)
     node: Node | None = None
 
     # ------------------------------------------------------------------------------------------ what handlers use
@@ -410,6 +412,11 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
         for entry in walk.entries.values()
         if isinstance(entry, View) and entry.value.kind == "buffer"
     }
+    walk.results = [
+        entry
+        for spec, entry in zip(signature.output_specs, outputs, strict=True)
+        if spec.kind is OutputKind.USER_OUTPUT
+    ]
     loss, left, updates = None, list[tuple[str, View]](), list[tuple[Value, View]]()
     for spec, entry in zip(signature.output_specs, outputs, strict=True):
         name = getattr(spec.arg, "name", "")

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from ..compile import Request, compile_model
+from ..compilation import Request, compile_model
 from ..emit.output_folder import write_program
 from ..emit.rank_comparison import load_program
 from .capture import Captured, without_loss

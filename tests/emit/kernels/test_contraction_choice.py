@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.kernels.contraction_choice import ContractionChoice, ContractionPrice
 from unity_dsl.emit.output_folder import render_program
 from unity_dsl.emit.plan_file import TRITON

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from unity_dsl.cli import run
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder
 from unity_dsl.search.accounting.memory_budget import Budget

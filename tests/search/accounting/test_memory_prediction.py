@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool

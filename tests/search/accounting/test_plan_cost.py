@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import PlannedNode
 from unity_dsl.index.library import Library

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.model_graph import build_model

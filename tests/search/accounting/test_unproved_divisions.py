@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from unity_dsl.cli import unityc
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.resources import folder
 from unity_dsl.search.accounting.unproved_divisions import UNDIVIDED
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.compile import Compilation, Request, compile_model
+from unity_dsl.compilation import Compilation, Request, compile_model
 
 LAYERS = """\
 model layers[b = 16, d = 32, classes = 8, n = 4]

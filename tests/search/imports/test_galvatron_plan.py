@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.plan import Plan
 
 MODEL = """

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import BatchDivision, Cost, Plan

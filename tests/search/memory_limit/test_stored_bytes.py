@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.layout import At, Invariant, Mesh, MeshAxis, Shard
 from unity_dsl.index.library import Library
 from unity_dsl.machine.collective_price import local_fraction

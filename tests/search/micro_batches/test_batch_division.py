@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.graph.model_graph import build_model

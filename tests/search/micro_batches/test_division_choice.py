@@ -11,7 +11,7 @@ import pytest
 
 from tests.sampling import EVERYTHING, of_the_day
 from unity_dsl.cli import run
-from unity_dsl.compile import Request, compile_model
+from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.plan import BatchDivision, Cost, Memory, Plan
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.resources import folder

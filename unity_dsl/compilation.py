@@ -101,6 +101,11 @@ class Compilation:
     rules: tuple[AcceptedRule, ...] = ()
     spent: StepTime | None = None
 
+    @property
+    def parts(self) -> tuple[Plan, Library, Sources]:
+        """What writing the program takes."""
+        return self.plan, self.library, self.sources
+
 
 @collector_paused()
 def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation:

@@ -1,0 +1,181 @@
+"""Makes a torch module parallel: its model is imported, planned, and run in place of the module."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.autograd import Variable
+from torch.utils import _pytree as pytree
+
+from ..emit.rank_comparison import load_program
+from ..importer.model_import import ImportedModel, imported_model
+from ..importer.prepared_inputs import prepare_of
+from ..importer.views import View
+from .planned_model import PlannedModel, compile
+
+
+def parallelize(
+    module: nn.Module,
+    example_inputs: Mapping[str, Any] | Sequence[Any],
+    *,
+    devices: int | None = None,
+    machine: str = "local",
+    strategy: str = "auto",
+    verify: bool = True,
+    device: str | torch.device = "cpu",
+    **options: Any,
+) -> tuple[PlannedModel, ParallelModule]:
+    """A plan of a module, and a module that runs it on as many ranks, each with its part of the weights.
+
+    `devices` is the number of ranks of the default process group, if one is there, else 1; with another number there is
+    a plan alone to look at, and calling the module raises. The module has to return its loss, as for `unityc import`,
+    which says what `verify` compares. All ranks call this together. Raises InputError.
+    """
+    ranks = dist.get_world_size() if dist.is_initialized() else 1
+    named = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
+    args = () if isinstance(example_inputs, Mapping) else tuple(example_inputs)
+    name = "".join(part if part.isalnum() else "_" for part in type(module).__name__.lower())
+    found = imported_model(module, args, named, name, verified=verify)
+    folder = Path(mkdtemp(prefix="unity-"))
+    model = folder / f"{name}.udl"
+    model.write_text(found.files[model.name])
+    planned = compile(
+        model, machine=machine, devices=devices or ranks, strategy=strategy, **{"micro_batches": 1, **options}
+    )
+    planned.write(folder / "out", force=True)
+    return planned, ParallelModule(module, found, folder / "out", torch.device(device))
+
+
+class ParallelModule(nn.Module):
+    """A module whose weights are those of this rank, and whose calls run its compiled program on all ranks.
+
+    It is called as the module that it was made of, on the whole batch, and returns what that returned. `state_dict` has
+    the module's names and whole tensors, which all ranks have to ask for together. Gradients are summed over ranks when
+    `backward` ends.
+    """
+
+    def __init__(self, module: nn.Module, found: ImportedModel, program: Path, device: torch.device) -> None:
+        super().__init__()
+        self._found = found
+        self._prepare = prepare_of(found.files["data.py"])
+        self._states = _names_by_tensor(module)
+        self._left = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        self._stack = ExitStack()
+        self._program = self._stack.enter_context(load_program(program))
+        self.steps = 0
+        ranks = dist.get_world_size() if dist.is_initialized() else 1
+        if ranks != self._program.WORLD_SIZE:
+            self.model: Any = None
+            return
+        mesh = self._program.build_mesh(device.type) if ranks > 1 else None
+        self.model = self._program.Model(mesh, device=device)
+        self.model.load_global(self._given(self._left))
+        self.model.seed = int(os.environ.get("UNITY_SEED", "0"))
+
+    # ------------------------------------------------------------------------------------------ calls
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module returns for a whole batch, which all ranks pass."""
+        if self.model is None:
+            raise RuntimeError(f"this module runs on {self._program.WORLD_SIZE} ranks: start as many by torchrun")
+        inputs = {
+            name: tensor.to(self.model.device) for name, tensor in self._prepare(self._batch(args, kwargs)).items()
+        }
+        if self.training:
+            self.model.step, self.steps = self.steps, self.steps + 1
+        loss, outputs = self.model(**inputs)
+        if self.training and outputs:
+            outputs = self.model.gather(outputs)
+        if loss is not None and loss.requires_grad:
+            loss.register_hook(self._when_backward_ends)
+        spec = self._found.captured.program.call_spec.out_spec
+        assert spec is not None
+        return pytree.tree_unflatten([self._result(entry, loss, outputs) for entry in self._found.results], spec)
+
+    def _when_backward_ends(self, gradient: Tensor) -> Tensor:
+        Variable._execution_engine.queue_callback(self.model.synchronise)
+        return gradient
+
+    def _batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The tensors of a call by the names that they have in the graph."""
+        given, named = self._found.captured.given
+        if len(args) != len(given) or set(kwargs) != set(named):
+            raise TypeError(
+                f"called with other arguments than the examples: {len(given)}, and {', '.join(named) or 'none'}"
+            )
+        parts = [*args, *(kwargs[name] for name in named)]
+        tensors = [part for part in parts if isinstance(part, Tensor)]
+        return dict(zip(self._found.captured.inputs, tensors, strict=True))
+
+    def _result(self, entry: Any, loss: Tensor, outputs: Mapping[str, Tensor]) -> Any:
+        if not isinstance(entry, View):
+            return entry
+        if entry.value is self._found.loss:
+            return loss
+        name = self._found.outputs.get(entry.value)
+        return None if name is None else _arranged(outputs[name], entry)
+
+    # ------------------------------------------------------------------------------------------ weights
+
+    def grad_norm(self) -> Tensor:
+        """Of all gradients, whatever their parts are on. All ranks together."""
+        norm: Tensor = self.model.grad_norm()
+        return norm
+
+    def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
+        """The whole tensors by the module's names. All ranks together."""
+        found = dict(self._left)
+        weights = self._weights()
+        for name, tensor in self.model.global_tensors().items():
+            found |= dict.fromkeys(self._states[weights[name]], tensor)
+        destination = {} if destination is None else destination
+        destination |= {f"{prefix}{name}": tensor for name, tensor in found.items()}
+        return destination
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Takes whole tensors by the module's names, all of them."""
+        missing = sorted(set(self._left) - set(state_dict)) if strict else []
+        if missing:
+            raise KeyError(f"names that are not there: {', '.join(missing)}")
+        self._left |= {name: tensor for name, tensor in state_dict.items() if name in self._left}
+        self.model.load_global(self._given(self._left))
+        return nn.modules.module._IncompatibleKeys(missing, [])
+
+    def _weights(self) -> dict[str, str]:
+        import json
+
+        found: dict[str, str] = json.loads(self._found.files["weights.json"])
+        return found
+
+    def _given(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return {name: states[state] for name, state in self._weights().items()}
+
+
+def _names_by_tensor(module: nn.Module) -> dict[str, list[str]]:
+    """The names of the tensor that has a name: several of tied weights."""
+    states = module.state_dict(keep_vars=True)
+    same: dict[int, list[str]] = {}
+    for name, tensor in states.items():
+        same.setdefault(id(tensor), []).append(name)
+    return {name: same[id(tensor)] for name, tensor in states.items()}
+
+
+def _arranged(tensor: Tensor, view: View) -> Tensor:
+    """A value in the arrangement of a view."""
+    axes = [axis for dim in view.base for axis in dim]
+    apart = tensor.reshape([axis.size for axis in axes])
+    wanted = [axis for dim in view.dims for axis in dim]
+    kept = [axes.index(axis) for axis in wanted if axis in axes]
+    turned = apart.permute(kept)
+    for place, axis in enumerate(wanted):
+        if axis not in axes:
+            turned = turned.unsqueeze(place)
+    return turned.expand([axis.size for axis in wanted]).reshape(view.shape)
