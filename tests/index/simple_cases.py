@@ -101,6 +101,8 @@ SIMPLE_CASES: dict[str, Callable[[Random], Case]] = {
     "softplus": wide(lambda x: F.softplus(x, threshold=600)),
     "leaky_relu": unary(lambda x: F.leaky_relu(x, 0.2), slope=0.2),
     "elu": wide(lambda x: F.elu(x, 1.5), alpha=1.5),
+    "hardsigmoid": unary(lambda x: torch.where((x > -3) & (x < 3), x / 6 + 0.5, (x >= 3).to(x))),
+    "hardswish": unary(lambda x: torch.where(x >= 3, x, torch.where(x <= -3, 0 * x, x * (x + 3) / 6))),
     "choose": choose,
     "masked_fill": masked_fill,
     "log_softmax": log_softmax,

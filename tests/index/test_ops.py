@@ -218,6 +218,51 @@ def attention(kind: str) -> Callable[[Random], Case]:
     return made
 
 
+def window_attention(random: Random) -> Case:
+    """Against products and a softmax over the keys that are in the window."""
+    b, heads, groups, s, k, v = sizes(random, 6)
+    window = int(random.integers(1, 5))
+    keep = torch.ones(s, s).tril().triu(1 - window)
+
+    def reference(q: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+        scores = (q @ key.transpose(-2, -1) / k**0.5).masked_fill(keep == 0, -torch.inf)
+        return torch.softmax(scores, -1) @ value
+
+    shapes = (b, heads * groups, s, k), (b, heads, s, k), (b, heads, s, v)
+    return Case([normal(random, *shape) for shape in shapes], reference, {"window": window})
+
+
+def biased_attention(random: Random) -> Case:
+    b, heads, groups, s, t, k, v = sizes(random, 7)
+
+    def reference(q: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
+        return torch.softmax(q @ key.transpose(-2, -1) / k**0.5 + bias, -1) @ value
+
+    shapes = (b, heads * groups, s, k), (b, heads, t, k), (b, heads, t, v), (heads * groups, s, t)
+    return Case([normal(random, *shape) for shape in shapes], reference)
+
+
+def gru_cell(random: Random) -> Case:
+    shape, (d,) = any_shape(random), sizes(random, 1)
+
+    def reference(x: torch.Tensor, u: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+        """torch's own cell: its weights are 0, and the sums of its gates the biases."""
+        rows = []
+        for own, given, state in zip(x.reshape(-1, 3 * d), u.reshape(-1, 3 * d), h.reshape(-1, d), strict=True):
+            zeros = own.new_zeros(1, 1), state[None], own.new_zeros(3 * d, 1), own.new_zeros(3 * d, d)
+            rows.append(torch.gru_cell(*zeros, own, given))
+        return torch.cat(rows).reshape(h.shape)
+
+    return Case([normal(random, *shape, 3, d), normal(random, *shape, 3, d), normal(random, *shape, d)], reference)
+
+
+def start_state(random: Random) -> Case:
+    shape, (s, i, d) = any_shape(random), sizes(random, 3)
+    return Case([normal(random, *shape, s, i)], lambda x: (0 * x.sum()).expand(*shape, d).clone(), {"size": d})
+
+
 def concat(random: Random) -> Case:
     shape = sizes(random, int(random.integers(1, 4)))
     dim = int(random.integers(-len(shape), len(shape)))
@@ -311,6 +356,10 @@ CASES: dict[str, Callable[[Random], Case]] = {
     "causal_attention": attention("causal"),
     "masked_attention": attention("masked"),
     "padded_attention": attention("padded"),
+    "window_attention": window_attention,
+    "biased_attention": biased_attention,
+    "gru_cell": gru_cell,
+    "start_state": start_state,
     "mse": mse,
     "cross_entropy": cross_entropy,
     "max_pool2d": pool2d(F.max_pool2d),
@@ -328,9 +377,11 @@ CASES: dict[str, Callable[[Random], Case]] = {
     **SELECTION_CASES,
     **FUSED_CASES,
 }
-ELSEWHERE = {"dropout"}
+ELSEWHERE = {"dropout", "row_dropout"}
 EQUATIONS_ONLY = {
-    *("causal_mask", "dropout", "padding_mask", "project", "reciprocal"),
+    *("causal_mask", "dropout", "row_dropout", "padding_mask", "project", "reciprocal", "window_attention"),
+    "biased_attention",
+    *("gru_cell", "start_state", "spread", "zero_pad", "hardsigmoid", "hardswish"),
     *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend", "lstm_cell"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,

@@ -60,10 +60,32 @@ def roll(random: Random) -> Case:
     return Case([normal(random, *shape)], lambda x: torch.roll(x, by, dim), {"by": by, "dim": dim})
 
 
+def flip(random: Random) -> Case:
+    shape = [*any_shape(random), *sizes(random, 1)]
+    dim = int(random.integers(-len(shape), len(shape)))
+    return Case([normal(random, *shape)], lambda x: torch.flip(x, [dim]), {"dim": dim})
+
+
+def zero_pad(random: Random) -> Case:
+    shape = [*any_shape(random), *sizes(random, 1)]
+    dim, before, after = (int(random.integers(low, high)) for low, high in ((0, len(shape)), (0, 3), (0, 3)))
+    pads = [*[0, 0] * (len(shape) - 1 - dim), before, after]
+    settings = {"dim": dim, "before": before, "after": after}
+    return Case([normal(random, *shape)], lambda x: F.pad(x, pads), settings)
+
+
+def spread(random: Random) -> Case:
+    shape, size = any_shape(random), int(random.integers(1, 5))
+    return Case([normal(random, *shape)], lambda x: x.expand(size, *x.shape).clone(), {"size": size})
+
+
 WINDOW_CASES: dict[str, Callable[[Random], Case]] = {
     "conv1d": conv1d,
     "conv2d": conv2d,
     "conv_transpose1d": partial(transposed, axes=1),
     "conv_transpose2d": partial(transposed, axes=2),
     "roll": roll,
+    "flip": flip,
+    "zero_pad": zero_pad,
+    "spread": spread,
 }

@@ -9,6 +9,8 @@ import click
 from .console import replace_file, show_lines
 from .progress import say_progress
 
+LOSSES = ("cross_entropy", "mse")
+
 
 @click.command("import", short_help="Write the model of a torch module as a .udl file.")
 @click.argument("factory", metavar="PACKAGE.MODULE:FACTORY")
@@ -16,27 +18,44 @@ from .progress import say_progress
     "--output", "-o", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder of the files."
 )
 @click.option("--name", metavar="NAME", help="Of the model; by default that of the factory.")
+@click.option("--loss", metavar="NAME", help="Of an ONNX file without one: cross_entropy or mse of its first output.")
+@click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A symbolic size of an ONNX file; by default 2.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare it with the module in float64.")
 @click.option("--force", is_flag=True, help="Write over files that are there.")
-def import_command(factory: str, output: Path, name: str | None, verify: bool, force: bool) -> None:
+def import_command(
+    factory: str,
+    output: Path,
+    name: str | None,
+    loss: str | None,
+    sizes: tuple[str, ...],
+    verify: bool,
+    force: bool,
+) -> None:
     """Write what the module of a FACTORY computes in training as a model: NAME.udl, weights.json, data.py.
 
-    FACTORY takes no arguments and returns a torch.nn.Module and its example inputs, a dict by name or a tuple. The
-    module returns its loss, alone or among other values. Dropout is off where both are compared.
+    FACTORY takes no arguments and returns a torch.nn.Module and its example inputs, a dict by name or a tuple; or it is
+    a file, model.onnx. The module returns its loss, alone or among other values. Dropout is off in the comparison.
     `weights.json` has the module's names of weights, and `data.py` a function that makes the model's inputs of a batch.
 
     \b
     unityc import my_model:tiny -o imported/
+    unityc import model.onnx -o imported/ --loss cross_entropy --size batch=4
     unityc imported/tiny.udl -o out/ --devices 2
     """
-    from ..importer.model_import import import_module
+    from ..importer.model_import import import_module, import_onnx
     from ..syntax.diagnostic import fail
 
-    name = name or factory.rpartition(":")[2]
+    is_file = factory.endswith(".onnx")
+    name = name or (Path(factory).stem if is_file else factory.rpartition(":")[2])
     if not name.isidentifier():
-        raise click.BadParameter(f"`{name}` is no name", param_hint="--name")
+        raise click.BadParameter(f"`{name}` is no name: give one by --name", param_hint="--name")
+    known = ""
     with say_progress(factory):
-        found = import_module(factory, name, verified=verify)
+        if is_file:
+            given = _sizes(sizes)
+            found, known = import_onnx(Path(factory), name, _loss(loss), given, verified=verify)
+        else:
+            found = import_module(factory, name, verified=verify)
     paths = [output / file for file in found.files]
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -54,5 +73,22 @@ def import_command(factory: str, output: Path, name: str | None, verify: bool, f
             f"loss {found.verified.loss:.1e}, gradients at most {found.verified.gradient:.1e} ({found.verified.weight})"
         )
         lines.append(("equal", f"{told} from the module in float64"))
+    lines += [("note", known)] if known else []
     lines.append(("wrote", f"{output}: {', '.join(found.files)}"))
     show_lines(lines)
+
+
+def _loss(name: str | None) -> str | None:
+    if name not in (None, *LOSSES):
+        raise click.BadParameter(f"`{name}` is none of {', '.join(LOSSES)}", param_hint="--loss")
+    return name
+
+
+def _sizes(given: tuple[str, ...]) -> dict[str, int]:
+    found = {}
+    for one in given:
+        name, equals, size = one.partition("=")
+        if not equals or not size.isdecimal() or not int(size):
+            raise click.BadParameter(f"`{one}` is not NAME=N", param_hint="--size")
+        found[name] = int(size)
+    return found

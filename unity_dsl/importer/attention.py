@@ -207,6 +207,15 @@ def is_penalty(mask: Prepared) -> bool:
     return False
 
 
+@handles("isnan.default")
+def _not_a_number(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Exporters guard a softmax so whose scores may all be hidden. Of finite values there is none."""
+    shape = list(walk.view(args[0]).shape)
+    found = torch.zeros(shape, dtype=torch.bool)
+    walk.origins[id(found)] = Prepared("nowhere", found, "torch.zeros", (shape,), (("dtype", torch.bool),))
+    return found
+
+
 @handles("masked_fill.Scalar", "masked_fill.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self")
 def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """Elements of two tensors, or of a tensor and a number, as a mask says."""
@@ -222,9 +231,11 @@ def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
     x = walk.view(kept)
     if isinstance(condition, View):  # of zeros and ones
         return _mixed(walk, condition, x, other)
-    if isinstance(condition, Tensor) and bool(condition.all()):
-        if np.broadcast_shapes(tuple(condition.shape), x.shape) == x.shape:
+    if isinstance(condition, Tensor) and np.broadcast_shapes(tuple(condition.shape), x.shape) == x.shape:
+        if bool(condition.all()):
             return x
+        if isinstance(other, View) and not bool(condition.any()):
+            return other
     if isinstance(other, int | float):
         if other <= -LEAST and isinstance(condition, Tensor) and len(x.dims) > 1:
             form = known_mask(condition)

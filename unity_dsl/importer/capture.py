@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram, export
 from torch.export.graph_signature import InputKind
+from torch.fx.traceback import preserve_node_meta
 
 from ..syntax.diagnostic import InputError, fail
 
@@ -69,7 +70,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
     """The graph of a module. Raises E603 where its Python code cannot be captured, with the line that stops it."""
     module.train()
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings():
+        with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta():
             warnings.simplefilter("ignore", FutureWarning)
             program = export(module, args, dict(named), strict=False).run_decompositions({})
     except Exception as reason:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -15,12 +15,13 @@ from .views import Value
 class Repeat:
     """Layers that are alike: `layers` by number, each as its statements. `carried` are values that the first layer
     reads, with the places of the results, of all of a layer's, that the next one reads in their stead. `prefixes` are
-    the modules' paths.
+    the modules' paths, `own` the weights and buffers that each layer has for itself, in the same order.
     """
 
     layers: tuple[tuple[Statement, ...], ...]
     prefixes: tuple[tuple[str, ...], ...]
     carried: tuple[tuple[Value, int], ...]
+    own: tuple[tuple[Value, ...], ...]
 
     @property
     def name(self) -> str:
@@ -44,11 +45,16 @@ _Groups = Sequence[tuple[tuple[str, ...], tuple[Statement, ...]]]
 def folded(model: Imported) -> list[Item]:
     """The statements of a model, with runs of layers that are alike as repeats."""
     left: list[Item] = []
+    users: dict[Value, set[tuple[str, ...]]] = {}
+    for statement in model.statements:
+        for value in weights_of((statement,)):
+            users.setdefault(value, set()).add(_layer(statement))
+    private = {value for value, layers in users.items() if len(layers) == 1 and layers != {()}}
     groups = [(key, tuple(group)) for key, group in groupby(model.statements, _layer)]
     place = 0
     while place < len(groups):
         layers = _layers(groups, place)
-        repeat = _longest(layers, model) if len(layers) > 1 else None
+        repeat = _longest(layers, model, private) if len(layers) > 1 else None
         if repeat is None:
             left += groups[place][1]
             place += 1
@@ -94,13 +100,14 @@ def _layer(statement: Statement) -> tuple[str, ...]:
     return statement.path[: numbers[0] + 1] if numbers else ()
 
 
-def _longest(layers: _Groups, model: Imported) -> Repeat | None:
+def _longest(layers: _Groups, model: Imported, private: Set[Value]) -> Repeat | None:
     """The longest repeat that begins with the first of these layers; None where the next one is not alike."""
     prefix, statements = layers[0]
-    form, slots = _canonical(statements, prefix)
+    form, slots, mine = _canonical(statements, prefix, private)
+    owned = [mine]
     every, carried = [statements], dict[int, int]()
     for key, group in layers[1:]:
-        other, reads = _canonical(group, key)
+        other, reads, mine = _canonical(group, key, private)
         if other != form or len(reads) != len(slots):
             break
         before = {result: place for place, result in enumerate(results_of(every[-1]))}
@@ -110,12 +117,15 @@ def _longest(layers: _Groups, model: Imported) -> Repeat | None:
             break
         carried = changed
         every.append(group)
+        owned.append(mine)
     while len(every) > 1 and not _is_closed(every, set(carried.values()), model):
         every.pop()
+        owned.pop()
     if len(every) < 2:
         return None
     prefixes = tuple(key for key, _ in layers[: len(every)])
-    return Repeat(tuple(every), prefixes, tuple((slots[number], result) for number, result in carried.items()))
+    passed = tuple((slots[number], result) for number, result in carried.items())
+    return Repeat(tuple(every), prefixes, passed, tuple(map(tuple, owned)))
 
 
 def _is_closed(layers: Sequence[tuple[Statement, ...]], left: set[int], model: Imported) -> bool:
@@ -128,17 +138,24 @@ def _is_closed(layers: Sequence[tuple[Statement, ...]], left: set[int], model: I
     return (read & made) <= allowed
 
 
-def _canonical(statements: Sequence[Statement], prefix: tuple[str, ...]) -> tuple[object, list[Value]]:
-    """What is the same for layers that do the same, and the values from outside in the order of their first reading."""
+def _canonical(
+    statements: Sequence[Statement], prefix: tuple[str, ...], private: Set[Value]
+) -> tuple[object, list[Value], list[Value]]:
+    """What is the same for layers that do the same, the values from outside in the order of their first reading, and
+    the layer's own weights: those that are `private`, as no other layer reads them.
+    """
     local = {result: place for place, result in enumerate(results_of(statements))}
     slots: dict[Value, int] = {}
+    mine: dict[Value, int] = {}
     own = ".".join(prefix) + "."
 
     def named(value: Value) -> object:
         if value in local:
             return "local", local[value]
-        if value.state.startswith(own):
-            return "own", value.state.removeprefix(own), value.shape, value.kind
+        if value in private:
+            place = mine.setdefault(value, len(mine))
+            name = value.state.removeprefix(own) if value.state.startswith(own) else place
+            return "own", name, value.shape, value.kind
         return "outside", slots.setdefault(value, len(slots)), value.shape
 
     form = [
@@ -151,7 +168,7 @@ def _canonical(statements: Sequence[Statement], prefix: tuple[str, ...]) -> tupl
         )
         for statement in statements
     ]
-    return form, list(slots)
+    return form, list(slots), list(mine)
 
 
 def weights_of(items: Sequence[Statement]) -> Iterator[Value]:

@@ -7,11 +7,14 @@ from dataclasses import dataclass, replace
 from math import atan2, isclose, pi, sqrt
 
 import torch
+from torch import Tensor
 
 from .operators import arrangement
 from .statements import Imported, Statement
 from .views import Value, View
 
+COMPUTED = ("rope", "full_attention", "causal_attention")
+"""Operators found in place of constants that a module may have rounded to float32: tables of positions, scales."""
 TABLE_ERROR = 1e-3
 """Absolute, of float32 tables of rotary positions: at position 8,192 they are 5e-4 off."""
 
@@ -21,7 +24,9 @@ def with_idioms(model: Imported) -> Imported:
     makers = {result: statement for statement in model.statements for result in statement.results}
     idioms = _Idioms(makers)
     statements = [idioms.found(statement) or statement for statement in model.statements]
-    return without_unread(replace(model, statements=statements))
+    changed = (new for old, new in zip(model.statements, statements, strict=True) if new is not old)
+    rounded = any(statement.operator in COMPUTED for statement in changed)
+    return without_unread(replace(model, statements=statements, rounded=rounded))
 
 
 def without_unread(model: Imported) -> Imported:
@@ -49,6 +54,8 @@ class _Idioms:
     def found(self, statement: Statement) -> Statement | None:
         if statement.operator == "mul":
             return self.rms_norm(statement) or self.gelu_tanh(statement)
+        if statement.operator == "matmul":
+            return self.attention(statement)
         return self.rope(statement) if statement.operator == "add" else None
 
     def rms_norm(self, statement: Statement) -> Statement | None:
@@ -65,6 +72,40 @@ class _Idioms:
                         eps = {"eps": shift.settings["by"]}
                         return replace(statement, operator="rms_norm", operands=(x, gain), settings=eps)
         return None
+
+    def attention(self, statement: Statement) -> Statement | None:
+        """softmax(q k^T / sqrt(|k|) + mask) v, of all keys or of those before."""
+        weights, value = statement.operands
+        softmax = self.made(weights, "softmax")
+        scores = softmax.operands[0] if softmax is not None else None
+        if scores is None or not weights.is_whole or not scores.is_whole or len(value.dims) != 4:
+            return None
+        name, masked, added = "full", self.made(scores, "causal_mask"), self.made(scores, "add")
+        if masked is not None:
+            name, scores = "causal", masked.operands[0]
+        elif added is not None:
+            tables = [part for part in _both(added.operands) if part[1].value.constant is not None]
+            if not tables or not _hides_what_comes_later(tables[0][1].value.constant, scores.shape):
+                return None
+            name, scores = "causal", tables[0][0]
+        product = self.made(scores, "matmul")
+        if product is None or not scores.is_whole:
+            return None
+        (q, first), (key, second) = (self.unscaled(part) for part in product.operands)
+        if not isclose(first * second, 1 / sqrt(q.shape[-1]), rel_tol=1e-6) or q.repeated or key.repeated:
+            return None
+        operands = (q, key.permuted((0, 1, 3, 2)), value)
+        return replace(statement, operator=f"{name}_attention", operands=operands, settings={})
+
+    def unscaled(self, view: View) -> tuple[View, float]:
+        """A view before it was scaled, and by what."""
+        scaled = self.made(view, "scale")
+        if scaled is None:
+            return view, 1.0
+        given = scaled.operands[0]
+        if not given.is_whole:
+            return view, 1.0
+        return View(given.value, view.base, view.dims), float(scaled.settings["factor"])
 
     def gelu_tanh(self, statement: Statement) -> Statement | None:
         """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."""
@@ -113,6 +154,15 @@ class _Idioms:
             for part in (later, earlier)
         )
         return same and ends == [(half, width), (0, half)]
+
+
+def _hides_what_comes_later(table: Tensor | None, shape: Sequence[int]) -> bool:
+    """Whether a table that is added to scores is 0 up to the diagonal and hides what is beyond."""
+    if table is None or table.dim() < 2 or tuple(table.shape[-2:]) != tuple(shape[-2:]):
+        return False
+    rows = table.reshape(-1, *table.shape[-2:])
+    past = torch.ones(rows.shape[-2:], dtype=torch.bool).tril()
+    return bool((rows[:, past] == 0).all()) and bool((rows[:, ~past] <= -1e4).all())
 
 
 def _both(operands: Sequence[View]) -> Iterator[tuple[View, View]]:

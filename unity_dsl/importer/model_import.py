@@ -44,6 +44,23 @@ class ImportedModel:
     loss: Value | None = None
 
 
+def import_onnx(
+    path: Path, name: str, loss: str | None, sizes: Mapping[str, int], *, verified: bool = True
+) -> tuple[ImportedModel, str]:
+    """The model of an ONNX file, with a `loss` of its first output if one is named, and what a user has to know of it.
+
+    Raises E608 for a file that is no ONNX, E609 for what is not supported of it, E610 without the package, and as
+    `imported_model`.
+    """
+    try:
+        from .onnx_graph import load_onnx
+
+        module, examples, told = load_onnx(path, loss, sizes)
+    except ImportError:
+        raise fail("E610", "ONNX files need the package onnx", help="pip install 'unity-dsl[onnx]'") from None
+    return imported_model(module, examples, {}, name, verified=verified), told
+
+
 def import_module(spec: str, name: str, *, verified: bool = True) -> ImportedModel:
     """The model of the module that a factory `package.module:function` makes, with its example inputs.
 
@@ -76,7 +93,7 @@ def imported_model(
         "weights.json": json.dumps(text.weights, indent=1) + "\n",
         "data.py": prepared,
     }
-    found = _verified(captured, name, files, text) if verified else None
+    found = _verified(captured, name, files, text, rounded=imported.rounded) if verified else None
     results = tuple(walk.results)
     return ImportedModel(files, len(imported.statements), found, captured, results, text.outputs, imported.loss.value)
 
@@ -123,12 +140,12 @@ def _is_any_batch(captured: Captured, prepared: str, batch: int, constant: Set[s
     return all(one.shape[:1] == (batch,) and torch.equal(torch.cat((one, one)), two) for one, two in both)
 
 
-def _verified(captured: Captured, name: str, files: dict[str, str], text: ModelText) -> Verified:
+def _verified(captured: Captured, name: str, files: dict[str, str], text: ModelText, *, rounded: bool) -> Verified:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{name}.udl"
         path.write_text(_without_draws(files[path.name]))
         found = verify(captured, path, files["data.py"], text.weights, Path(folder) / "out")
-        found = replace(found, tables="rope(" in files[path.name])
+        found = replace(found, tables=rounded)
     if not found.ok:
         told = f"loss {found.loss:.1e}, gradient of {found.weight} {found.gradient:.1e}"
         help = "what a module draws makes both differ, but for dropout; else this is a fault of the importer"

@@ -77,7 +77,7 @@ class _Writer:
             kind = "f32" if value.bound is None else f"int<{value.bound}>"
             self.lines.append(f"input {self.given[value]}: {kind}[{', '.join(shape)}]")
         self.lines.append("")
-        inside = {value for item in items if isinstance(item, Repeat) for value in self.own(item)}
+        inside = {value for item in items if isinstance(item, Repeat) for value in item.own[0]}
         outer = [statement for item in items for statement in (item.body if isinstance(item, Repeat) else [item])]
         self.declare([value for value in weights_of(outer) if value not in inside], (), "")
         if self.weights:
@@ -108,11 +108,6 @@ class _Writer:
 
     # ------------------------------------------------------------------------------------------ weights
 
-    def own(self, repeat: Repeat) -> list[Value]:
-        """The weights and buffers that each layer of a repeat has for itself, those of the first one."""
-        prefix = ".".join(repeat.prefixes[0]) + "."
-        return [value for value in weights_of(repeat.body) if value.state.startswith(prefix)]
-
     def declare(self, values: Sequence[Value], prefix: tuple[str, ...], indent: str) -> None:
         around = ".".join(prefix) + "." if prefix else ""
         for value in values:
@@ -138,12 +133,11 @@ class _Writer:
             carried.append((self.given[value], place))
         name = self.names.fresh(repeat.name)
         self.lines.append(f"repeat {len(repeat.layers)} as {name}")
-        values, prefix = self.own(repeat), repeat.prefixes[0]
+        values, prefix = repeat.own[0], repeat.prefixes[0]
         self.declare(values, prefix, "  ")
-        for number, layer in enumerate(repeat.prefixes):
-            for value in values:
-                state = ".".join(layer) + "." + value.state.removeprefix(".".join(prefix) + ".")
-                self.weights[f"{name}.{number}.{self.given[value]}"] = state
+        for number, layer in enumerate(repeat.own):
+            for value, other in zip(values, layer, strict=True):
+                self.weights[f"{name}.{number}.{self.given[value]}"] = other.state
         results = results_of(repeat.body)
         late = {place: own for own, place in carried if self.is_read_later(own, results[place], repeat)}
         for own, place in carried:

@@ -24,7 +24,7 @@ class Statement:
 @dataclass
 class Imported:
     """A model as statements, in order: what it reads, its loss and outputs, the buffers that a step updates, and the
-    blocks that statements call.
+    blocks that statements call. `rounded` where it computes exactly what the module has rounded to float32.
     """
 
     inputs: list[Value]
@@ -33,3 +33,4 @@ class Imported:
     outputs: list[tuple[str, View]]
     updates: list[tuple[Value, View]]
     blocks: Mapping[str, Block] = field(default_factory=dict)
+    rounded: bool = False

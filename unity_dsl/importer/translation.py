@@ -166,6 +166,10 @@ class Translation:
             return self.whole_view(view).reshaped(shape)
 
 
+MODULE = "module"
+"""The key of a note on a call that says which module it is of, where that is none of torch."""
+
+
 class Unsupported(ValueError):
     """A call of an operator that has no counterpart."""
 
@@ -250,6 +254,8 @@ def translate(captured: Captured) -> tuple[Imported, Translation]:
 
 def module_path(node: Node) -> tuple[str, ...]:
     """The names of the modules around a call, the model's own left out."""
+    if told := (node.meta.get("custom") or {}).get(MODULE):
+        return tuple(told.split("."))
     stack = node.meta.get("nn_module_stack") or {}
     last = list(stack.values())[-1][0] if stack else ""
     return tuple(part.partition("@")[0] for part in last.split(".") if part)

@@ -39,7 +39,7 @@ op near_attention(q: [b, s, k], key: [b, t, k], value: [b, t, v]; decay = 0.3) -
   y[b, s, v] = sum(t) e[b, s, t] / z[b, s] * value[b, t, v]
 
 ## Attention to the last 40 keys.
-op window_attention(q: [b, s, k], key: [b, t, k], value: [b, t, v]) -> y: [b, s, v]
+op strip_attention(q: [b, s, k], key: [b, t, k], value: [b, t, v]) -> y: [b, s, v]
   d[b, s, t] = sum(k) q[b, s, k] * key[b, t, k]
   c[b, s, t] = select(t <= s, d[b, s, t], -inf)
   x[b, s, t] = select(s - t < 40, c[b, s, t], -inf)
@@ -79,7 +79,7 @@ CASES = {
     "gated": [(3, 5, 14)],
     "direction": [(4, 3, 9)],
     "near_attention": [(2, 40, 6), (2, 50, 6), (2, 50, 3)],
-    "window_attention": [(2, 150, 6), (2, 150, 6), (2, 150, 3)],
+    "strip_attention": [(2, 150, 6), (2, 150, 6), (2, 150, 3)],
     "around_attention": [(1, 150, 6), (1, 140, 6), (1, 140, 3)],
     "bumped_map": [(2, 37, 19), (23, 19), (23,), (2, 37, 23), (2, 37, 23)],
     "bumped_products": [(3, 29, 41), (3, 17, 41), (41,)],

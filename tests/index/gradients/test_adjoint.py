@@ -34,7 +34,15 @@ def dropout(random: Random) -> Case:
     return Case([normal(random, *any_shape(random), 8)], reference, {"p": 0.25})
 
 
-ALL = {**CASES, "dropout": dropout}
+def row_dropout(random: Random) -> Case:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        kept = torch.from_numpy(np.asarray(uniform(np.arange(len(x))) >= 0.25))
+        return x * kept.reshape(-1, *[1] * (x.dim() - 1)) / 0.75
+
+    return Case([normal(random, 8, *any_shape(random))], reference, {"p": 0.25})
+
+
+ALL = {**CASES, "dropout": dropout, "row_dropout": row_dropout}
 WITHOUT_GRADIENT = ("top_k", "sort", "one_hot", "expert_places")
 """Operators that return integers, or are given nothing else."""
 

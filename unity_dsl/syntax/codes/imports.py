@@ -39,6 +39,20 @@ IMPORTS: dict[str, Code] = {
         "Dropout is off in both. Other random numbers are not the same in both: leave them out for the import. "
         "Otherwise the importer is wrong, and nothing is written.",
     ),
+    "E608": Code(
+        "a file that is no ONNX model",
+        "The file cannot be read as one, or breaks the rules of the format; the message has the first line of what the "
+        "checker of the package onnx says.",
+    ),
+    "E609": Code(
+        "what is not supported of an ONNX model",
+        "The message names its opset, if that is too old or too new, and all operators that have no counterpart. "
+        "Import the torch module that the file was exported from, if there is one: it has dropout and batch norm too.",
+    ),
+    "E610": Code(
+        "a package that is missing",
+        "What is imported needs a package that is not installed; the hint says how to install it.",
+    ),
     "E607": Code(
         "files that are there",
         "The folder has files of these names with other texts, which may have been edited. `--force` writes over them.",

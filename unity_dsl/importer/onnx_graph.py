@@ -1,0 +1,184 @@
+"""An ONNX graph as a torch module: every node a call of torch, every float initializer a parameter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.fx.traceback import annotate
+
+from ..syntax.diagnostic import InputError, fail
+from .onnx_operators import OPERATORS, Values
+from .translation import MODULE
+
+if TYPE_CHECKING:
+    from onnx import ModelProto, NodeProto, ValueInfoProto
+
+LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "cross_entropy": lambda x, labels: nn.functional.cross_entropy(x.flatten(0, -2), labels.flatten()),
+    "mse": nn.functional.mse_loss,
+}
+OPSETS = range(13, 27)
+_HIDING = 1e4
+"""A table with numbers beyond this hides scores, and is no weight."""
+_STATISTICS = (3, 4)
+"""Places of running statistics among the inputs of BatchNormalization."""
+
+
+class OnnxGraph(nn.Module):
+    """A graph whose float initializers are parameters under their names; other constants are arrays. With a `loss` of
+    its first output, which takes labels as one more input.
+    """
+
+    def __init__(self, model: ModelProto, loss: str | None) -> None:
+        from onnx import numpy_helper
+
+        super().__init__()
+        graph = model.graph
+        self.graph, self.loss = graph, loss
+        self.given = [given.name for given in graph.input if given.name not in {one.name for one in graph.initializer}]
+        arrays = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+        statistics = {
+            node.input[place] for node in graph.node if node.op_type == "BatchNormalization" for place in _STATISTICS
+        }
+        self.states = {name: array for name, array in arrays.items() if name in statistics or _is_weight(array)}
+        self.arrays = {name: array for name, array in arrays.items() if name not in self.states}
+        for name, array in self.states.items():
+            _register(self, name, torch.from_numpy(array.copy()), trained=name not in statistics)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        values: dict[str, Any] = dict(zip(self.given, inputs, strict=False))
+        values |= {name: _held(self, name) for name in self.states}
+        values |= self.arrays
+        for node in self.graph.node:
+            path = scope_of(node)
+            if path:
+                with annotate({MODULE: path}):
+                    self.call(node, values)
+            else:
+                self.call(node, values)
+        outputs = [values[one.name] for one in self.graph.output]
+        if self.loss is None:
+            return tuple(outputs)
+        return LOSSES[self.loss](outputs[0], inputs[-1]), *outputs
+
+    def call(self, node: NodeProto, values: dict[str, Any]) -> None:
+        """Computes a node's outputs."""
+        from onnx.helper import get_attribute_value
+
+        settings = {one.name: get_attribute_value(one) for one in node.attribute}
+        given = Values([values[name] if name else None for name in node.input], settings, self.training)
+        made = OPERATORS[node.op_type](given)
+        made = made if isinstance(made, tuple) else (made,)
+        values |= {name: value for name, value in zip(node.output, made, strict=False) if name}
+
+
+def load_onnx(path: Path, loss: str | None, sizes: Mapping[str, int]) -> tuple[nn.Module, tuple[Tensor, ...], str]:
+    """The module of a file with example inputs, whose symbolic sizes are 2 if `sizes` does not say, and what a user has
+    to know of the file. Raises E608 for a file that is none, E609 for what of it is not supported, all at once.
+    """
+    import onnx
+
+    try:
+        model = onnx.load(str(path))
+        onnx.checker.check_model(model)
+    except Exception as reason:
+        line = next(iter(str(reason).splitlines()), type(reason).__name__)
+        raise fail("E608", f"`{path}` is no ONNX model: {line}", help="write one by torch.onnx.export") from None
+    if (refusal := _unsupported(model)) is not None:
+        raise refusal
+    module = OnnxGraph(model, loss)
+    named = {one.name: one for one in model.graph.input}
+    examples = [_example(named[name], sizes) for name in module.given]
+    if loss is not None:
+        examples.append(_labels(module.eval(), examples, loss))
+    return module.train(), tuple(examples), _told(model, module)
+
+
+def _unsupported(model: ModelProto) -> InputError | None:
+    opsets = [one.version for one in model.opset_import if one.domain in ("", "ai.onnx")]
+    words = [f"opset {version}" for version in opsets if version not in OPSETS]
+    words += sorted({node.op_type for node in model.graph.node if node.op_type not in OPERATORS})
+    if not words:
+        return None
+    hint = f"opsets {OPSETS.start} to {OPSETS.stop - 1} and {len(OPERATORS)} operators are; import the module it is of"
+    return fail("E609", f"not supported of this ONNX file: {', '.join(words)}", help=hint)
+
+
+def _told(model: ModelProto, module: OnnxGraph) -> str:
+    """Initializers that several nodes read: an exporter may have merged equal ones, or they are tied."""
+    reads: dict[str, int] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            reads[name] = reads.get(name, 0) + (name in module.states)
+    several = [name for name, count in reads.items() if count > 1]
+    if not several:
+        return ""
+    return f"read more than once, as tied weights are, or equal ones that an exporter merged: {', '.join(several[:8])}"
+
+
+def scope_of(node: NodeProto) -> str:
+    """The path of the module that a node is of, `h.0.attn`, if the exporter wrote it."""
+    scopes = next((one.value for one in node.metadata_props if one.key == "pkg.torch.onnx.name_scopes"), "")
+    if scopes:
+        names = [name for name in scopes.strip("[]").replace("'", "").split(", ") if name]
+        return names[-2] if len(names) > 1 else ""
+    parts = node.name.split("/")
+    return ".".join(parts[1:-1]) if node.name.startswith("/") else ""
+
+
+def _is_weight(array: np.ndarray[Any, Any]) -> bool:
+    return array.dtype.kind == "f" and array.size > 1 and bool((np.abs(array) < _HIDING).all())
+
+
+def _register(module: nn.Module, name: str, tensor: Tensor, *, trained: bool) -> None:
+    *path, last = _path(name)
+    for part in path:
+        if not hasattr(module, part):
+            module.add_module(part, nn.Module())
+        module = getattr(module, part)
+    if trained:
+        module.register_parameter(last, nn.Parameter(tensor))
+    else:
+        module.register_buffer(last, tensor)
+
+
+def _held(module: nn.Module, name: str) -> Tensor:
+    held: Any = module
+    for part in _path(name):
+        held = getattr(held, part)
+    found: Tensor = held
+    return found
+
+
+def _path(name: str) -> list[str]:
+    return [f"{part}_" if part in _TAKEN else part or "_" for part in name.split(".")]
+
+
+_TAKEN = {*dir(nn.Module()), "graph", "loss", "given", "states", "arrays"}
+
+
+def _example(given: ValueInfoProto, sizes: Mapping[str, int]) -> Tensor:
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    kind = given.type.tensor_type
+    shape = [one.dim_value if one.HasField("dim_value") else sizes.get(one.dim_param, 2) for one in kind.shape.dim]
+    dtype = tensor_dtype_to_np_dtype(kind.elem_type)
+    if np.issubdtype(dtype, np.floating):
+        return torch.randn(shape)
+    if "mask" in given.name:
+        return torch.ones(shape, dtype=torch.int64)
+    return torch.randint(2, shape)
+
+
+def _labels(module: nn.Module, examples: Sequence[Tensor], loss: str) -> Tensor:
+    with torch.no_grad():
+        own: Any = module
+        own.loss = None
+        output: Tensor = own(*examples)[0]
+        own.loss = loss
+    return torch.randint(output.shape[-1], output.shape[:-1]) if loss == "cross_entropy" else torch.randn(output.shape)

@@ -1,0 +1,494 @@
+"""ONNX operators as calls of torch. What depends on shapes and constants alone stays an array of NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Values:
+    """The inputs of a node, None for those that are left out, and its attributes."""
+
+    inputs: Sequence[Any]
+    settings: Mapping[str, Any]
+    training: bool
+
+    def __getitem__(self, place: int) -> Any:
+        return self.inputs[place] if place < len(self.inputs) else None
+
+    def get(self, name: str, usual: Any = None) -> Any:
+        found = self.settings.get(name, usual)
+        return found.decode() if isinstance(found, bytes) else found
+
+    def tensor(self, place: int) -> Tensor:
+        return as_tensor(self[place])
+
+    def numbers(self, place: int) -> list[int]:
+        """Whole numbers of a constant input."""
+        return [int(number) for number in np.asarray(self[place]).reshape(-1)]
+
+    @property
+    def constant(self) -> bool:
+        return not any(isinstance(one, Tensor) for one in self.inputs)
+
+
+Operator = Callable[[Values], Any]
+OPERATORS: dict[str, Operator] = {}
+
+
+def as_tensor(value: Any) -> Tensor:
+    return value if isinstance(value, Tensor) else torch.from_numpy(np.array(value))
+
+
+def operator(*names: str) -> Callable[[Operator], Operator]:
+    def register(function: Operator) -> Operator:
+        OPERATORS.update(dict.fromkeys(names, function))
+        return function
+
+    return register
+
+
+# ---------------------------------------------------------------------------------------- elementwise
+
+_ONE: Mapping[str, Callable[[Tensor], Tensor]] = {
+    **{name: getattr(torch, name.lower()) for name in ("Abs", "Exp", "Log", "Neg", "Sqrt", "Tanh", "Sigmoid", "Relu")},
+    **{name: getattr(torch, name.lower()) for name in ("Reciprocal", "Cos", "Sin", "Erf", "Floor", "Ceil", "Sign")},
+    "Softplus": F.softplus,
+    "HardSwish": F.hardswish,
+    "Mish": F.mish,
+    "Not": torch.logical_not,
+    "IsNaN": torch.isnan,
+    "Identity": lambda x: x,
+}
+_TWO: Mapping[str, tuple[Callable[..., Tensor], Callable[..., Any]]] = {
+    "Add": (torch.add, np.add),
+    "Sub": (torch.sub, np.subtract),
+    "Mul": (torch.mul, np.multiply),
+    "Pow": (torch.pow, np.power),
+    "Equal": (torch.eq, np.equal),
+    "Greater": (torch.gt, np.greater),
+    "GreaterOrEqual": (torch.ge, np.greater_equal),
+    "Less": (torch.lt, np.less),
+    "LessOrEqual": (torch.le, np.less_equal),
+    "And": (torch.logical_and, np.logical_and),
+    "Or": (torch.logical_or, np.logical_or),
+    "Min": (torch.minimum, np.minimum),
+    "Max": (torch.maximum, np.maximum),
+    "Mod": (torch.remainder, np.mod),
+}
+
+
+def _one(name: str) -> Operator:
+    return lambda given: _ONE[name](given.tensor(0))
+
+
+def _number(value: Any) -> Any:
+    """A constant of one element as a number, which takes the other operand's type."""
+    return value.item() if isinstance(value, np.ndarray | np.generic) and np.size(value) == 1 else value
+
+
+def _two(name: str) -> Operator:
+    def apply(given: Values) -> Any:
+        ours, theirs = _TWO[name]
+        if given.constant:
+            return theirs(given[0], given[1])
+        x, y = given[0], given[1]
+        if name in ("Add", "Sub", "Mul", "Pow", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
+            x, y = (_number(one) if isinstance(other, Tensor) else one for one, other in ((x, y), (y, x)))
+        x, y = (one if isinstance(one, int | float | bool | Tensor) else as_tensor(one) for one in (x, y))
+        if name == "Sub" and not isinstance(x, Tensor):
+            return torch.rsub(as_tensor(y), x)
+        if name in ("Add", "Mul") and not isinstance(x, Tensor):
+            x, y = y, x
+        return ours(x, y)
+
+    return apply
+
+
+OPERATORS.update({name: _one(name) for name in _ONE})
+OPERATORS.update({name: _two(name) for name in _TWO})
+
+
+@operator("Div")
+def _div(given: Values) -> Any:
+    if given.constant:
+        whole = np.asarray(given[0]).dtype.kind in "iu"
+        return given[0] // given[1] if whole else given[0] / given[1]
+    x, y = given[0], _number(given[1])
+    mode = "floor" if isinstance(x, Tensor) and not x.is_floating_point() else None
+    return torch.div(as_tensor(x), y if isinstance(y, int | float) else as_tensor(y), rounding_mode=mode)
+
+
+@operator("Where")
+def _where(given: Values) -> Any:
+    if given.constant:
+        return np.where(given[0], given[1], given[2])
+    x, y = (one if isinstance(one, Tensor) else _number(one) for one in (given[1], given[2]))
+    return torch.where(given.tensor(0), *(one if isinstance(one, int | float) else as_tensor(one) for one in (x, y)))
+
+
+@operator("Cast", "CastLike")
+def _cast(given: Values) -> Any:
+    from onnx.helper import tensor_dtype_to_np_dtype
+
+    dtype = np.dtype(tensor_dtype_to_np_dtype(given.get("to"))) if "to" in given.settings else None
+    if given.constant:
+        return np.asarray(given[0]).astype(dtype or np.asarray(given[1]).dtype)
+    return given[0].to(torch.from_numpy(np.zeros(0, dtype)).dtype if dtype else as_tensor(given[1]).dtype)
+
+
+@operator("Clip")
+def _clip(given: Values) -> Any:
+    lo, hi = (None if given[place] is None else _number(given[place]) for place in (1, 2))
+    return torch.clamp(given.tensor(0), lo, hi)
+
+
+OPERATORS["LeakyRelu"] = lambda given: F.leaky_relu(given.tensor(0), given.get("alpha", 0.01))
+OPERATORS["Elu"] = lambda given: F.elu(given.tensor(0), given.get("alpha", 1.0))
+OPERATORS["Gelu"] = lambda given: F.gelu(given.tensor(0), approximate=given.get("approximate", "none"))
+OPERATORS["HardSigmoid"] = lambda given: torch.clamp(
+    given.tensor(0) * given.get("alpha", 0.2) + given.get("beta", 0.5), 0, 1
+)
+
+
+# ---------------------------------------------------------------------------------------- shapes and parts
+
+
+@operator("Constant")
+def _constant(given: Values) -> Any:
+    from onnx import numpy_helper
+
+    (name, value), *_ = given.settings.items()
+    return numpy_helper.to_array(value) if name == "value" else np.asarray(value)
+
+
+@operator("ConstantOfShape")
+def _filled(given: Values) -> Any:
+    from onnx import numpy_helper
+
+    value = given.get("value")
+    one = np.zeros(1, np.float32) if value is None else numpy_helper.to_array(value)
+    return np.full(given.numbers(0), one.reshape(-1)[0], one.dtype)
+
+
+@operator("Shape")
+def _shape(given: Values) -> Any:
+    shape = np.array(given[0].shape, dtype=np.int64)
+    return shape[given.get("start", 0) : given.get("end", len(shape))]
+
+
+@operator("Size")
+def _size(given: Values) -> Any:
+    return np.array(np.prod(given[0].shape), dtype=np.int64)
+
+
+@operator("Range")
+def _range(given: Values) -> Any:
+    return np.arange(*(np.asarray(given[place]).item() for place in range(3)))
+
+
+@operator("Reshape")
+def _reshape(given: Values) -> Any:
+    shape = given.numbers(1)
+    sizes = [
+        given[0].shape[place] if size == 0 and not given.get("allowzero", 0) else size
+        for place, size in enumerate(shape)
+    ]
+    return given[0].reshape(sizes)
+
+
+@operator("Flatten")
+def _flatten(given: Values) -> Any:
+    axis, shape = given.get("axis", 1), given[0].shape
+    return given[0].reshape([int(np.prod(shape[:axis])), -1])
+
+
+@operator("Transpose")
+def _transpose(given: Values) -> Any:
+    order = given.get("perm") or list(range(len(given[0].shape)))[::-1]
+    return np.transpose(given[0], order) if given.constant else given[0].permute(list(order))
+
+
+def _axes(given: Values, place: int = 1) -> list[int] | None:
+    if given[place] is not None:
+        return given.numbers(place)
+    axes = given.get("axes")
+    return None if axes is None else list(axes)
+
+
+@operator("Unsqueeze")
+def _unsqueeze(given: Values) -> Any:
+    made = given[0]
+    rank = len(made.shape) + len(_axes(given) or [])
+    for axis in sorted(axis % rank for axis in _axes(given) or []):
+        made = np.expand_dims(made, axis) if given.constant else made.unsqueeze(axis)
+    return made
+
+
+@operator("Squeeze")
+def _squeeze(given: Values) -> Any:
+    axes = _axes(given)
+    if axes is None:
+        axes = [place for place, size in enumerate(given[0].shape) if size == 1]
+    if given.constant:
+        return np.squeeze(given[0], tuple(axes))
+    return given[0].squeeze([axis % given[0].dim() for axis in axes])
+
+
+@operator("Expand")
+def _expand(given: Values) -> Any:
+    shape = np.broadcast_shapes(tuple(given[0].shape), tuple(given.numbers(1)))
+    return np.broadcast_to(given[0], shape) if isinstance(given[0], np.ndarray) else given[0].expand(shape)
+
+
+@operator("Tile")
+def _tile(given: Values) -> Any:
+    counts = given.numbers(1)
+    return np.tile(given[0], counts) if given.constant else given[0].repeat(counts)
+
+
+@operator("Concat")
+def _concat(given: Values) -> Any:
+    if given.constant:
+        return np.concatenate(list(given.inputs), given.get("axis"))
+    return torch.cat([given.tensor(place) for place in range(len(given.inputs))], given.get("axis"))
+
+
+@operator("Split")
+def _split(given: Values) -> Any:
+    axis = given.get("axis", 0)
+    sizes = given.numbers(1) if given[1] is not None else given.get("split")
+    if sizes is None:
+        count = given.get("num_outputs")
+        size = -(-given[0].shape[axis] // count)
+        return tuple(given[0].split(size, axis))
+    return tuple(given[0].split(list(sizes), axis))
+
+
+@operator("Slice")
+def _slice(given: Values) -> Any:
+    starts, ends = given.numbers(1), given.numbers(2)
+    axes = given.numbers(3) if given[3] is not None else list(range(len(starts)))
+    steps = given.numbers(4) if given[4] is not None else [1] * len(starts)
+    made = given[0]
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        places = [slice(None)] * (axis % len(made.shape))
+        made = made[(*places, slice(start, min(end, np.iinfo(np.int64).max), step))]
+    return made
+
+
+@operator("Gather")
+def _gather(given: Values) -> Any:
+    axis = given.get("axis", 0)
+    if given.constant:
+        return np.take(given[0], given[1], axis)
+    places, x = given[1], given.tensor(0)
+    if not isinstance(places, Tensor):
+        if np.ndim(places) == 0:
+            return x.select(axis, int(places))
+        places = as_tensor(places)
+    if axis == 0 and x.dim() == 2 and x.is_floating_point():
+        return F.embedding(places, x)
+    before: list[Any] = [slice(None)] * (axis % x.dim())
+    return x[(*before, places)]
+
+
+@operator("GatherElements")
+def _gather_elements(given: Values) -> Any:
+    return torch.gather(given.tensor(0), given.get("axis", 0), given.tensor(1))
+
+
+@operator("GatherND")
+def _gather_places(given: Values) -> Any:
+    places = given.tensor(1)
+    return given.tensor(0)[tuple(places[..., place] for place in range(places.shape[-1]))]
+
+
+@operator("Pad")
+def _pad(given: Values) -> Any:
+    before_after = given.numbers(1)
+    rank = len(before_after) // 2
+    pads = [number for axis in reversed(range(rank)) for number in (before_after[axis], before_after[axis + rank])]
+    return F.pad(given.tensor(0), pads, given.get("mode", "constant"), 0 if given[2] is None else _number(given[2]))
+
+
+@operator("Trilu")
+def _triangle(given: Values) -> Any:
+    offset = 0 if given[1] is None else int(np.asarray(given[1]))
+    cut = (np.triu if given.get("upper", 1) else np.tril) if given.constant else None
+    if cut is not None:
+        return cut(given[0], offset)
+    return torch.triu(given[0], offset) if given.get("upper", 1) else torch.tril(given[0], offset)
+
+
+@operator("Resize")
+def _resize(given: Values) -> Any:
+    scales = None if given[2] is None or not np.size(given[2]) else np.asarray(given[2]).tolist()[2:]
+    sizes = None if given[3] is None else given.numbers(3)[2:]
+    mode = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[given.get("mode", "nearest")]
+    corners = None if mode == "nearest" else given.get("coordinate_transformation_mode") == "align_corners"
+    return F.interpolate(given.tensor(0), size=sizes, scale_factor=scales, mode=mode, align_corners=corners)
+
+
+# ---------------------------------------------------------------------------------------- reductions
+
+
+_REDUCED: Mapping[str, tuple[Callable[..., Tensor], Callable[..., Any]]] = {
+    "ReduceMean": (torch.mean, np.mean),
+    "ReduceSum": (torch.sum, np.sum),
+    "ReduceMax": (torch.amax, np.max),
+}
+
+
+def _reduction(name: str) -> Operator:
+    ours, theirs = _REDUCED[name]
+
+    def apply(given: Values) -> Any:
+        axes, keep = _axes(given), bool(given.get("keepdims", 1))
+        if given.constant:
+            return theirs(given[0], None if axes is None else tuple(axes), keepdims=keep)
+        x = given.tensor(0)
+        return ours(x, list(range(x.dim())) if axes is None else axes, keepdim=keep)
+
+    return apply
+
+
+OPERATORS.update({name: _reduction(name) for name in _REDUCED})
+OPERATORS["GlobalAveragePool"] = lambda given: F.adaptive_avg_pool2d(given.tensor(0), 1)
+OPERATORS["Softmax"] = lambda given: torch.softmax(given.tensor(0), given.get("axis", -1))
+OPERATORS["LogSoftmax"] = lambda given: torch.log_softmax(given.tensor(0), given.get("axis", -1))
+
+
+@operator("CumSum")
+def _cumulated(given: Values) -> Any:
+    axis = int(np.asarray(given[1]))
+    return np.cumsum(given[0], axis) if given.constant else torch.cumsum(given[0], axis)
+
+
+# ---------------------------------------------------------------------------------------- products, norms
+
+
+@operator("MatMul")
+def _matmul(given: Values) -> Any:
+    return torch.matmul(given.tensor(0), given.tensor(1))
+
+
+@operator("Gemm")
+def _gemm(given: Values) -> Any:
+    a, b = given.tensor(0), given.tensor(1)
+    a = a.T if given.get("transA", 0) else a
+    alpha, beta = given.get("alpha", 1.0), given.get("beta", 1.0)
+    if alpha == beta == 1 and (given[2] is None or given.tensor(2).dim() == 1):
+        weight = b if given.get("transB", 0) else b.T
+        return F.linear(a, weight, None if given[2] is None else given.tensor(2))
+    made = alpha * torch.matmul(a, b.T if given.get("transB", 0) else b)
+    return made if given[2] is None else made + beta * given.tensor(2)
+
+
+@operator("Einsum")
+def _einsum(given: Values) -> Any:
+    return torch.einsum(given.get("equation"), *(given.tensor(place) for place in range(len(given.inputs))))
+
+
+def _even(pads: Sequence[int] | None, rank: int) -> list[int]:
+    found = list(pads or [0] * 2 * rank)
+    if found[:rank] != found[rank:]:
+        raise ValueError("pads that differ at both ends")
+    return found[:rank]
+
+
+@operator("Conv")
+def _convolution(given: Values) -> Any:
+    weight = given.tensor(1)
+    rank = weight.dim() - 2
+    function = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[rank]
+    pads: Any = "same" if given.get("auto_pad", "NOTSET").startswith("SAME") else _even(given.get("pads"), rank)
+    strides, dilations = (list(given.get(name) or [1] * rank) for name in ("strides", "dilations"))
+    bias = None if given[2] is None else given.tensor(2)
+    return function(given.tensor(0), weight, bias, strides, pads, dilations, given.get("group", 1))
+
+
+@operator("ConvTranspose")
+def _transposed_convolution(given: Values) -> Any:
+    weight = given.tensor(1)
+    rank = weight.dim() - 2
+    function = {1: F.conv_transpose1d, 2: F.conv_transpose2d}[rank]
+    strides, dilations = (list(given.get(name) or [1] * rank) for name in ("strides", "dilations"))
+    more, bias = list(given.get("output_padding") or [0] * rank), None if given[2] is None else given.tensor(2)
+    pads = _even(given.get("pads"), rank)
+    return function(given.tensor(0), weight, bias, strides, pads, more, given.get("group", 1), dilations)
+
+
+def _pooling(function: Callable[..., Tensor]) -> Operator:
+    def apply(given: Values) -> Any:
+        size = list(given.get("kernel_shape"))
+        strides = list(given.get("strides") or [1] * len(size))
+        return function(given.tensor(0), size, strides, _even(given.get("pads"), len(size)))
+
+    return apply
+
+
+OPERATORS["MaxPool"] = _pooling(F.max_pool2d)
+OPERATORS["AveragePool"] = _pooling(lambda x, size, strides, pads: F.avg_pool2d(x, size, strides, pads, False, False))
+
+
+@operator("BatchNormalization")
+def _batch_norm(given: Values) -> Any:
+    x, gain, bias, mean, variance = (given.tensor(place) for place in range(5))
+    momentum, eps = 1 - given.get("momentum", 0.9), given.get("epsilon", 1e-5)
+    return F.batch_norm(x, mean, variance, gain, bias, given.training, momentum, eps)
+
+
+@operator("LayerNormalization")
+def _layer_norm(given: Values) -> Any:
+    x, gain = given.tensor(0), given.tensor(1)
+    bias = None if given[2] is None else given.tensor(2)
+    return F.layer_norm(x, gain.shape, gain, bias, given.get("epsilon", 1e-5))
+
+
+@operator("RMSNormalization")
+def _rms_norm(given: Values) -> Any:
+    gain = given.tensor(1)
+    return F.rms_norm(given.tensor(0), gain.shape, gain, given.get("epsilon", 1e-5))
+
+
+@operator("GroupNormalization")
+def _group_norm(given: Values) -> Any:
+    groups = given.get("num_groups")
+    return F.group_norm(given.tensor(0), groups, given.tensor(1), given.tensor(2), given.get("epsilon", 1e-5))
+
+
+@operator("InstanceNormalization")
+def _instance_norm(given: Values) -> Any:
+    x, gain, bias = (given.tensor(place) for place in range(3))
+    return F.group_norm(x, x.shape[1], gain, bias, given.get("epsilon", 1e-5))
+
+
+@operator("Dropout")
+def _dropout(given: Values) -> Any:
+    share = 0.5 if given[1] is None else float(_number(given[1]))
+    return F.dropout(given.tensor(0), share, bool(given.training and given[2] is not None)), None
+
+
+@operator("SoftmaxCrossEntropyLoss")
+def _loss(given: Values) -> Any:
+    reduction, ignored = given.get("reduction", "mean"), given.get("ignore_index", -100)
+    x, labels = given.tensor(0), given.tensor(1)
+    return F.cross_entropy(x, labels, reduction=reduction, ignore_index=ignored), torch.log_softmax(x, 1)
+
+
+@operator("Attention")
+def _attention(given: Values) -> Any:
+    q, k, v = (given.tensor(place) for place in range(3))
+    mask = None if given[3] is None else given.tensor(3)
+    causal = bool(given.get("is_causal", 0))
+    return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=given.get("scale"), enable_gqa=True)
