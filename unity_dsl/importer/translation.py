@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
+from math import isfinite
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export.graph_signature import OutputKind
@@ -396,7 +398,11 @@ def _evaluated(call: Any, args: Any, named: Any) -> Any:
 
 
 def _number(value: object) -> str:
-    return f"{value:.12g}" if isinstance(value, float) else str(value)
+    """With twelve digits; what is a number of float32 with as many as that takes."""
+    if not isinstance(value, float):
+        return str(value)
+    narrow = np.float32(value)
+    return str(narrow) if float(narrow) == value and isfinite(value) else f"{value:.12g}"
 
 
 # ---------------------------------------------------------------------------------------- the whole

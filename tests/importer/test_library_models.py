@@ -1,0 +1,104 @@
+"""Models of transformers as they are, small and untrained, against themselves; programs of them on two ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from unity_dsl.cli import run
+from unity_dsl.importer.model_import import ImportedModel, imported_model
+
+transformers = pytest.importorskip("transformers", reason="the package transformers is not installed")
+
+SMALL: Mapping[str, Any] = {
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 32,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+SHARED = {"num_key_value_heads": 2}
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "head_dim": 8}
+LATENT = {
+    "moe_intermediate_size": 16,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 1,
+    "num_key_value_heads": 4,
+}
+SCAN = {"state_size": 4, "num_hidden_layers": 1}
+CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
+    "dropout and a mask": ("BertForMaskedLM", {}, ("masked_fill(", "dropout(")),
+    "a bias of positions": ("T5ForConditionalGeneration", {"d_model": 32, "d_kv": 8, "d_ff": 48}, ("causal_mask(",)),
+    "windows": ("Gemma3ForCausalLM", {**SHARED, "head_dim": 8, "sliding_window": 4}, ("window_attention(", "window=4")),
+    "slopes": ("BloomForCausalLM", {"n_layer": 2, "n_head": 4}, ("softmax(",)),
+    "pairs turned": ("GPTJForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}, ("concat(",)),
+    "experts": ("MixtralForCausalLM", {**SHARED, "num_local_experts": 4}, ("silu_experts[s=8, h=48](", "top_k(")),
+    "experts of groups": ("DeepseekV3ForCausalLM", LATENT, ("silu_experts[s=8, h=16](", "one_hot(")),
+    "experts and norms": ("Qwen3MoeForCausalLM", {**SHARED, **EXPERTS}, ("silu_experts[s=8, h=16](", "repeat 2 as")),
+    "a scan": (
+        "Mamba2ForCausalLM",
+        {**SCAN, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 4},
+        ("cumsum(",),
+    ),
+    "two towers": ("BartForConditionalGeneration", {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}, ()),
+}
+
+
+def small(case: str) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A model with its example inputs."""
+    torch.manual_seed(0)
+    kind, settings, _ = CASES[case]
+    model = getattr(transformers, kind)
+    config = model.config_class(**{**SMALL, **settings})
+    config.use_cache = False
+    config.decoder_start_token_id = 0
+    words = torch.randint(3, 60, (2, 8))
+    batch = {"input_ids": words, "labels": words.clone()}
+    if kind.startswith("Bert"):
+        batch["attention_mask"] = torch.ones_like(words)
+        batch["attention_mask"][1, -2:] = 0
+    return model(config).train(), batch
+
+
+def imported(case: str, verified: bool = True) -> ImportedModel:
+    module, batch = small(case)
+    return imported_model(module, (), batch, "small", verified=verified)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_model_equals_itself(case: str) -> None:
+    """Loss and every gradient in float64, dropout off: else the import refuses. What it is made of is recognised."""
+    found = imported(case)
+    assert found.verified is not None and found.verified.ok
+    for words in CASES[case][2]:
+        assert words in found.files["small.udl"], words
+
+
+@pytest.mark.parametrize("strategy", ["auto", "random:1"])
+@pytest.mark.parametrize("case", ["a bias of positions", "experts", "windows"])
+def test_its_program_on_two_ranks_equals_the_model(
+    case: str, strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "small.udl"
+    path.write_text(imported(case, verified=False).files["small.udl"])
+    out = str(tmp_path / "out")
+    assert run([str(path), "-o", out, "--devices", "2", "--strategy", strategy]) == 0
+    assert run(["check", out]) == 0
+    assert "the program on 2 ranks equals its model" in capsys.readouterr().out
