@@ -40,6 +40,7 @@ DOCUMENTS = (
     "docs/layouts.md",
     "docs/program.md",
     "docs/proofs.md",
+    "docs/python.md",
     "docs/rules.md",
     "docs/search.md",
     "docs/strategies.md",

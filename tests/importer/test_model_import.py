@@ -82,6 +82,7 @@ def test_idioms_are_recognised() -> None:
     text = imported("gated_model").files["gated_model.udl"]
     for call in ("rms_norm(x, norm_1; eps=1e-06)", "base=500)", "causal_attention(", "gelu_tanh("):
         assert call in text
+    assert "spread(" not in text, "heads share keys and values as they are"
     assert "repeat 2 as layers\n" in text and "rsqrt" not in text and "tanh(" not in text.replace("gelu_tanh(", "")
 
 

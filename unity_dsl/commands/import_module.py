@@ -21,6 +21,7 @@ LOSSES = ("cross_entropy", "mse")
 @click.option("--loss", metavar="NAME", help="Of an ONNX file without one: cross_entropy or mse of its first output.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A symbolic size of an ONNX file; by default 2.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare it with the module in float64.")
+@click.option("--weights/--no-weights", default=True, show_default=True, help="Without: matrices take no memory.")
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 def import_command(
     factory: str,
@@ -29,6 +30,7 @@ def import_command(
     loss: str | None,
     sizes: tuple[str, ...],
     verify: bool,
+    weights: bool,
     force: bool,
 ) -> None:
     """Write what the module of a FACTORY computes in training as a model: NAME.udl, weights.json, data.py.
@@ -55,7 +57,7 @@ def import_command(
             given = _sizes(sizes)
             found, known = import_onnx(Path(factory), name, _loss(loss), given, verified=verify)
         else:
-            found = import_module(factory, name, verified=verify)
+            found = import_module(factory, name, verified=verify, weights=weights)
     paths = [output / file for file in found.files]
     try:
         output.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .operators import binary, spread, unary
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
-from .views import Axis, View, whole
+from .views import View, whole
 
 HIDDEN = -1e9
 """What hides a score: its exponential is 0 beside that of any other."""
@@ -53,7 +53,7 @@ def _attended(
     walk: Translation, given: tuple[View, View, View], mask: Entry, dropout: float, *, causal: bool, scale: float | None
 ) -> View:
     q, key, value = given
-    if not (_shares(key) == _shares(value) == (key.repeated or value.repeated)):
+    if not (_shares(key) == _shares(value) and all(view.repeated <= {*view.dims[1]} for view in (key, value))):
         key, value = spread(walk, key), spread(walk, value)
     usual = 1 / sqrt(q.shape[-1])
     factor = (scale or usual) / usual
@@ -73,10 +73,11 @@ def _attended(
     return walk.make(f"{known.form}_attention", q, key, value, shape=shape)
 
 
-def _shares(key: View) -> frozenset[Axis]:
-    """The axes along which heads of keys are repeated, where these follow each other."""
+def _shares(key: View) -> list[int]:
+    """By how many heads of queries those of keys are shared, where these follow each other: [4]."""
     own = [axis not in key.repeated for axis in key.dims[1]]
-    return key.repeated & {*key.dims[1]} if own == sorted(own, reverse=True) else frozenset()
+    shared = [axis.size for axis in key.dims[1] if axis in key.repeated]
+    return shared if own == sorted(own, reverse=True) else [-1]
 
 
 def _is_each_head(bias: View, q: View) -> bool:
@@ -231,10 +232,11 @@ def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
     x = walk.view(kept)
     if isinstance(condition, View):  # of zeros and ones
         return _mixed(walk, condition, x, other)
-    if isinstance(condition, Tensor) and np.broadcast_shapes(tuple(condition.shape), x.shape) == x.shape:
+    if isinstance(condition, Tensor):
+        shape = np.broadcast_shapes(tuple(condition.shape), x.shape)
         if bool(condition.all()):
-            return x
-        if isinstance(other, View) and not bool(condition.any()):
+            return x.expanded(shape)
+        if isinstance(other, View) and other.shape == shape and not bool(condition.any()):
             return other
     if isinstance(other, int | float):
         if other <= -LEAST and isinstance(condition, Tensor) and len(x.dims) > 1:

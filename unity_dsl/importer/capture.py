@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,36 @@ class Captured:
     constants: Mapping[str, Tensor]
 
 
-def module_of(spec: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """What a factory `package.module:function` returns: a module, positional and named example inputs.
+@contextmanager
+def without_weights() -> Iterator[None]:
+    """Modules that are made meanwhile have matrices that take no memory, all elements of which are one zero."""
+    register = nn.Module.register_parameter
+
+    def light(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        if parameter is not None and parameter.dim() > 1:
+            parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
+        register(module, name, parameter)
+
+    patched: Any = nn.Module
+    patched.register_parameter = light
+    try:
+        yield
+    finally:
+        patched.register_parameter = register
+
+
+def _with_one_element(module: nn.Module) -> None:
+    """Parameters without memory become views of one element, of which constants can be computed."""
+    for part in module.modules():
+        for name, parameter in list(part.named_parameters(recurse=False)):
+            if parameter.is_meta:
+                one = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
+                setattr(part, name, nn.Parameter(one, parameter.requires_grad))
+
+
+def module_of(spec: str, *, weights: bool = True) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """What a factory `package.module:function` returns: a module, positional and named example inputs. Without
+    `weights` its matrices take no memory.
 
     Raises E601 for a factory that cannot be loaded or that raises, E602 for what it should not return.
     """
@@ -48,7 +77,9 @@ def module_of(spec: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
         raise fail("E601", f"`{spec}` names no factory", help="write `package.module:function`")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        found = getattr(importlib.import_module(name), function)()
+        factory = getattr(importlib.import_module(name), function)
+        with nullcontext() if weights else without_weights():
+            found = factory()
     except Exception as reason:
         line = f"{type(reason).__name__}: {reason}".splitlines()[0]
         raise fail("E601", f"the factory `{spec}` cannot be called: {line}", help=_PAIR) from None
@@ -57,6 +88,7 @@ def module_of(spec: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], nn.Module):
         raise fail("E602", f"`{spec}` returned {type(found).__name__}, and no module with inputs", help=_PAIR)
     module, inputs = found
+    _with_one_element(module)
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     given = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     if not any(isinstance(part, Tensor) for part in (*given, *named.values())):

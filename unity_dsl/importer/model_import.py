@@ -61,12 +61,13 @@ def import_onnx(
     return imported_model(module, examples, {}, name, verified=verified), told
 
 
-def import_module(spec: str, name: str, *, verified: bool = True) -> ImportedModel:
-    """The model of the module that a factory `package.module:function` makes, with its example inputs.
+def import_module(spec: str, name: str, *, verified: bool = True, weights: bool = True) -> ImportedModel:
+    """The model of the module that a factory `package.module:function` makes, with its example inputs. Without
+    `weights` its matrices take no memory, and nothing can be compared.
 
     Raises E601 and E602 for a factory that cannot be called or returns something else, and as `imported_model`.
     """
-    return imported_model(*module_of(spec), name, verified=verified)
+    return imported_model(*module_of(spec, weights=weights), name, verified=verified and weights)
 
 
 def imported_model(

@@ -213,6 +213,8 @@ def _initialiser(value: Value) -> str:
     tensor = value.constant
     if tensor is None or not tensor.is_floating_point():
         return "zeros"  # integers are tables, which are loaded
+    if tensor.dim() > 1 and not any(tensor.stride()):
+        return "normal(0.02)"  # one element stands for all
     if bool((tensor == tensor.flatten()[0]).all()):
         first = float(tensor.flatten()[0])
         return "zeros" if first == 0 else "ones" if first == 1 else f"constant({first:g})"

@@ -55,6 +55,20 @@ def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
     return prepare
 
 
+_ATEN = "torch.ops.aten."
+_USUAL = {"device", "pin_memory", "layout", "memory_format"}
+"""Arguments that captured calls have and that say what is so anyway."""
+_OVERLOADS = {"default", "Tensor", "Scalar", "int", "dim", "self", "other", "start", "Tensor_Scalar", "start_step"}
+_PLAIN = {
+    *("abs", "add", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "clamp", "cos", "cumsum"),
+    *("diff", "div", "eq", "exp", "full", "full_like", "ge", "gt", "le", "log", "logical_and"),
+    *("logical_not", "logical_or", "lt", "masked_fill", "max", "min", "mul", "ne", "neg", "ones"),
+    *("ones_like", "permute", "pow", "remainder", "select", "sin", "sub", "sum", "transpose", "tril"),
+    *("triu", "unsqueeze", "where", "zeros", "zeros_like"),
+}
+"""Functions of torch that take the same arguments as the operators of these names."""
+
+
 class _Body:
     """The lines of the function, and the variables of tensors that are there."""
 
@@ -73,9 +87,28 @@ class _Body:
         return self.known[entry]
 
     def code(self, entry: Prepared) -> str:
+        """What computes a tensor, as one would write it."""
         if not entry.call:
             return f'batch["{entry.name}"]'
-        args = [*map(self.text, entry.args), *(f"{key}={self.text(part)}" for key, part in entry.named)]
+        name = entry.call.removeprefix(_ATEN)
+        given = dict(entry.named)
+        match name, entry.args:
+            case "_to_copy.default" | "to.dtype", (x, *_) if "dtype" in given:
+                return f"{self.text(x)}.to({self.text(given['dtype'])})"
+            case "clone.default" | "detach.default" | "lift_fresh_copy.default", (x, *_):
+                return self.text(x)
+            case "expand.default", (x, sizes, *_):
+                return f"{self.text(x)}.expand({self.text(sizes)})"
+            case "slice.Tensor", (x, dim, start, stop) if isinstance(dim, int) and dim >= 0:
+                last = "" if stop is None or stop > 2**60 else str(stop)
+                return f"{self.text(x)}[{':, ' * dim}{start or ''}:{last}]"
+        args = [
+            *map(self.text, entry.args),
+            *(f"{key}={self.text(part)}" for key, part in given.items() if key not in _USUAL),
+        ]
+        plain, _, overload = name.partition(".")
+        if entry.call.startswith(_ATEN) and plain in _PLAIN and overload in _OVERLOADS:
+            return f"torch.{plain}({', '.join(args)})"
         return f"{entry.call}({', '.join(args)})"
 
     def counts(self, tensor: Tensor) -> bool:

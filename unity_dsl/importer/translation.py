@@ -348,6 +348,9 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     if not isinstance(found, Tensor):
         return found
     given = args[0] if args else None
+    nothing = len(args) == 2 and isinstance(args[1], int) and args[1] == 0
+    if name in ("add.Tensor", "sub.Tensor") and nothing and isinstance(given, Tensor | Prepared):
+        return given
     if name in RESHAPED and isinstance(given, Prepared) and given.example.shape == found.shape:
         return given
     told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
@@ -365,8 +368,10 @@ def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, En
     shape = list(likeness.shape if like is None else like.shape) if "_like" in name else list(others.pop(0))
     dtype = named.get("dtype") or (torch.float32 if like is None else like.dtype)
     found: Tensor = getattr(torch, FILLED[name])(shape, *others, dtype=dtype)
-    told = f"torch.{FILLED[name]}"
-    walk.origins[id(found)] = Prepared("filled", found, told, (shape, *others), (("dtype", dtype),))
+    told, given = f"torch.{FILLED[name]}", (shape, *others)
+    if like is not None and list(like.shape) == shape:  # as large as the batch is
+        told, given = f"{told}_like", (likeness, *others)
+    walk.origins[id(found)] = Prepared("filled", found, told, given, (("dtype", dtype),))
     return found
 
 
