@@ -45,7 +45,7 @@ def without_weights() -> Iterator[None]:
     register = nn.Module.register_parameter
 
     def light(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
-        if parameter is not None and parameter.dim() > 1:
+        if parameter is not None and parameter.dim() > 1 and not parameter.is_meta:
             parameter = nn.Parameter(parameter.to("meta"), parameter.requires_grad)
         register(module, name, parameter)
 
@@ -58,12 +58,13 @@ def without_weights() -> Iterator[None]:
 
 
 def _with_one_element(module: nn.Module) -> None:
-    """Parameters without memory become views of one element, of which constants can be computed."""
+    """Parameters without memory become views of one element, of which constants can be computed; tied ones the same."""
+    made: dict[int, nn.Parameter] = {}
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
             if parameter.is_meta:
                 one = torch.zeros((), dtype=parameter.dtype).expand(parameter.shape)
-                setattr(part, name, nn.Parameter(one, parameter.requires_grad))
+                setattr(part, name, made.setdefault(id(parameter), nn.Parameter(one, parameter.requires_grad)))
 
 
 def module_of(spec: str, *, weights: bool = True) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
