@@ -425,11 +425,15 @@ def test_prose_about_time_limits_has_their_figures() -> None:
 
 
 def test_prose_about_imports_has_their_figures() -> None:
-    cases = json.loads((ROOT / "bench" / "results" / "import_models.json").read_text())["cases"].values()
-    equal = sum("gradient" in row for row in cases)
-    assert f"Of {len(cases)} models of the package transformers, small and unchanged, {equal} are" in prose(
-        "docs/import.md"
-    )
+    cases = json.loads((ROOT / "bench" / "results" / "import_models.json").read_text())["cases"]
+    equal = [name for name, row in cases.items() if "gradient" in row]
+    checked = [name for name in equal if all(cases[name]["checked"].values())]
+    text = prose("docs/import.md")
+    assert f"Of {len(cases)} models" in text and f"small and unchanged, {len(equal)} are" in text
+    assert f"Programs of {len(checked)} of them" in text
+    large = json.loads((ROOT / "bench" / "results" / "import_large.json").read_text())["cases"]["llama3_70b"]
+    assert f"imported in {large['seconds']:.0f} s with at most {large['peak_bytes'] / 1e9:.1f} GB" in text
+    assert f"Its text has {large['lines']} lines" in text
 
 
 def test_results_name_their_hardware_and_no_machine() -> None:

@@ -299,8 +299,9 @@ def compile_command(
 @click.option("--ranks", "-n", type=int, metavar="N", help="World size; by default that of the program.")
 @click.option("--steps", type=click.IntRange(min=1), default=3, show_default=True, help="SGD steps to compare.")
 @click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, help="Of weights and data.")
+@click.option("--data", metavar="MODULE:FUNCTION", help="Batches as train.py takes them; by default they are random.")
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
-def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: bool) -> None:
+def check_command(out: Path, ranks: int | None, steps: int, seed: int, data: str | None, as_json: bool) -> None:
     """Run the program in OUT on local ranks and compare it with its model on one device.
 
     Same initial weights, same data: the loss, every gradient, and the parameters after some SGD steps are compared, in
@@ -311,7 +312,14 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, as_json: 
     from .emit.plan_file import load_plan_file
     from .emit.program_check import check
 
-    report = check(out, ranks, steps=steps, seed=seed)
+    if data is not None:
+        from .emit.rank_comparison import data_function
+
+        try:
+            data_function(data)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--data") from None
+    report = check(out, ranks, steps=steps, seed=seed, data=data or "")
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:

@@ -122,6 +122,11 @@ def test_an_imported_model_is_compiled_and_checked(
     assert run(["lm/language_model.udl", "-o", "out", "--devices", "2", "--set", "b=4"]) == 0
     assert run(["check", "out"]) == 0
     assert "equals its model" in capsys.readouterr().out
+    assert run(["check", "out", "--data", "lm.data:batches"]) == 0
+    assert "equals its model" in capsys.readouterr().out
+    for fault in ("lm.data:none", "nothing", "no_such:f"):
+        assert run(["check", "out", "--data", fault]) == 2
+        assert fault in capsys.readouterr().err
     assert run(["import", FACTORY + "language_model", "-o", "lm"]) == 0, "the same text"
     Path("lm/data.py").write_text("edited")
     capsys.readouterr()

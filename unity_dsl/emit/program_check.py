@@ -123,9 +123,16 @@ def measured(error: float) -> float | None:
 
 
 def check(
-    out: Path, ranks: int | None = None, steps: int = 3, seed: int = 0, *, pool: RankPool | None = None
+    out: Path,
+    ranks: int | None = None,
+    steps: int = 3,
+    seed: int = 0,
+    *,
+    pool: RankPool | None = None,
+    data: str = "",
 ) -> CheckReport:
     """Run the program in `out` on local ranks against its reference, which is compiled from the texts in plan.json.
+    Batches are drawn, or those of the function `data`, as train.py takes it.
 
     With `ranks` other than the program's own, the same texts are compiled for that number and that program is checked.
     Raises E403–E405 for a folder that holds no sound plan, E406 where the program cannot be run to its end.
@@ -140,13 +147,13 @@ def check(
             write_again(record, program, ranks, record.strategy, record.pins)
         reference = Path(folder) / "reference"
         write_reference(record, reference)
-        errors = dict(compare(program, reference, ranks, steps, seed, pool))
+        errors = dict(compare(program, reference, ranks, steps, seed, pool, data=data))
         err, mixed = errors.pop("mixed_err", None), None
         if err is not None or _too_large(errors):
             # In float32 the statements may round less than the calls: what counts is the same program on one device.
             single = Path(folder) / "single"
             write_again(record, single, 1, "single", ())
-            alone = compare(single, reference, 1, steps, seed, pool, STARTS)
+            alone = compare(single, reference, 1, steps, seed, pool, STARTS, data)
             if _too_large(errors):
                 errors["float32_single_device_err"] = alone["float32_err"]
             if err is not None:
@@ -162,6 +169,7 @@ def compare(
     seed: int = 0,
     pool: RankPool | None = None,
     starts: int = 1,
+    data: str = "",
 ) -> Mapping[str, Any]:
     """Errors of a program on its ranks against a single-device one, but for float64 from so many starts. Raises E406
     where either cannot be run.
@@ -171,10 +179,10 @@ def compare(
             raise fail("E406", f"{program} has no file {path.name}", help="compile the model again")
     try:
         if pool is not None:
-            results = pool.run(run_rank, str(program), str(reference), steps, seed, starts, ranks=ranks)
+            results = pool.run(run_rank, str(program), str(reference), steps, seed, starts, data, ranks=ranks)
         else:
             with RankPool(ranks) as own:
-                results = own.run(run_rank, str(program), str(reference), steps, seed, starts, ranks=ranks)
+                results = own.run(run_rank, str(program), str(reference), steps, seed, starts, data, ranks=ranks)
     except RankError as error:
         raise _failure(error, program) from error
     errors: Mapping[str, Any] = results[0]

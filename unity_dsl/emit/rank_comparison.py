@@ -11,9 +11,10 @@ import math
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -47,9 +48,10 @@ class Trace:
 
 
 def run_rank(
-    rank: int, ranks: int, program: str, reference: str, steps: int, seed: int, starts: int = 1
+    rank: int, ranks: int, program: str, reference: str, steps: int, seed: int, starts: int = 1, data: str = ""
 ) -> dict[str, Any] | None:
-    """Check as one of `ranks`; the first returns the errors as `CheckReport` names them.
+    """Check as one of `ranks`; the first returns the errors as `CheckReport` names them. Batches are drawn, or are
+    those of the function `data`, `package.module:function`.
 
     In float32 and mixed precision the error is the largest over so many `starts`, whose weights differ by a rounding:
     an element that rounds to the other side of a kink, as a relu's, may make most of an error, and is hit by some.
@@ -59,7 +61,7 @@ def run_rank(
     import torch
     import torch.distributed as dist
 
-    expected = _reference(reference, steps, seed) if rank == 0 else None
+    expected = _reference(reference, steps, seed, data) if rank == 0 else None
     shared = [(expected.start, expected.initial) if expected else None]
     if ranks > 1:
         dist.broadcast_object_list(shared)
@@ -121,20 +123,20 @@ class _Expected:
     single: Trace
 
 
-_references: OrderedDict[tuple[str, int, int], _Expected] = OrderedDict()
+_references: OrderedDict[tuple[str, int, int, str], _Expected] = OrderedDict()
 _KEPT = 8
 
 
-def _reference(folder: str, steps: int, seed: int) -> _Expected:
+def _reference(folder: str, steps: int, seed: int, data: str) -> _Expected:
     """The traces of the reference; the last few are kept, for the same model is checked under many plans."""
     import torch
 
     text = (Path(folder) / "model.py").read_bytes()
-    key = (hashlib.sha256(text).hexdigest(), steps, seed)
+    key = (hashlib.sha256(text).hexdigest(), steps, seed, data)
     if key not in _references:
         with load_program(Path(folder)) as module:
             initial = initial_state(module, None, seed)
-            start = _start(module, initial, steps, seed)
+            start = _start(module, initial, steps, seed, data)
             double = trace(module, None, start, torch.float64)
             single = trace(module, None, start, torch.float32)
         _references[key] = _Expected(start, initial, double, single)
@@ -143,7 +145,7 @@ def _reference(folder: str, steps: int, seed: int) -> _Expected:
     return _references[key]
 
 
-def _start(module: ModuleType, initial: Tensors, steps: int, seed: int) -> Start:
+def _start(module: ModuleType, initial: Tensors, steps: int, seed: int, data: str) -> Start:
     """Data, and weights a little off their initial values: a bias that is zero would hide that it is added twice."""
     import torch
 
@@ -154,8 +156,26 @@ def _start(module: ModuleType, initial: Tensors, steps: int, seed: int) -> Start
         else tensor
         for name, tensor in initial.items()
     }
-    batches = [{name: _draw(spec, source) for name, spec in module.INPUTS.items()} for _ in range(steps)]
+    if data:
+        function = data_function(data)
+        given = [function(module.INPUTS, seed, step, "train") for step in range(steps)]
+        batches = [{name: batch[name] for name in module.INPUTS} for batch in given]
+    else:
+        batches = [{name: _draw(spec, source) for name, spec in module.INPUTS.items()} for _ in range(steps)]
     return Start(state, batches, _rate(module, state, batches[0], seed))
+
+
+def data_function(name: str) -> Callable[..., Any]:
+    """A function `package.module:function`, also of the current folder. Raises ValueError where there is none."""
+    module, _, function = name.partition(":")
+    sys.path.append(os.getcwd())
+    try:
+        found: Callable[..., Any] = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
+    finally:
+        sys.path.remove(os.getcwd())
+    return found
 
 
 def _nudged(start: Start, count: int, unit: float) -> Iterator[Start]:

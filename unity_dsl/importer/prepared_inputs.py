@@ -27,6 +27,21 @@ def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 '''
 
 
+_BATCHES = """
+
+def random_batch(rows: int, seed: int) -> dict[str, Tensor]:
+    \"\"\"A batch as the module takes it, of random numbers: put your own data in its place.\"\"\"
+    source = torch.Generator().manual_seed(seed)
+    return {{
+{draws}    }}
+
+
+def batches(inputs: dict, seed: int, step: int, split: str) -> dict[str, Tensor] | None:
+    \"\"\"What `train.py --data` and `unityc check --data` read; the test split has four batches.\"\"\"
+    if split == "test" and step >= 4:
+        return None
+    return prepare(random_batch(inputs["{first}"].shape[0], 1000 * seed + step))
+"""
 MOST_ELEMENTS = 1 << 16
 """Of a table whose numbers are written out."""
 
@@ -44,7 +59,22 @@ def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, bat
     first = next((entry.name for entry in body.known if not entry.call), "")
     lines = [f'rows = len(batch["{first}"])'] if any("(rows)" in line for line in body.lines) else []
     lines += [*body.lines, "return {", *(f"    {result}," for result in results), "}"]
-    return _HEAD.format(name=name) + "".join(f"    {line}\n" for line in lines)
+    text = _HEAD.format(name=name) + "".join(f"    {line}\n" for line in lines)
+    drawn = (f'        "{key}": {_drawn(key, tensor, inputs)},\n' for key, tensor in walk.captured.inputs.items())
+    divided = (key for key, value in inputs.items() if value.shape and value.constant is None)
+    return text + _BATCHES.format(draws="".join(drawn), first=next(divided, ""))
+
+
+def _drawn(name: str, example: Tensor, inputs: Mapping[str, Value]) -> str:
+    """What draws a batch of an input like its example: whole numbers up to its bound, ones of a mask."""
+    shape = ", ".join(["rows", *map(str, example.shape[1:])]) if example.dim() else ""
+    shape += "," * (example.dim() == 1)
+    if example.is_floating_point():
+        return f"torch.randn(({shape}), generator=source)"
+    if example.dtype == torch.bool or (bool((example <= 1).all()) and bool((example >= 0).all())):
+        return f"torch.ones(({shape}), dtype={example.dtype})"
+    bound = next((value.bound for value in inputs.values() if value.name == name and value.bound), None)
+    return f"torch.randint({bound or int(example.max()) + 1}, ({shape}), generator=source)"
 
 
 def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
