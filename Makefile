@@ -27,10 +27,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --constraint constraints.txt
 	@touch $@
 
-check: setup ## lint, formatting and types
+check: setup ## lint, formatting, types, words of the documents and what shows their claims
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/test_words.py tests/test_claims.py
 
 format: setup ## format Python, .uop, .udl and .rules files in place
 	$(BIN)/ruff check --fix .

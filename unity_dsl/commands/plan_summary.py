@@ -78,7 +78,10 @@ def _proofs(plan: Plan) -> list[str]:
     proofs = [note for note in plan.notes if isinstance(note, Proof)]
     if within := [proof.removeprefix(DUALITY) for proof in proofs if proof.startswith(DUALITY)]:
         return [proof.partition(", as the search")[0] for proof in within]
-    return [proof if proof.startswith("not") else proof.partition(":")[0] for proof in proofs]
+    return [(proof if proof.startswith("not") else proof.partition(":")[0]).replace(*_PLAINLY) for proof in proofs]
+
+
+_PLAINLY = "the additive cost model", "the sum of costs, overlap not counted"
 
 
 def _speed(plan: Plan, machine: Machine) -> str:
@@ -89,7 +92,7 @@ def _speed(plan: Plan, machine: Machine) -> str:
         told.append(f"{_rounded(plan.micro_batches * tokens / plan.seconds)} tokens/s")
     least = seconds_at_peak(plan.model, machine.peak, plan.mesh.size)
     if plan.seconds and least:
-        told.append(f"{percent(100 * plan.micro_batches * least / plan.seconds)} of the devices' peak")
+        told.append(f"{percent(100 * plan.micro_batches * least / plan.seconds)} of the devices' peak FLOP/s")
     return ", ".join(told)
 
 

@@ -98,7 +98,7 @@ def memory_text(memory: Memory, limit: float | None = None) -> str:
         "activations": memory.activations,
     }
     listed = ", ".join(f"{name} {describe_bytes(count)}" for name, count in parts.items() if count)
-    at = f", in {memory.at}" if memory.at else ""
+    at = f"; the peak is in {memory.at}" if memory.at else ""
     of = "" if limit is None else f" of {describe_bytes(limit)}"
     return f"{describe_bytes(memory.total)}{of} a device: {listed}{at}"
 

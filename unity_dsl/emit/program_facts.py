@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from ..graph.plan import Plan
+from ..graph.plan import Advice, Plan, Proof
 from ..graph.precision import TF32
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
@@ -45,7 +45,7 @@ def program_facts(plan: Plan) -> Iterator[str]:
         yield "Products and convolutions of float32 may round their factors to TF32 on GPUs."
     if plan.model.loss is not None:
         yield f"Run: {run_words(mesh.size, mesh.size)} train.py" if mesh.size <= NODE else "Run: as train.py says."
-    for note in plan.notes:
+    for note in (note for note in plan.notes if isinstance(note, Advice | Proof)):
         yield from wrap(docstring_text(note), 118, break_long_words=False, break_on_hyphens=False)
     yield ""
     yield "Comments name the line of the model, the operator, and along which mesh axis which of its axes is divided."
