@@ -217,7 +217,7 @@ def factory(name: str) -> tuple[nn.Module, dict[str, Tensor]]:
     if name in OF_IMAGES:
         module = kind(kind.config_class(**settings, num_labels=8))
         size = settings["image_size"]
-        return module, {"pixel_values": torch.randn(2, 3, size, size), "labels": torch.randint(8, (2,))}
+        return module, {"pixel_values": torch.randn(8, 3, size, size), "labels": torch.randint(8, (8,))}
     ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
     config = kind.config_class(**{**SMALL, **FEED, **ends, **settings})
     config.use_cache, config.decoder_start_token_id = False, 0
