@@ -174,7 +174,7 @@ class _Writer:
     def statement(self, statement: Statement, prefix: tuple[str, ...]) -> Iterator[str]:
         words = statement.path[len(prefix) :]
         leaf = any(operand.value.kind == "weight" for operand in statement.operands) and words
-        named = (words[-1], "_".join(words[-2:])) if leaf else (statement.operator,)
+        named = (words[-1], "_".join(words[-2:])) if leaf else (self.noun(statement),)
         for result in statement.results:
             if result not in self.given:
                 self.given[result] = self.names.fresh(*named)
@@ -184,6 +184,12 @@ class _Writer:
             view = self.updates.get(operand.value)
             if view is not None and view.value in statement.results:
                 yield f"update {self.given[operand.value]} = {self.read(view)}"
+
+    def noun(self, statement: Statement) -> str:
+        """What a result is called that no module has a name for."""
+        if statement.operator == "slice":
+            return f"{self.given[statement.operands[0].value]}_part"
+        return _NOUNS.get(statement.operator, statement.operator)
 
     def call(self, statement: Statement) -> str:
         operands = [self.read(operand) for operand in statement.operands]
@@ -205,6 +211,19 @@ class _Writer:
         return view.text(self.given[view.value])
 
 
+_NOUNS = {
+    **dict.fromkeys(("causal_attention", "full_attention", "masked_attention", "window_attention"), "attended"),
+    "matmul": "product",
+    "mul": "product",
+    "add": "total",
+    "scale": "scaled",
+    "softmax": "weights",
+    "rope": "turned",
+    "rearrange": "rearranged",
+    "concat": "joined",
+    "layer_norm": "normed",
+    "rms_norm": "normed",
+}
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 

@@ -159,8 +159,18 @@ def binary(walk: Translation, name: str, first: View, second: View) -> View:
         walk.add(name, views, (result,), {})
         return View(result, first.base, first.dims)
     first, second = (_unrepeated(walk, view) for view in (first, second))
+    if len(first.dims) >= len(second.dims):
+        second = _without_leading(second)
+    elif len(second.dims) > len(first.dims):
+        first = _without_leading(first)
     shape = np.broadcast_shapes(first.shape, second.shape)
     return walk.make(name, first, second, shape=shape)
+
+
+def _without_leading(view: View) -> View:
+    """The view without leading dimensions of one element, which broadcasting adds."""
+    first = next((place for place, dim in enumerate(view.dims) if dim), len(view.dims))
+    return view.arranged(view.dims[first:])
 
 
 def _unrepeated(walk: Translation, view: View) -> View:
