@@ -11,7 +11,7 @@ from .translation import Entry, Prepared, Translation, Unsupported, filled, hand
 from .views import Axis, View
 
 
-@handles("conv2d.default", "conv1d.default")
+@handles("conv2d.default", "conv1d.default", "conv2d.padding", "conv1d.padding")
 def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, weight, bias, stride, pad, dilation, groups = filled(args, (None, None, None, [1], [0], [1], 1))
     x, weight = walk.view(x), walk.view(weight)
@@ -35,23 +35,28 @@ def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
     return made if bias is None else _with_channels(walk, made, walk.view(bias))
 
 
-@handles("conv_transpose2d.input")
+@handles("conv_transpose2d.input", "conv_transpose1d.default")
 def _transposed_convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, weight, bias, stride, pad, more, groups, dilation = filled(
-        args, (None, None, None, [1, 1], [0, 0], [0, 0], 1, [1, 1])
-    )
+    x, weight, bias, stride, pad, more, groups, dilation = filled(args, (None, None, None, [1], [0], [0], 1, [1]))
     x, weight = walk.view(x), walk.view(weight)
+    rank = len(x.dims) - 2
+    stride, pad, more, dilation = (
+        list(one) * rank if len(one) == 1 else list(one) for one in (stride, pad, more, dilation)
+    )
     if len({*stride}) > 1 or len({*dilation}) > 1:
         raise Unsupported(f"stride {stride}, dilation {dilation}")
     sizes = [
         (size - 1) * stride[0] - 2 * p + dilation[0] * (k - 1) + m + 1
         for size, k, p, m in zip(x.shape[2:], weight.shape[2:], pad, more, strict=True)
     ]
-    given = {"stride": stride[0], "pad_h": pad[0], "pad_w": pad[1], "output_pad_h": more[0], "output_pad_w": more[1]}
+    given = {"stride": stride[0], "pad": pad[0], "output_pad": more[0]}
+    if rank == 2:
+        given = {"stride": stride[0], "pad_h": pad[0], "pad_w": pad[1]}
+        given |= {"output_pad_h": more[0], "output_pad_w": more[1]}
     given |= {"dilation": dilation[0], "groups": groups}
     settings = {key: value for key, value in given.items() if value != (1 if key in _ONES else 0)}
     shape = (x.shape[0], weight.shape[1] * groups, *sizes)
-    made = walk.make("conv_transpose2d", x, weight, shape=shape, **settings)
+    made = walk.make(f"conv_transpose{rank}d", spread(walk, x), weight, shape=shape, **settings)
     return made if bias is None else _with_channels(walk, made, walk.view(bias))
 
 
@@ -74,6 +79,19 @@ def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     sizes = [(length + 2 * p - size[0]) // stride[0] + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
     pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
     return walk.make("max_pool2d", x, shape=(*x.shape[:2], *sizes), size=size[0], stride=stride[0], **pads)
+
+
+@handles("max_pool1d.default", "avg_pool1d.default")
+def _pool_of_a_sequence(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Windows that do not overlap."""
+    assert walk.node is not None
+    x, size, stride, pad = filled(args, (None, None, [], [0]))
+    x = walk.view(x)
+    if (stride or size) != size or any(pad) or x.shape[-1] % size[0]:
+        raise Unsupported(f"window {size}, stride {stride}, padding {pad}")
+    apart = walk.reshaped(x, (*x.shape[:-1], x.shape[-1] // size[0], size[0]))
+    name = "reduce_max" if "max" in str(walk.node.target) else "reduce_mean"
+    return reduced(walk, name, apart, [len(x.dims)], keep=False)
 
 
 @handles("avg_pool2d.default")
@@ -149,7 +167,7 @@ def _matrix(walk: Translation, given: int, size: int, mode: str, *, corners: boo
     """[size, given]: what interpolation, or means of windows, make of the unit vectors."""
     key = (given, size, mode, corners)
     if key not in walk.known:
-        unit = walk.prepare("unit", torch.eye(given), "torch.eye", given)
+        unit = Prepared("unit", torch.eye(given), "torch.eye", (given,), (("dtype", torch.float32),))
         if mode == "adaptive":
             found = F.adaptive_avg_pool1d(unit.example, size)
             made = Prepared("pooled", found, "torch.nn.functional.adaptive_avg_pool1d", (unit, size))

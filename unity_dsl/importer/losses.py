@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from torch import Tensor
 
-from .operators import spread, ungrouped
+from .operators import binary, spread, unary, ungrouped
+from .tensor_parts import reduced
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import whole
 
@@ -12,8 +15,8 @@ from .views import whole
 @handles("cross_entropy_loss.default")
 def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, target, weight, reduction, ignored, smoothing = filled(args, (None, None, None, 1, -100, 0.0))
-    if weight is not None or reduction != 1 or smoothing:
-        raise Unsupported("class weights, another reduction or label smoothing")
+    if weight is not None or reduction not in (1, 2):
+        raise Unsupported("class weights, or no reduction")
     if isinstance(target, Tensor):
         target = walk.origins.get(id(target)) or Prepared("target", target, "torch.asarray", (target,))
     if not isinstance(target, Prepared):
@@ -26,7 +29,16 @@ def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]
     shape = [-1, *x.shape[1:-1]]
     if bool(kept.all()):
         given = _in_shape(walk, target, shape)
-        return walk.make("cross_entropy", x, whole(walk.as_input(given, classes)), shape=())
+        made = walk.make("cross_entropy", x, whole(walk.as_input(given, classes)), shape=())
+        if smoothing:  # as much of the mean over all classes
+            spread_out = reduced(
+                walk, "reduce_mean", walk.make("log_softmax", x, shape=x.shape), range(len(x.dims)), keep=False
+            )
+            made = unary(walk, "scale", made, factor=1 - smoothing)
+            made = binary(walk, "sub", made, unary(walk, "scale", spread_out, factor=smoothing))
+        return made if reduction == 1 else unary(walk, "scale", made, factor=prod(x.shape[:-1]))
+    if smoothing or reduction == 2:
+        raise Unsupported("label smoothing or a sum, where positions are ignored")
     lost = walk.prepare("ignored", ~kept, "torch.eq", target, ignored)
     clean = walk.prepare("target", target.example.masked_fill(~kept, 0), "torch.masked_fill", target, lost, 0)
     counted = walk.prepare("counted", kept, "torch.ne", target, ignored)
@@ -77,3 +89,19 @@ def _plain_binary(walk: Translation, args: list[Entry], named: dict[str, Entry])
     if weight is not None or reduction != 1:
         raise Unsupported("weights, or another reduction")
     return walk.make("binary_cross_entropy", walk.view(x), walk.view(target), shape=())
+
+
+@handles("nll_loss_nd.default", "nll_loss.default", "nll_loss_forward.default")
+def _negative(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Of the logarithms of probabilities."""
+    x, target, weight, reduction, ignored = filled(args, (None, None, None, 1, -100))
+    if weight is not None or reduction != 1 or not isinstance(target, Prepared):
+        raise Unsupported("class weights, another reduction or a target that is computed")
+    x = walk.view(x)
+    if len(x.dims) > 2:
+        x = x.permuted((0, *range(2, len(x.dims)), 1))
+    if bool((target.example == ignored).any()):
+        raise Unsupported("ignored positions")
+    x = ungrouped(x)
+    given = _in_shape(walk, target, [-1, *x.shape[1:-1]])
+    return walk.make("nll", x, whole(walk.as_input(given, x.shape[-1])), shape=())

@@ -18,7 +18,7 @@ from ..index.declarations.loading import library_of, library_sources
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.span import Source
-from . import attention, convolutions, experts, losses, operators, recurrences, selections, tensor_parts  # noqa: F401  (their handlers)
+from . import attention, convolutions, experts, losses, norms, operators, recurrences, selections, tensor_parts  # noqa: F401  (their handlers)
 from .capture import Captured, capture, module_of, without_loss
 from .idioms import with_idioms
 from .model_text import ModelText, model_text

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 
 import numpy as np
 from torch import Tensor
 
 from .translation import Entry, Noise, Prepared, Translation, Unsupported, filled, handles
-from .views import Value, View, whole
+from .views import Value, View
 
 UNARY = {
     "relu": "relu",
@@ -86,6 +87,42 @@ def _log_sigmoid(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
 def _mish(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x = walk.view(args[0])
     return binary(walk, "mul", x, unary(walk, "tanh", unary(walk, "softplus", x)))
+
+
+@handles("selu.default")
+def _selu(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    made = unary(walk, "elu", walk.view(args[0]), alpha=1.6732632423543772)
+    return unary(walk, "scale", made, factor=1.0507009873554805)
+
+
+@handles("softsign.default")
+def _softsign(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x = walk.view(args[0])
+    return binary(walk, "div", x, unary(walk, "shift", unary(walk, "abs", x), by=1))
+
+
+@handles("prelu.default", "_prelu_kernel.default")
+def _prelu(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Of channels by their slope, or of all by one."""
+    x, slope = walk.view(args[0]), walk.view(args[1])
+    if len(slope.dims) == 1 and len(x.dims) > 1:
+        slope = slope.arranged((slope.dims[0], *[()] * (len(x.dims) - 2)))
+    below = binary(walk, "mul", unary(walk, "relu", unary(walk, "neg", x)), slope)
+    return binary(walk, "sub", unary(walk, "relu", x), below)
+
+
+@handles("addcmul.default", "addcdiv.default")
+def _added(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    assert walk.node is not None
+    x, first, second = map(walk.view, args[:3])
+    made = binary(walk, "div" if "addcdiv" in str(walk.node.target) else "mul", first, second)
+    return binary(walk, "add", x, unary(walk, "scale", made, factor=named["value"]) if "value" in named else made)
+
+
+@handles("lerp.Scalar", "lerp.Tensor")
+def _between(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, y = map(walk.view, args[:2])
+    return binary(walk, "add", x, _two("mul", walk, [binary(walk, "sub", y, x), args[2]], {}))
 
 
 @handles("gelu.default")
@@ -307,53 +344,7 @@ def ungrouped(view: View) -> View:
     return view.arranged((*(view.base[:-1] if axes == own else ((axis,) for axis in axes)), view.dims[-1]))
 
 
-# ---------------------------------------------------------------------------------------- norms, losses
-
-
-@handles("layer_norm.default")
-def _layer_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, sizes, gain, bias, eps = filled(args, (None, None, None, None, 1e-5))
-    if len(sizes) != 1:
-        raise Unsupported("several dimensions")
-    x = walk.view(x)
-    if gain is None or bias is None:
-        made = _normed(walk, x, eps)
-        made = made if gain is None else binary(walk, "mul", made, walk.view(gain))
-        return made if bias is None else binary(walk, "add", made, walk.view(bias))
-    return walk.make("layer_norm", x, walk.view(gain), walk.view(bias), shape=x.shape, eps=eps)
-
-
-def _normed(walk: Translation, x: View, eps: float) -> View:
-    """Less its mean along the last dimension, and divided by the deviation that is left."""
-
-    def mean(view: View) -> View:
-        whole_one = walk.whole_view(view)
-        kept = " ".join(map(str, range(len(view.dims) - 1)))
-        made = walk.make("reduce_mean", whole_one, shape=view.shape[:-1], kept=kept)
-        return made.arranged((*made.dims, ()))
-
-    centred = binary(walk, "sub", x, mean(x))
-    variance = unary(walk, "shift", mean(unary(walk, "square", centred)), by=eps)
-    return binary(walk, "mul", centred, unary(walk, "rsqrt", variance))
-
-
-@handles("_native_batch_norm_legit_functional.default")
-def _batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, gain, bias, mean, variance = map(walk.view, args[:5])
-    _, momentum, eps = args[5:8]
-    results = Value(x.shape), Value(mean.shape), Value(variance.shape)
-    walk.add("batch_norm", (x, gain, bias, mean, variance), results, {"momentum": momentum, "eps": eps})
-    made, new_mean, new_variance = map(whole, results)
-    return [made, None, None, new_mean, new_variance]
-
-
-@handles("group_norm.default")
-def _group_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, groups, gain, bias, eps = filled(args, (None, None, None, None, 1e-5))
-    if gain is None or bias is None:
-        raise Unsupported("no gain or no bias")
-    x = walk.view(x)
-    return walk.make("group_norm", x, walk.view(gain), walk.view(bias), shape=x.shape, groups=groups, eps=eps)
+# ---------------------------------------------------------------------------------------- dropout, softmax
 
 
 @handles("native_dropout.default")
@@ -397,10 +388,16 @@ def _with_noise(walk: Translation, name: str, x: Entry, other: Entry) -> Entry:
     rows = noise.shape[:1] + (1,) * (len(noise.shape) - 1)
     if noise.factor == 1 and name == "mul":
         factor, noise = _unscaled(walk, factor, noise)
-    if name != "mul" or abs(noise.factor * noise.kept - 1) > 1e-6 or noise.shape not in (factor.shape, rows):
+    lead = len(noise.shape) - next((k for k, size in enumerate(noise.shape[::-1]) if size > 1), len(noise.shape))
+    parts = factor.shape[:lead] + (1,) * (len(factor.shape) - lead)
+    if name != "mul" or abs(noise.factor * noise.kept - 1) > 1e-6 or noise.shape not in (factor.shape, rows, parts):
         raise Unsupported("random numbers that are not divided by their probability")
     if noise.shape == factor.shape:
         return unary(walk, "dropout", factor, p=1 - noise.kept)
+    if lead > 1:  # of every channel by itself
+        merged = walk.reshaped(spread(walk, factor), (prod(factor.shape[:lead]), *factor.shape[lead:]))
+        made = walk.make("row_dropout", merged, shape=merged.shape, p=round(1 - noise.kept, 9))
+        return made.reshaped(factor.shape)
     return walk.make("row_dropout", spread(walk, factor), shape=factor.shape, p=round(1 - noise.kept, 9))
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import prod
 
+import torch
 from torch import Tensor
 
-from .operators import spread
+from .operators import binary, spread, unary
 from .translation import Entry, Translation, Unsupported, filled, handles
 from .views import Axis, Value, View
 
@@ -270,3 +271,23 @@ def _copied_each(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
     dims = list(view.dims)
     dims[dim % len(dims)] += (Axis(count),) if count > 1 else ()
     return view.arranged(dims)
+
+
+@handles("glu.default")
+def _gated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, dim = filled(args, (None, -1))
+    x = walk.view(x)
+    place, half = dim % len(x.dims), x.shape[dim] // 2
+    first, second = part_of(walk, x, place, 0, half), part_of(walk, x, place, half, 2 * half)
+    return binary(walk, "mul", first, unary(walk, "sigmoid", second))
+
+
+@handles("tril.default", "triu.default")
+def _triangle(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    assert walk.node is not None
+    x, offset = filled(args, (None, 0))
+    x = walk.view(x)
+    ones = torch.ones(x.shape[-2:], dtype=torch.bool)
+    hidden = ~(ones.tril(offset) if "tril" in str(walk.node.target) else ones.triu(offset))
+    mask = walk.constant(hidden, "hidden", 2)
+    return walk.make("masked_fill", spread(walk, x), mask, shape=x.shape, value=0)

@@ -117,6 +117,8 @@ class _InDouble(TorchFunctionMode):
             bound = inspect.signature(func).bind(*args, **named)
             bound.arguments["dropout_p"] = 0.0
             args, named = bound.args, bound.kwargs
+        if word == "rms_norm" and named.get("eps") is None and len(args) < 4:
+            named["eps"] = torch.finfo(torch.float32).eps  # of the type that the module has
         if word in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             args = (*args[:5], 0.0, *args[6:])
         if word in ("hardsigmoid", "hardswish"):  # which torch computes with a sixth in float32

@@ -1,0 +1,144 @@
+"""Operators of torch one by one, in small modules: loss and gradients of what is imported are those of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from unity_dsl.importer.model_import import imported_model
+from unity_dsl.syntax.diagnostic import InputError
+
+
+class Applied(nn.Module):
+    """A linear map, a layer or a function, and the mean of squares."""
+
+    def __init__(self, apply: Callable[[Tensor], Tensor], shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.map = nn.Linear(shape[-1], shape[-1])
+        if isinstance(apply, nn.Module):
+            self.layer = apply
+        else:
+            self.function = apply
+
+    def forward(self, x: Tensor) -> Tensor:
+        apply = self.layer if hasattr(self, "layer") else self.function
+        return apply(self.map(x)).square().mean()
+
+
+ROWS, IMAGES, WAVES = (4, 6, 8), (3, 4, 8, 8), (3, 4, 12)
+NORMS: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "rms_norm": (nn.RMSNorm(8), ROWS),
+    "rms_norm without a gain": (nn.RMSNorm(8, elementwise_affine=False, eps=1e-5), ROWS),
+    "layer_norm of two dimensions": (nn.LayerNorm((6, 8)), ROWS),
+    "layer_norm without a bias": (nn.LayerNorm(8, bias=False), ROWS),
+    "group_norm": (nn.GroupNorm(2, 4), IMAGES),
+    "group_norm without a gain": (nn.GroupNorm(2, 4, affine=False), IMAGES),
+    "instance_norm": (nn.InstanceNorm2d(4, affine=True), IMAGES),
+    "batch_norm of a sequence": (nn.BatchNorm1d(4), WAVES),
+    "variance": (lambda x: x.var(-1), ROWS),
+    "deviation": (lambda x: x.std((1, 2), correction=0, keepdim=True), ROWS),
+    "normalize": (lambda x: F.normalize(x, dim=-1) * torch.arange(8.0), ROWS),
+    "norm of order 1": (lambda x: torch.linalg.vector_norm(x, 1, -1), ROWS),
+    "logsumexp": (lambda x: torch.logsumexp(x, -1), ROWS),
+    "greatest": (lambda x: x.max(-1).values, ROWS),
+    "least": (lambda x: x.min(1, keepdim=True).values, ROWS),
+    "cosine_similarity": (lambda x: F.cosine_similarity(x[:, :3], x[:, 3:], dim=-1), ROWS),
+}
+POINTWISE: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    **{type(layer).__name__: (layer, ROWS) for layer in (nn.SELU(), nn.Softsign(), nn.Mish(), nn.ELU(0.5), nn.ReLU6())},
+    **{type(layer).__name__: (layer, ROWS) for layer in (nn.Hardswish(), nn.Hardsigmoid(), nn.LogSigmoid(), nn.GLU())},
+    **{type(layer).__name__: (layer, ROWS) for layer in (nn.LeakyReLU(0.3), nn.Hardtanh(), nn.Softplus(), nn.PReLU())},
+    "prelu of channels": (nn.PReLU(4), IMAGES),
+    "clamp from below": (lambda x: x.clamp(min=0.1), ROWS),
+    "addcmul": (lambda x: torch.addcmul(x, x, x.sigmoid(), value=0.5), ROWS),
+    "lerp": (lambda x: torch.lerp(x, x.sigmoid(), 0.25), ROWS),
+    "division": (lambda x: 2 / (1 + x.square()), ROWS),
+    "powers": (lambda x: (x.abs() + 1) ** 1.5, ROWS),
+}
+PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
+    "every second": (lambda x: x[:, ::2] - x[:, 1::2], ROWS),
+    "stack": (lambda x: torch.stack([x, x.sigmoid()], 1), ROWS),
+    "roll and flip": (lambda x: x.roll((1, 2), (1, 2)).flip(1) * torch.arange(6.0)[:, None], ROWS),
+    "pad": (lambda x: F.pad(x, (1, 2, 0, 1)) + 1, ROWS),
+    "crop": (lambda x: F.pad(x, (-1, -2)), ROWS),
+    "tril": (lambda x: x.matmul(x.transpose(1, 2)).tril(-1), ROWS),
+    "cumsum": (lambda x: x.cumsum(1), ROWS),
+    "repeat": (lambda x: x.repeat(1, 2, 1) * torch.arange(12.0)[:, None], ROWS),
+    "repeat_interleave": (lambda x: x.repeat_interleave(2, 1) * torch.arange(12.0)[:, None], ROWS),
+    "einsum": (lambda x: torch.einsum("bik,bjk->bij", x, x.tanh()), ROWS),
+    "einsum of one batch": (lambda x: torch.einsum("bsd,tsd->bts", x, x.tanh()), ROWS),
+    "rows by a table": (lambda x: x[:, torch.tensor([2, 0, 2])], ROWS),
+    "pixel_shuffle": (nn.PixelShuffle(2), IMAGES),
+    "nearest": (nn.Upsample(scale_factor=2), IMAGES),
+    "bilinear": (nn.Upsample(size=(5, 9), mode="bilinear"), IMAGES),
+    "bicubic": (nn.Upsample(scale_factor=2, mode="bicubic", align_corners=True), IMAGES),
+    "average": (nn.AvgPool2d(3, 2, 1), IMAGES),
+    "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), IMAGES),
+    "windows of a sequence": (nn.MaxPool1d(3), WAVES),
+    "averages of a sequence": (nn.AvgPool1d(2), WAVES),
+    "conv1d": (nn.Conv1d(4, 6, 3, padding="same", groups=2), WAVES),
+    "conv_transpose1d": (nn.ConvTranspose1d(4, 6, 4, 2, 1), WAVES),
+    "conv_transpose2d": (nn.ConvTranspose2d(4, 6, 3, 2, 1, output_padding=1), IMAGES),
+}
+
+
+@pytest.mark.parametrize("name", [*NORMS, *POINTWISE, *PLACES])
+def test_a_layer_is_imported(name: str) -> None:
+    """The import compares loss and gradients in float64, and would refuse others."""
+    torch.manual_seed(0)
+    apply, shape = {**NORMS, **POINTWISE, **PLACES}[name]
+    found = imported_model(Applied(apply, shape), (torch.randn(shape),), {}, "m").verified
+    assert found is not None and found.ok
+
+
+class Loss(nn.Module):
+    """A classifier with a loss."""
+
+    def __init__(self, loss: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        self.map, self.loss = nn.Linear(6, 5), loss
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return self.loss(self.map(x), labels)
+
+
+LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "label smoothing": lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1),
+    "a sum": lambda x, y: F.cross_entropy(x, y, reduction="sum"),
+    "logarithms": lambda x, y: F.nll_loss(x.log_softmax(-1), y),
+    "distances": lambda x, y: F.smooth_l1_loss(x, F.one_hot(y, 5).float()) + F.huber_loss(x, F.one_hot(y, 5).float()),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loss_is_imported(name: str) -> None:
+    torch.manual_seed(0)
+    batch = {"x": torch.randn(8, 6), "labels": torch.randint(5, (8,))}
+    found = imported_model(Loss(LOSSES[name]), (), batch, "m").verified
+    assert found is not None and found.ok
+
+
+def test_dropout_of_channels_and_rows() -> None:
+    """Of whole channels, as `row_dropout` of these."""
+
+    def dropped(x: Tensor) -> Tensor:
+        kept = torch.empty(x.shape[0], 1, 1, 1).bernoulli_(0.8).div_(0.8)
+        return F.dropout2d(x, 0.3) + x * kept
+
+    text = imported_model(Applied(dropped, IMAGES), (torch.randn(IMAGES),), {}, "m", verified=False).files["m.udl"]
+    assert text.count("row_dropout(") == 2 and "p=0.3)" in text and "p=0.2)" in text
+
+
+def test_all_that_is_lacking_is_told_at_once() -> None:
+    def lacking(x: Tensor) -> Tensor:
+        return torch.special.i0(x) + torch.cdist(x, x).mean() + torch.erfinv(x.tanh())
+
+    with pytest.raises(InputError, match="E605") as told:
+        imported_model(Applied(lacking, ROWS), (torch.randn(ROWS),), {}, "m")
+    message = told.value.diagnostic.message
+    assert message.startswith("3 operators have no counterpart: ")
+    assert all(name in message for name in ("special_i0", "erfinv", "cdist"))

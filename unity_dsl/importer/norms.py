@@ -1,0 +1,152 @@
+"""Norms, and other statistics of a tensor along its dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+
+import torch
+
+from .operators import binary, spread, unary
+from .tensor_parts import reduced
+from .translation import Entry, Translation, Unsupported, filled, handles
+from .views import Value, View, whole
+
+
+@handles("layer_norm.default")
+def _layer_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, sizes, gain, bias, eps = filled(args, (None, None, None, None, 1e-5))
+    x = walk.view(x)
+    gain, bias = (None if part is None else walk.view(part) for part in (gain, bias))
+    given, shape = x, x.shape
+    if len(sizes) > 1:  # as one dimension
+        x = walk.reshaped(spread(walk, x), (*shape[: -len(sizes)], prod(sizes)))
+        gain, bias = (None if part is None else walk.reshaped(part, (prod(sizes),)) for part in (gain, bias))
+    if gain is not None and bias is not None:
+        made = walk.make("layer_norm", x, gain, bias, shape=x.shape, eps=eps)
+    else:
+        made = _normed(walk, x, eps)
+        made = made if gain is None else binary(walk, "mul", made, gain)
+        made = made if bias is None else binary(walk, "add", made, bias)
+    return made if given.shape == made.shape else made.reshaped(shape)
+
+
+def _normed(walk: Translation, x: View, eps: float) -> View:
+    """Less its mean along the last dimension, and divided by the deviation that is left."""
+    last = (len(x.dims) - 1,)
+    centred = binary(walk, "sub", x, reduced(walk, "reduce_mean", x, last, keep=True))
+    squares = reduced(walk, "reduce_mean", unary(walk, "square", centred), last, keep=True)
+    return binary(walk, "mul", centred, unary(walk, "rsqrt", unary(walk, "shift", squares, by=eps)))
+
+
+@handles("rms_norm.default")
+def _rms_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, sizes, gain, eps = filled(args, (None, None, None, None))
+    if len(sizes) != 1:
+        raise Unsupported("several dimensions")
+    x, eps = walk.view(x), torch.finfo(torch.float32).eps if eps is None else eps
+    if gain is not None:
+        return walk.make("rms_norm", spread(walk, x), walk.view(gain), shape=x.shape, eps=eps)
+    squares = reduced(walk, "reduce_mean", unary(walk, "square", x), (len(x.dims) - 1,), keep=True)
+    return binary(walk, "mul", x, unary(walk, "rsqrt", unary(walk, "shift", squares, by=eps)))
+
+
+@handles("_native_batch_norm_legit_functional.default")
+def _batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, gain, bias, mean, variance = map(walk.view, args[:5])
+    _, momentum, eps = args[5:8]
+    results = Value(x.shape), Value(mean.shape), Value(variance.shape)
+    walk.add("batch_norm", (x, gain, bias, mean, variance), results, {"momentum": momentum, "eps": eps})
+    made, new_mean, new_variance = map(whole, results)
+    return [made, None, None, new_mean, new_variance]
+
+
+@handles("group_norm.default")
+def _group_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, groups, gain, bias, eps = filled(args, (None, None, None, None, 1e-5))
+    return _in_groups(walk, walk.view(x), groups, (gain, bias), eps)
+
+
+@handles("instance_norm.default")
+def _instance_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, gain, bias, mean, _, own, _, eps = filled(args, (None, None, None, None, None, True, 0.1, 1e-5))
+    if not own or mean is not None:
+        raise Unsupported("running statistics")
+    return _in_groups(walk, walk.view(x), walk.view(x).shape[1], (gain, bias), eps)
+
+
+def _in_groups(walk: Translation, x: View, groups: int, affine: tuple[Entry, Entry], eps: float) -> View:
+    """A norm of groups of channels; without a gain or a bias they are ones and zeros."""
+    usual = torch.ones(x.shape[1]), torch.zeros(x.shape[1])
+    given = [
+        spread(walk, walk.constant(none, "table")) if part is None else walk.view(part)
+        for part, none in zip(affine, usual, strict=True)
+    ]
+    return walk.make("group_norm", spread(walk, x), *given, shape=x.shape, groups=groups, eps=eps)
+
+
+# ---------------------------------------------------------------------------------------- statistics
+
+
+@handles("var.correction", "std.correction", "var.dim", "std.dim", "var.default", "std.default")
+def _variance(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    assert walk.node is not None
+    of_dims = not str(walk.node.target).endswith("default")
+    x, dims = walk.view(args[0]), _every(walk.view(args[0]), args[1] if of_dims and len(args) > 1 else None)
+    unbiased = args[1 + of_dims] if len(args) > 1 + of_dims else True
+    count, correction = prod(x.shape[dim] for dim in dims), named.get("correction", int(unbiased))
+    centred = binary(walk, "sub", x, reduced(walk, "reduce_mean", x, dims, keep=True))
+    keep = bool(named.get("keepdim", args[3] if len(args) > 3 else False))
+    made = reduced(walk, "reduce_sum", unary(walk, "square", centred), dims, keep=keep)
+    made = unary(walk, "scale", made, factor=1 / (count - correction))
+    return unary(walk, "sqrt", made) if "std" in str(walk.node.target) else made
+
+
+@handles("linalg_vector_norm.default", "norm.ScalarOpt_dim", "norm.Scalar")
+def _length(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, order, dims, keep = filled(args, (None, 2, None, False))
+    x = walk.view(x)
+    dims = _every(x, dims)
+    if order == 1:
+        return reduced(walk, "reduce_sum", unary(walk, "abs", x), dims, keep=keep)
+    if order != 2:
+        raise Unsupported(f"order {order}")
+    return unary(walk, "sqrt", reduced(walk, "reduce_sum", unary(walk, "square", x), dims, keep=keep))
+
+
+@handles("logsumexp.default")
+def _log_sum(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, dims, keep = filled(args, (None, None, False))
+    x = walk.view(x)
+    dims = _every(x, dims)
+    most = unary(walk, "stop", reduced(walk, "reduce_max", x, dims, keep=True))
+    sums = reduced(walk, "reduce_sum", unary(walk, "exp", binary(walk, "sub", x, most)), dims, keep=True)
+    made = binary(walk, "add", unary(walk, "log", sums), most)
+    return made if keep else made.arranged([dim for place, dim in enumerate(made.dims) if place not in dims])
+
+
+def _every(x: View, dims: Iterable[int] | int | None) -> list[int]:
+    given = range(len(x.dims)) if dims is None or dims == [] else [dims] if isinstance(dims, int) else dims
+    return [dim % len(x.dims) for dim in given]
+
+
+@handles("max.dim", "min.dim")
+def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """The values alone: nothing may read their places."""
+    assert walk.node is not None
+    x, dim, keep = filled(args, (None, None, False))
+    x = walk.view(x)
+    turned = unary(walk, "neg", x) if "min" in str(walk.node.target) else x
+    made = reduced(walk, "reduce_max", turned, [dim], keep=keep)
+    return [unary(walk, "neg", made) if turned is not x else made, None]
+
+
+@handles("cosine_similarity.default")
+def _cosine(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    x, y, dim, eps = filled(args, (None, None, 1, 1e-8))
+    x, y = walk.view(x), walk.view(y)
+    dims = [dim % max(len(x.dims), len(y.dims))]
+    lengths = [reduced(walk, "reduce_sum", unary(walk, "square", part), dims, keep=False) for part in (x, y)]
+    shared = reduced(walk, "reduce_sum", binary(walk, "mul", x, y), dims, keep=False)
+    both = binary(walk, "mul", *(unary(walk, "sqrt", length) for length in lengths))
+    return binary(walk, "div", shared, unary(walk, "clamp", both, lo=eps, hi=1e30))
