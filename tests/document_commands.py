@@ -69,6 +69,8 @@ def run(command: str, folder: Path) -> None:
     match words:
         case ["unityc", *arguments]:
             _run_unityc(command, arguments, variables, folder)
+        case [*_, name] if name.endswith(".py") and "import unity_dsl" in (folder / name).read_text():
+            run_by_shell(command, folder)  # a started script finds nothing of the package
         case ["torchrun", "--standalone", "--nproc-per-node", ranks, *script] if not variables:
             _wait(command, start_ranks(script, int(ranks), folder, folder))
         case ["python", name, *_] if not variables and "import torch" in (folder / name).read_text():

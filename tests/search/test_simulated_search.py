@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from unity_dsl import compile as compile_module
+from unity_dsl import compilation as compile_module
 from unity_dsl.compilation import Request, compile_model
 from unity_dsl.graph.layout import Mesh
 from unity_dsl.graph.plan import AppliedRule, Cost, Exposure, Plan

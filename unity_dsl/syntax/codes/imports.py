@@ -39,6 +39,10 @@ IMPORTS: dict[str, Code] = {
         "Dropout is off in both. Other random numbers are not the same in both: leave them out for the import. "
         "Otherwise the importer is wrong, and nothing is written.",
     ),
+    "E607": Code(
+        "files that are there",
+        "The folder has files of these names with other texts, which may have been edited. `--force` writes over them.",
+    ),
     "E608": Code(
         "a file that is no ONNX model",
         "The file cannot be read as one, or breaks the rules of the format; the message has the first line of what the "
@@ -52,9 +56,5 @@ IMPORTS: dict[str, Code] = {
     "E610": Code(
         "a package that is missing",
         "What is imported needs a package that is not installed; the hint says how to install it.",
-    ),
-    "E607": Code(
-        "files that are there",
-        "The folder has files of these names with other texts, which may have been edited. `--force` writes over them.",
     ),
 }
