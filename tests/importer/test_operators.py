@@ -133,6 +133,27 @@ def test_dropout_of_channels_and_rows() -> None:
     assert text.count("row_dropout(") == 2 and "p=0.3)" in text and "p=0.2)" in text
 
 
+class Attention(nn.Module):
+    """Attention to the keys that a mask of booleans keeps."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.map, self.shape = nn.Linear(8, 24), shape
+
+    def forward(self, x: Tensor, seen: Tensor) -> Tensor:
+        q, k, v = self.map(x).view(*x.shape[:2], 3, 2, 4).permute(2, 0, 3, 1, 4)
+        return F.scaled_dot_product_attention(q, k, v, seen.view(self.shape)).square().mean()
+
+
+@pytest.mark.parametrize("shape", [(3, 1, 1, 6), (1, 1, 6, 6), (3, 1, 6, 6)], ids=str)
+def test_masks_that_broadcast(shape: tuple[int, ...]) -> None:
+    """Of keys alone, the same for all examples, or of each pair: every query keeps its first key."""
+    seen = torch.rand(shape, generator=torch.Generator().manual_seed(0)) < 0.5
+    seen[..., 0] = True
+    found = imported_model(Attention(*shape), (torch.randn(3, 6, 8), seen), {}, "m").verified
+    assert found is not None and found.ok
+
+
 def test_all_that_is_lacking_is_told_at_once() -> None:
     def lacking(x: Tensor) -> Tensor:
         return torch.special.i0(x) + torch.cdist(x, x).mean() + torch.erfinv(x.tanh())

@@ -14,7 +14,7 @@ from .translation import Entry, Prepared, Translation, Unsupported, filled, hand
 from .views import View, whole
 
 HIDDEN = -1e9
-"""What hides a score: its exponential is 0 beside that of any other."""
+"""The score of a masked key: its exponential is 0 where any other key is kept."""
 LEAST = 1e4
 """Scores that fall by so much count as hidden."""
 
@@ -100,10 +100,10 @@ def _written(walk: Translation, given: tuple[View, View, View], mask: Mask, drop
         scores = walk.make("causal_mask", scores, shape=scores.shape)
     hidden = mask.hidden
     if mask.form == "window":
-        past = torch.ones(q.shape[2], key.shape[2], dtype=torch.bool).tril()
-        hidden = walk.constant(~(past & past.triu(1 - mask.window)), "hidden", 2)
+        hidden = walk.constant(~_in_window(q.shape[2], key.shape[2], mask.window), "hidden", 2)
     if hidden is not None:
-        scores = hide(walk, scores, hidden)
+        hidden = hidden.without(hidden.repeated)
+        scores = walk.make("masked_fill", scores, hidden, shape=scores.shape, value=HIDDEN)
     weights = walk.make("softmax", scores, shape=scores.shape)
     weights = unary(walk, "dropout", weights, p=dropout) if dropout else weights
     return _apart(_product(walk, _together(weights, shared), value), shared)
@@ -131,12 +131,6 @@ def _apart(view: View, shared: int) -> View:
     return apart.arranged((apart.dims[0], apart.dims[1] + apart.dims[2], *apart.dims[3:]))
 
 
-def hide(walk: Translation, scores: View, hidden: View) -> View:
-    """Scores with those that are hidden far below all others."""
-    hidden = hidden.without(hidden.repeated)
-    return walk.make("masked_fill", scores, hidden, shape=scores.shape, value=HIDDEN)
-
-
 # ---------------------------------------------------------------------------------------- masks
 
 
@@ -151,16 +145,16 @@ def mask_of(walk: Translation, mask: Entry) -> Mask:
             return mask_of(walk, ~hidden)
         if isinstance(mask, Prepared) and is_penalty(mask):
             return mask_of(walk, walk.prepare("seen", ~hidden, "torch.gt", mask, -LEAST))
-    if isinstance(mask, Prepared) and mask.example.dtype == torch.bool:
-        if mask.example.dim() == 4 and mask.example.shape[1] == 1:
-            part = walk.prepare("mask", mask.example.select(1, 0), "torch.select", mask, 1, 0)
-            seen = whole(walk.as_input(part, 2))
-            other = walk.prepare("hidden", ~mask.example, "torch.logical_not", mask)
-            return Mask("seen", seen=seen, hidden=whole(walk.as_input(other, 2)))
-        other = walk.prepare("hidden", ~mask.example, "torch.logical_not", mask)
-        return Mask("table", hidden=whole(walk.as_input(other, 2)))
-    if isinstance(mask, Tensor) and mask.dtype == torch.bool:
-        return known_mask(mask) or Mask("table", hidden=_as_mask(walk, _inverse(walk, mask), "hidden"))
+    if isinstance(given, Tensor) and given.dtype == torch.bool:
+        if isinstance(mask, Tensor) and (known := known_mask(mask)) is not None:
+            return known
+        hidden_keys = _as_mask(walk, _inverse(walk, mask), "hidden")
+        # An operator has one mask for all heads, of every example, query and key.
+        is_of_all_heads = given.dim() == 4 and given.shape[1] == 1 and 1 not in (given.shape[0], *given.shape[2:])
+        if isinstance(mask, Tensor) or not is_of_all_heads:
+            return Mask("table", hidden=hidden_keys)
+        part = walk.prepare("mask", given.select(1, 0), "torch.select", mask, 1, 0)
+        return Mask("seen", seen=whole(walk.as_input(part, 2)), hidden=hidden_keys)
     bias = walk.view(mask)
     if len(bias.dims) < 4:
         bias = bias.arranged([*[()] * (4 - len(bias.dims)), *bias.dims])
@@ -174,11 +168,16 @@ def known_mask(mask: Tensor) -> Mask | None:
     table = mask.reshape(-1, *mask.shape[-2:])
     if not bool((table == table[:1]).all()):
         return None
-    past = torch.ones(*mask.shape[-2:], dtype=torch.bool).tril()
-    if bool((table[0] == past).all()):
+    rows, columns = mask.shape[-2:]
+    if torch.equal(table[0], _in_window(rows, columns, columns + rows)):
         return Mask("causal")
     window = int(table[0].sum(-1).max())
-    return Mask("window", window) if bool((table[0] == past & past.triu(1 - window)).all()) else None
+    return Mask("window", window) if torch.equal(table[0], _in_window(rows, columns, window)) else None
+
+
+def _in_window(rows: int, columns: int, window: int) -> Tensor:
+    """The keys that each query sees: the last `window` of those up to its own."""
+    return torch.ones(rows, columns, dtype=torch.bool).tril().triu(1 - window)
 
 
 _CHOOSING = (
@@ -193,7 +192,7 @@ _SAME = ("expand.default", "unsqueeze.default", "view.default", "_to_copy.defaul
 
 
 def is_penalty(mask: Prepared) -> bool:
-    """Whether a prepared tensor is made of 0 and what hides a score, whatever the batch is."""
+    """Whether a prepared tensor is made of 0 and of scores of masked keys, whatever the batch is."""
     name = mask.call.removeprefix("torch.ops.aten.")
     first = mask.args[0] if mask.args else None
     if name in _SAME and isinstance(first, Prepared):

@@ -9,6 +9,7 @@ from math import atan2, isclose, pi, sqrt
 import torch
 from torch import Tensor
 
+from .attention import LEAST, known_mask
 from .operators import arrangement
 from .statements import Imported, Statement
 from .views import Value, View
@@ -85,7 +86,7 @@ class _Idioms:
             name, scores = "causal", masked.operands[0]
         elif added is not None:
             tables = [part for part in _both(added.operands) if part[1].value.constant is not None]
-            if not tables or not _hides_what_comes_later(tables[0][1].value.constant, scores.shape):
+            if not tables or not _is_causal(tables[0][1].value.constant, scores.shape):
                 return None
             name, scores = "causal", tables[0][0]
         product = self.made(scores, "matmul")
@@ -156,13 +157,14 @@ class _Idioms:
         return same and ends == [(half, width), (0, half)]
 
 
-def _hides_what_comes_later(table: Tensor | None, shape: Sequence[int]) -> bool:
-    """Whether a table that is added to scores is 0 up to the diagonal and hides what is beyond."""
+def _is_causal(table: Tensor | None, shape: Sequence[int]) -> bool:
+    """Whether a table that is added to scores is 0 up to the diagonal and masks what is beyond."""
     if table is None or table.dim() < 2 or tuple(table.shape[-2:]) != tuple(shape[-2:]):
         return False
-    rows = table.reshape(-1, *table.shape[-2:])
-    past = torch.ones(rows.shape[-2:], dtype=torch.bool).tril()
-    return bool((rows[:, past] == 0).all()) and bool((rows[:, ~past] <= -1e4).all())
+    if not bool(((table == 0) | (table <= -LEAST)).all()):
+        return False
+    known = known_mask(table == 0)
+    return known is not None and known.form == "causal"
 
 
 def _both(operands: Sequence[View]) -> Iterator[tuple[View, View]]:
