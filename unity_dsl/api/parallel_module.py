@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -44,14 +45,14 @@ def parallelize(
     args = () if isinstance(example_inputs, Mapping) else tuple(example_inputs)
     name = "".join(part if part.isalnum() else "_" for part in type(module).__name__.lower())
     found = imported_model(module, args, named, name, verified=verify)
-    folder = Path(mkdtemp(prefix="unity-"))
-    model = folder / f"{name}.udl"
+    folder = TemporaryDirectory(prefix="unity-")
+    model = Path(folder.name) / f"{name}.udl"
     model.write_text(found.files[model.name])
     planned = compile(
         model, machine=machine, devices=devices or ranks, strategy=strategy, **{"micro_batches": 1, **options}
     )
-    planned.write(folder / "out", force=True)
-    return planned, ParallelModule(module, found, folder / "out", torch.device(device))
+    planned.write(model.parent / "out", force=True)
+    return planned, ParallelModule(module, found, folder, torch.device(device))
 
 
 class ParallelModule(nn.Module):
@@ -62,14 +63,18 @@ class ParallelModule(nn.Module):
     `backward` ends.
     """
 
-    def __init__(self, module: nn.Module, found: ImportedModel, program: Path, device: torch.device) -> None:
+    def __init__(
+        self, module: nn.Module, found: ImportedModel, folder: TemporaryDirectory[str], device: torch.device
+    ) -> None:
         super().__init__()
+        self._folder = folder  # which goes away with the module
         self._found = found
         self._prepare = prepare_of(found.files["data.py"])
         self._states = _names_by_tensor(module)
+        self._weights: dict[str, str] = json.loads(found.files["weights.json"])
         self._left = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
         self._stack = ExitStack()
-        self._program = self._stack.enter_context(load_program(program))
+        self._program = self._stack.enter_context(load_program(Path(folder.name) / "out"))
         self.steps = 0
         ranks = dist.get_world_size() if dist.is_initialized() else 1
         if ranks != self._program.WORLD_SIZE:
@@ -133,9 +138,8 @@ class ParallelModule(nn.Module):
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """The whole tensors by the module's names. All ranks together."""
         found = dict(self._left)
-        weights = self._weights()
         for name, tensor in self.model.global_tensors().items():
-            found |= dict.fromkeys(self._states[weights[name]], tensor)
+            found |= dict.fromkeys(self._states[self._weights[name]], tensor)
         destination = {} if destination is None else destination
         destination |= {f"{prefix}{name}": tensor for name, tensor in found.items()}
         return destination
@@ -149,14 +153,8 @@ class ParallelModule(nn.Module):
         self.model.load_global(self._given(self._left))
         return nn.modules.module._IncompatibleKeys(missing, [])
 
-    def _weights(self) -> dict[str, str]:
-        import json
-
-        found: dict[str, str] = json.loads(self._found.files["weights.json"])
-        return found
-
     def _given(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: states[state] for name, state in self._weights().items()}
+        return {name: states[state] for name, state in self._weights.items()}
 
 
 def _names_by_tensor(module: nn.Module) -> dict[str, list[str]]:

@@ -124,9 +124,8 @@ class PlannedModel:
 
     def summary(self) -> Report:
         """The lines that `unityc` prints of a compile."""
-        lines = summary_lines(self._compilation)
-        width = max(len(label) for label, _ in lines)
-        return Report("\n".join(f"{label:<{width}}  {text}" for label, text in lines))
+        width = max(len(label) for label, _ in self._lines)
+        return Report("\n".join(f"{label:<{width}}  {text}" for label, text in self._lines))
 
     def explain(self, part: str | None = None) -> Report:
         """What a step is spent on, as `unityc explain OUT` prints it; of one operator or value, if `part` names it."""

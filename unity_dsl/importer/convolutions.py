@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch.nn import functional as F
 
@@ -16,12 +18,10 @@ def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
     x, weight, bias, stride, pad, dilation, groups = filled(args, (None, None, None, [1], [0], [1], 1))
     x, weight = walk.view(x), walk.view(weight)
     rank = len(x.dims) - 2
+    stride, dilation = _alike(rank, stride, dilation)
     if isinstance(pad, str):
-        wide = list(dilation) * (rank if len(dilation) == 1 else 1)
-        pad = [d * (k - 1) // 2 * (pad == "same") for d, k in zip(wide, weight.shape[2:], strict=True)]
-    stride, pad, dilation = (list(one) * rank if len(one) == 1 else list(one) for one in (stride, pad, dilation))
-    if len({*stride}) > 1 or len({*dilation}) > 1:
-        raise Unsupported(f"stride {stride}, dilation {dilation}")
+        pad = [d * (k - 1) // 2 * (pad == "same") for d, k in zip(dilation, weight.shape[2:], strict=True)]
+    pad = _each(rank, pad)
     sizes = [
         (size + 2 * p - d * (k - 1) - 1) // s + 1
         for size, k, s, p, d in zip(x.shape[2:], weight.shape[2:], stride, pad, dilation, strict=True)
@@ -40,11 +40,7 @@ def _transposed_convolution(walk: Translation, args: list[Entry], named: dict[st
     x, weight, bias, stride, pad, more, groups, dilation = filled(args, (None, None, None, [1], [0], [0], 1, [1]))
     x, weight = walk.view(x), walk.view(weight)
     rank = len(x.dims) - 2
-    stride, pad, more, dilation = (
-        list(one) * rank if len(one) == 1 else list(one) for one in (stride, pad, more, dilation)
-    )
-    if len({*stride}) > 1 or len({*dilation}) > 1:
-        raise Unsupported(f"stride {stride}, dilation {dilation}")
+    (stride, dilation), (pad, more) = _alike(rank, stride, dilation), (_each(rank, one) for one in (pad, more))
     sizes = [
         (size - 1) * stride[0] - 2 * p + dilation[0] * (k - 1) + m + 1
         for size, k, p, m in zip(x.shape[2:], weight.shape[2:], pad, more, strict=True)
@@ -58,6 +54,19 @@ def _transposed_convolution(walk: Translation, args: list[Entry], named: dict[st
     shape = (x.shape[0], weight.shape[1] * groups, *sizes)
     made = walk.make(f"conv_transpose{rank}d", spread(walk, x), weight, shape=shape, **settings)
     return made if bias is None else _with_channels(walk, made, walk.view(bias))
+
+
+def _each(rank: int, numbers: Sequence[int]) -> list[int]:
+    """A number for each dimension; one stands for all."""
+    return list(numbers) * (rank if len(numbers) == 1 else 1)
+
+
+def _alike(rank: int, stride: Sequence[int], dilation: Sequence[int]) -> tuple[list[int], list[int]]:
+    """Both for each dimension. Raises Unsupported where dimensions differ."""
+    strides, dilations = _each(rank, stride), _each(rank, dilation)
+    if len({*strides}) > 1 or len({*dilations}) > 1:
+        raise Unsupported(f"stride {strides}, dilation {dilations}")
+    return strides, dilations
 
 
 _ONES = {"stride", "dilation", "groups"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -12,64 +13,52 @@ from .tensor_parts import joined, part_of
 from .translation import Entry, Translation, Unsupported, filled, handles
 from .views import Value, View, whole
 
-_LSTM = """\
-## A layer of an LSTM along the sequence, from what its inputs add to the gates.
-block lstm_layer[d](gates, w{bias})
-  c = start_state(gates; size=d)
-  h = start_state(gates; size=d)
-  scan z in gates along 1 as step
-    c, h = lstm_cell((z + {product})[b, (g=4 d)] -> [b, g, d], c)
-    collect h as y
-  return y, c
-"""
-_GRU = """\
-## A layer of a GRU along the sequence, from what its inputs add to the gates.
-block gru_layer[d](gates, w{bias})
-  h = start_state(gates; size=d)
-  scan z in gates along 1 as step
-    u = {product}
-    h = gru_cell(z[b, (g=3 d)] -> [b, g, d], u[b, (g=3 d)] -> [b, g, d], h)
-    collect h as y
-  return y, h
-"""
-_RNN = """\
-## A layer of an Elman network along the sequence, from what its inputs add to the state.
-block rnn_layer[d](gates, w{bias})
-  h = start_state(gates; size=d)
-  scan z in gates along 1 as step
-    h = tanh(z + {product})
-    collect h as y
-  return y, h
-"""
+
+@dataclass(frozen=True)
+class _Cell:
+    """A recurrent layer: what it is called, its states, the last of which is what it shows, and the lines of a step."""
+
+    name: str
+    article: str
+    states: tuple[str, ...]
+    step: tuple[str, ...]
 
 
-def _block(text: str, *, biased: bool) -> Block:
-    name = text.partition("block ")[2].partition("[")[0]
-    words = (
-        {"bias": ", bias", "product": "linear_bias(h, w, bias)"} if biased else {"bias": "", "product": "linear(h, w)"}
-    )
-    return Block(
-        name if biased else f"{name}_unbiased",
-        text.format(**words).replace(name, name if biased else f"{name}_unbiased"),
-    )
+_CELLS = {
+    "lstm.input": _Cell("lstm", "an LSTM", ("c", "h"), ("c, h = lstm_cell((z + {h})[b, (g=4 d)] -> [b, g, d], c)",)),
+    "gru.input": _Cell(
+        "gru",
+        "a GRU",
+        ("h",),
+        ("u = {h}", "h = gru_cell(z[b, (g=3 d)] -> [b, g, d], u[b, (g=3 d)] -> [b, g, d], h)"),
+    ),
+    "rnn_tanh.input": _Cell("rnn", "an Elman network", ("h",), ("h = tanh(z + {h})",)),
+}
 
 
-@handles("lstm.input")
-def _lstm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    return _layers(walk, _LSTM, args)
+def _block(cell: _Cell, *, biased: bool) -> Block:
+    """The block of a layer that scans what its inputs add to the gates."""
+    name = f"{cell.name}_layer" if biased else f"{cell.name}_layer_unbiased"
+    added = "linear_bias(h, w, bias)" if biased else "linear(h, w)"
+    lines = [
+        f"## A layer of {cell.article} along the sequence, from what its inputs add to the gates.",
+        f"block {name}[d](gates, w{', bias' if biased else ''})",
+        *(f"  {state} = start_state(gates; size=d)" for state in cell.states),
+        "  scan z in gates along 1 as step",
+        *(f"    {line.format(h=added)}" for line in cell.step),
+        "    collect h as y",
+        f"  return y, {cell.states[0]}",
+    ]
+    return Block(name, "\n".join(lines) + "\n")
 
 
-@handles("gru.input")
-def _gru(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    return _layers(walk, _GRU, args)
+@handles(*_CELLS)
+def _recurrent(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    assert walk.node is not None
+    return _layers(walk, _CELLS[str(walk.node.target).removeprefix("aten.")], args)
 
 
-@handles("rnn_tanh.input")
-def _rnn(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    return _layers(walk, _RNN, args)
-
-
-def _layers(walk: Translation, text: str, args: list[Entry]) -> Entry:
+def _layers(walk: Translation, cell: _Cell, args: list[Entry]) -> Entry:
     """The layers of a recurrent network: its states at all positions, and what is left at the last one."""
     x, starts, weights, biased, layers, dropout, _, both, batch_first = filled(args, (None,) * 9)
     starts = starts if isinstance(starts, list) else [starts]
@@ -83,7 +72,7 @@ def _layers(walk: Translation, text: str, args: list[Entry]) -> Entry:
         raise Unsupported("a sequence without a batch")
     made = made if batch_first else made.permuted((1, 0, 2))
     lasts: list[list[View]] = [[], []]
-    block = _block(text, biased=biased)
+    block = _block(cell, biased=biased)
     for layer in range(layers):
         parts = []
         for direction in range(directions):
@@ -98,7 +87,7 @@ def _layers(walk: Translation, text: str, args: list[Entry]) -> Entry:
         if dropout and layer < layers - 1:
             made = unary(walk, "dropout", made, p=dropout)
     result = made if batch_first else made.permuted((1, 0, 2))
-    ends = [_stacked(walk, part) for part in (lasts if text is _LSTM else lasts[:1])]
+    ends = [_stacked(walk, part) for part in lasts[: len(cell.states)]]
     return [result, *ends]
 
 
