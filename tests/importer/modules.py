@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -428,3 +429,31 @@ class Tabled(nn.Module):
 
 def tabled() -> Example:
     return Tabled(), {"x": torch.randn(2, 4)}
+
+
+def language_model_of(
+    layers: int = 2, width: int = 16, heads: int = 2, length: int = 8, vocabulary: int = 24, seed: int = 7
+) -> Example:
+    torch.manual_seed(seed)
+    tokens = torch.randint(0, vocabulary, (2, length))
+    return LanguageModel(vocabulary, width, layers, heads, length), {"tokens": tokens, "labels": tokens.roll(-1, 1)}
+
+
+class Perceptron(nn.Module):
+    """Hidden layers of a width, with a chance to drop and, from three layers on, a norm."""
+
+    def __init__(self, layers: int, hidden: int, p: float) -> None:
+        super().__init__()
+        widths = [12, *(hidden + 2 for _ in range(layers))]
+        self.ways = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        self.norm = nn.LayerNorm(hidden + 2) if layers > 2 else nn.Identity()
+        self.p = p
+
+    def forward(self, x: Tensor) -> Tensor:
+        for way in self.ways:
+            x = F.dropout(F.relu(way(x)), self.p)
+        return self.norm(x).square().mean()
+
+
+def perceptron(rows: int = 4, layers: int = 2, hidden: int = 6, p: float = 0.2) -> Example:
+    return Perceptron(layers, hidden, p), {"x": torch.randn(rows, 12)}

@@ -21,7 +21,7 @@ FACTORY = f"{modules.__name__}:"
 
 
 def imported(name: str) -> ImportedModel:
-    return import_module(FACTORY + name, name)
+    return import_module(FACTORY + name, name, sizes=False)
 
 
 OTHERS = (

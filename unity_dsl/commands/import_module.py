@@ -22,6 +22,9 @@ LOSSES = ("cross_entropy", "mse")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A symbolic size of an ONNX file; by default 2.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare it with the module in float64.")
 @click.option("--weights/--no-weights", default=True, show_default=True, help="Without: matrices take no memory.")
+@click.option(
+    "--sizes/--no-sizes", "probed", default=True, show_default=True, help="Try other sizes: they become parameters."
+)
 @click.option("--force", is_flag=True, help="Write over files that are there.")
 def import_command(
     factory: str,
@@ -31,6 +34,7 @@ def import_command(
     sizes: tuple[str, ...],
     verify: bool,
     weights: bool,
+    probed: bool,
     force: bool,
 ) -> None:
     """Write what the module of a FACTORY computes in training as a model: NAME.udl, weights.json, data.py.
@@ -57,7 +61,7 @@ def import_command(
             given = _sizes(sizes)
             found, known = import_onnx(Path(factory), name, _loss(loss), given, verified=verify)
         else:
-            found = import_module(factory, name, verified=verify, weights=weights)
+            found = import_module(factory, name, verified=verify, weights=weights, sizes=probed)
     paths = [output / file for file in found.files]
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -75,6 +79,8 @@ def import_command(
             f"loss {found.verified.loss:.1e}, gradients at most {found.verified.gradient:.1e} ({found.verified.weight})"
         )
         lines.append(("equal", f"{told} from the module in float64"))
+    lines += [("sizes", ", ".join(found.sizes.known))] if found.sizes.known else []
+    lines += [("note", f"`{size}` is no parameter: {why}") for size, why in found.sizes.fixed.items()]
     lines += [("note", known)] if known else []
     lines.append(("wrote", f"{output}: {', '.join(found.files)}"))
     show_lines(lines)

@@ -93,7 +93,7 @@ def _written(walk: Translation, given: tuple[View, View, View], mask: Mask, drop
     q, key, value = given
     shared = prod(axis.size for axis in key.repeated)
     key, value = key.without(key.repeated), value.without(value.repeated)
-    scaled = unary(walk, "scale", q, factor=1 / sqrt(q.shape[-1]))
+    scaled = walk.make("root_scale", spread(walk, q), shape=q.shape)
     scores = _apart(_product(walk, _together(scaled, shared), key.permuted((0, 1, 3, 2))), shared)
     scores = scores if mask.bias is None else binary(walk, "add", scores, mask.bias)
     if mask.form == "causal":

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -67,25 +69,41 @@ def _with_one_element(module: nn.Module) -> None:
                 setattr(part, name, made.setdefault(id(parameter), nn.Parameter(one, parameter.requires_grad)))
 
 
-def module_of(spec: str, *, weights: bool = True) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """What a factory `package.module:function` returns: a module, positional and named example inputs. Without
-    `weights` its matrices take no memory.
-
-    Raises E601 for a factory that cannot be loaded or that raises, E602 for what it should not return.
-    """
+@contextmanager
+def _calling(spec: str) -> Iterator[Callable[..., Any]]:
+    """A factory; what is raised meanwhile is its fault, E601."""
     name, colon, function = spec.partition(":")
     if not colon or not name or not function.isidentifier():
         raise fail("E601", f"`{spec}` names no factory", help="write `package.module:function`")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        factory = getattr(importlib.import_module(name), function)
-        with nullcontext() if weights else without_weights():
-            found = factory()
+        yield getattr(importlib.import_module(name), function)
     except Exception as reason:
         line = f"{type(reason).__name__}: {reason}".splitlines()[0]
         raise fail("E601", f"the factory `{spec}` cannot be called: {line}", help=_PAIR) from None
     finally:
         sys.path.remove(str(Path.cwd()))
+
+
+def keywords_of(spec: str) -> dict[str, float]:
+    """The parameters of a factory that have a number, but 0, by default. Raises E601."""
+    with _calling(spec) as factory:
+        parameters = inspect.signature(factory).parameters.values()
+    usual = {parameter.name: parameter.default for parameter in parameters}
+    return {name: value for name, value in usual.items() if type(value) in (int, float) and value > 0}
+
+
+def module_of(
+    spec: str, *, weights: bool = True, settings: Mapping[str, float] = MappingProxyType({})
+) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
+    """What a factory `package.module:function` returns for settings of its keywords: a module, positional and named
+    example inputs. Without `weights` its matrices take no memory. What it draws is the same each time.
+
+    Raises E601 for a factory that cannot be loaded or that raises, E602 for what it should not return.
+    """
+    with torch.random.fork_rng(), _calling(spec) as factory, nullcontext() if weights else without_weights():
+        torch.manual_seed(0)
+        found = factory(**settings)
     if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], nn.Module):
         raise fail("E602", f"`{spec}` returned {type(found).__name__}, and no module with inputs", help=_PAIR)
     module, inputs = found
@@ -99,11 +117,25 @@ def module_of(spec: str, *, weights: bool = True) -> tuple[nn.Module, tuple[Any,
     return module, given, {key: part.clone() if isinstance(part, Tensor) else part for key, part in named.items()}
 
 
+@contextmanager
+def _without_caches(module: nn.Module) -> Iterator[None]:
+    """Models of transformers return no keys and values for generation, which a step of training has no use for."""
+    configs = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
+    caching = [config for config in configs.values() if getattr(config, "use_cache", None) is True]
+    for config in caching:
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for config in caching:
+            config.use_cache = True
+
+
 def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Captured:
     """The graph of a module. Raises E603 where its Python code cannot be captured, with the line that stops it."""
     module.train()
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta():
+        with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta(), _without_caches(module):
             warnings.simplefilter("ignore", FutureWarning)
             program = export(module, args, dict(named), strict=False).run_decompositions({})
     except Exception as reason:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..graph.model_graph import build_model
 from ..index.declarations.loading import library_of, library_sources
@@ -19,10 +19,13 @@ from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.span import Source
 from . import attention, convolutions, experts, losses, norms, operators, recurrences, selections, tensor_parts  # noqa: F401  (their handlers)
-from .capture import Captured, capture, module_of, without_loss
+from .capture import Captured, capture, keywords_of, module_of, without_loss
+from .draft import Draft
+from .formulas import Point
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
-from .prepared_inputs import prepare_of, prepared_text
+from .prepared_inputs import PreparedText, prepare_of, prepared_text
+from .sizes import Sizes, resized, with_sizes
 from .statements import Imported
 from .translation import Entry, Translation, translate
 from .verification import Verified, verify
@@ -32,7 +35,7 @@ from .views import Value
 @dataclass(frozen=True)
 class ImportedModel:
     """The files of an imported model by name, and how far it is from its module, if that was looked at. `results` are
-    what the module returns, flat, and `outputs` the model's names of values among them.
+    what the module returns, flat, and `outputs` the model's names of values among them. `sizes` are its parameters.
     """
 
     files: dict[str, str]
@@ -42,6 +45,7 @@ class ImportedModel:
     results: tuple[Entry, ...] = ()
     outputs: Mapping[Value, str] = field(default_factory=dict)
     loss: Value | None = None
+    sizes: Sizes = field(default_factory=Sizes)
 
 
 def import_onnx(
@@ -61,13 +65,28 @@ def import_onnx(
     return imported_model(module, examples, {}, name, verified=verified), told
 
 
-def import_module(spec: str, name: str, *, verified: bool = True, weights: bool = True) -> ImportedModel:
+def import_module(
+    spec: str, name: str, *, verified: bool = True, weights: bool = True, sizes: bool = True
+) -> ImportedModel:
     """The model of the module that a factory `package.module:function` makes, with its example inputs. Without
-    `weights` its matrices take no memory, and nothing can be compared.
+    `weights` its matrices take no memory, and nothing can be compared. With `sizes`, numbers that change with keywords
+    of the factory or with dimensions of its inputs are parameters.
 
     Raises E601 and E602 for a factory that cannot be called or returns something else, and as `imported_model`.
     """
-    return imported_model(*module_of(spec, weights=weights), name, verified=verified and weights)
+    keywords = keywords_of(spec) if sizes else {}
+    reserved = {*keywords, "s", "size"} if sizes else set[str]()
+
+    def attempt(settings: Point, inputs: Mapping[int, int]) -> Draft:
+        module, args, named = module_of(spec, weights=weights, settings=settings)
+        args = tuple(resized(part, inputs) if isinstance(part, Tensor) else part for part in args)
+        named = {key: resized(part, inputs) if isinstance(part, Tensor) else part for key, part in named.items()}
+        return _draft(module, args, named, name, reserved)
+
+    draft, found = attempt({}, {}), Sizes()
+    if sizes:
+        draft, found = with_sizes(draft, keywords, attempt)
+    return replace(_finished(draft, verified=verified and weights), sizes=found)
 
 
 def imported_model(
@@ -78,30 +97,50 @@ def imported_model(
     Raises E603 for a module that cannot be captured, E604 for one without a loss, E605 for operators and tables without
     a counterpart, E606 where the model is not equal to the module.
     """
+    return _finished(_draft(module, args, named, name), verified=verified)
+
+
+def _draft(
+    module: nn.Module,
+    args: tuple[Any, ...],
+    named: Mapping[str, Any],
+    name: str,
+    reserved: Set[str] = frozenset(),
+) -> Draft:
+    """The texts of a module, before they are compared with it."""
     captured = capture(module, args, named)
     imported, walk = translate(captured)
     imported = with_idioms(imported)
     if imported.loss is None:
         raise without_loss()
     batch = _batch(imported)
-    fixed = _texts(name, imported, walk, None)
+    fixed = _texts(name, imported, walk, None, reserved)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
-    is_any = _is_any_batch(captured, fixed[1], batch, constant)
-    text, prepared = _texts(name, imported, walk, batch) if is_any else fixed
-    text, prepared = (text, prepared) if _builds(name, text, batch) else fixed
+    if _is_any_batch(captured, fixed[1].text, batch, constant):
+        text, prepared = _texts(name, imported, walk, batch, reserved)
+        if _builds(text, batch):
+            return Draft(captured, imported, tuple(walk.results), text, prepared)
+    return Draft(captured, imported, tuple(walk.results), *fixed)
+
+
+def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
+    """The files of a draft, once they are compared with its module."""
+    text, imported = draft.model, draft.imported
     files = {
-        f"{name}.udl": "\n".join(text.lines) + "\n",
+        f"{text.name}.udl": text.text,
         "weights.json": json.dumps(text.weights, indent=1) + "\n",
-        "data.py": prepared,
+        "data.py": draft.data.text,
     }
-    found = _verified(captured, name, files, text, rounded=imported.rounded) if verified else None
-    results = tuple(walk.results)
-    return ImportedModel(files, len(imported.statements), found, captured, results, text.outputs, imported.loss.value)
+    found = _verified(draft.captured, text.name, files, text, rounded=imported.rounded) if verified else None
+    loss = imported.loss.value if imported.loss is not None else None
+    return ImportedModel(files, len(imported.statements), found, draft.captured, draft.results, text.outputs, loss)
 
 
-def _texts(name: str, imported: Imported, walk: Translation, batch: int | None) -> tuple[ModelText, str]:
+def _texts(
+    name: str, imported: Imported, walk: Translation, batch: int | None, reserved: Set[str]
+) -> tuple[ModelText, PreparedText]:
     """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
-    text = model_text(name, imported, batch)
+    text = model_text(name, imported, batch, reserved)
     inputs = {text.inputs[value]: value for value in imported.inputs}
     return text, prepared_text(name, inputs, walk, _batch(imported))
 
@@ -111,11 +150,9 @@ def _batch(imported: Imported) -> int:
     return imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else 1
 
 
-def _builds(name: str, text: ModelText, batch: int) -> bool:
-    """Whether the model is one at twice the batch, if that is its parameter."""
-    if not any(line.startswith("model ") and line.endswith(f"[b = {batch}]") for line in text.lines):
-        return True
-    source = Source(f"{name}.udl", "\n".join(text.lines) + "\n")
+def _builds(text: ModelText, batch: int) -> bool:
+    """Whether the model, whose parameter `b` is the batch, is one at twice the batch."""
+    source = Source(f"{text.name}.udl", text.text)
     try:
         build_model(parse_model(source), library_of(library_sources(())), {"b": 2 * batch})
     except InputError:

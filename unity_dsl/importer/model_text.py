@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, count
 from keyword import kwlist
@@ -14,29 +14,38 @@ from .statements import Imported, Statement
 from .views import Value, View
 
 
-@dataclass
+@dataclass(frozen=True)
 class ModelText:
-    """The lines of a .udl file, and the names of the module's state_dict by the names that weights have there."""
+    """The lines of a .udl file: blocks, the parameters of the model, and what it computes. `weights` are the names of
+    the module's state_dict by the names that weights have there.
+    """
 
-    lines: list[str] = field(default_factory=list)
+    name: str
+    blocks: tuple[str, ...]
+    parameters: Mapping[str, float]
+    lines: tuple[str, ...]
     weights: dict[str, str] = field(default_factory=dict)
     inputs: dict[Value, str] = field(default_factory=dict)
     outputs: dict[Value, str] = field(default_factory=dict)
 
+    @property
+    def text(self) -> str:
+        parameters = ", ".join(f"{size} = {value}" for size, value in self.parameters.items())
+        head = f"model {self.name}[{parameters}]" if parameters else f"model {self.name}"
+        return "\n".join((*self.blocks, head, *(f"  {line}" if line else "" for line in self.lines))) + "\n"
 
-def model_text(name: str, model: Imported, batch: int | None = None) -> ModelText:
-    """The text of a model of this name; sizes of the batch are written as the parameter `b` where one is given."""
-    writer = _Writer(model, batch)
-    head = f"model {name}[b = {batch}]" if batch else f"model {name}"
+
+def model_text(name: str, model: Imported, batch: int | None = None, reserved: Set[str] = frozenset()) -> ModelText:
+    """The text of a model of this name, in which no tensor has a reserved name. Sizes of the batch are written as the
+    parameter `b` where one is given.
+    """
+    writer = _Writer(model, batch, reserved)
     writer.write(folded(model))
     used = dict.fromkeys(s.operator for s in model.statements if s.operator in model.blocks)
     blocks = [line for name in used for line in (*model.blocks[name].text.splitlines(), "")]
-    return ModelText(
-        [*blocks, head, *(f"  {line}" if line else "" for line in writer.lines)],
-        writer.weights,
-        writer.inputs,
-        writer.outputs,
-    )
+    parameters = {"b": batch} if batch else {}
+    lines, weights = tuple(writer.lines), writer.weights
+    return ModelText(name, tuple(blocks), parameters, lines, weights, writer.inputs, writer.outputs)
 
 
 class _Names:
@@ -56,11 +65,12 @@ class _Names:
 
 
 class _Writer:
-    def __init__(self, model: Imported, batch: int | None) -> None:
+    def __init__(self, model: Imported, batch: int | None, reserved: Set[str]) -> None:
         self.model = model
         self.batch = batch
         self.names = _Names()
-        self.names.taken |= {"b"} if batch else set()
+        self.reserved = {"b", *reserved} if batch else set(reserved)
+        self.names.taken |= self.reserved
         self.given: dict[Value, str] = {}
         self.inputs: dict[Value, str] = {}
         self.lines: list[str] = []
@@ -131,7 +141,7 @@ class _Writer:
                 self.lines.append(f"{name} = {self.given[value]}")
                 self.given[value] = name
             carried.append((self.given[value], place))
-        name = self.names.fresh(repeat.name)
+        name = self.label(repeat)
         self.lines.append(f"repeat {len(repeat.layers)} as {name}")
         values, prefix = repeat.own[0], repeat.prefixes[0]
         self.declare(values, prefix, "  ")
@@ -150,6 +160,13 @@ class _Writer:
         self.given |= before
         for own, place in carried:
             self.given[repeat.results(-1)[place]] = own
+
+    def label(self, repeat: Repeat) -> str:
+        """A name for layers, which may be that of a size."""
+        if repeat.name in self.reserved:
+            self.reserved.discard(repeat.name)
+            return repeat.name
+        return self.names.fresh(repeat.name)
 
     def is_read_beside(self, value: Value, repeat: Repeat) -> bool:
         """Whether something after a value is made reads it besides the repeat."""
@@ -217,6 +234,7 @@ _NOUNS = {
     "mul": "product",
     "add": "total",
     "scale": "scaled",
+    "root_scale": "scaled",
     "softmax": "weights",
     "rope": "turned",
     "rearrange": "rearranged",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -27,26 +29,60 @@ def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
 '''
 
 
-_BATCHES = """
+_DRAWS = """
 
-def random_batch(rows: int, seed: int) -> dict[str, Tensor]:
+def random_batch({parameters}) -> dict[str, Tensor]:
     \"\"\"A batch as the module takes it, of random numbers: put your own data in its place.\"\"\"
     source = torch.Generator().manual_seed(seed)
     return {{
-{draws}    }}
+{draws}
+    }}
 
 
 def batches(inputs: dict, seed: int, step: int, split: str) -> dict[str, Tensor] | None:
     \"\"\"What `train.py --data` and `unityc check --data` read; the test split has four batches.\"\"\"
     if split == "test" and step >= 4:
         return None
-    return prepare(random_batch(inputs["{first}"].shape[0], 1000 * seed + step))
+    return prepare(random_batch({arguments}))
 """
 MOST_ELEMENTS = 1 << 16
 """Of a table whose numbers are written out."""
 
 
-def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, batch: int) -> str:
+@dataclass(frozen=True)
+class PreparedText:
+    """The parts of data.py: the lines of `prepare` and those that draw each input of a random batch.
+
+    `sizes` are parameters of the model that these lines name, with their values; `read` says how `prepare` reads one
+    from its batch, and `known` how `batches` reads one from the model's inputs, the first of which is `first`.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    draws: tuple[str, ...]
+    first: str
+    sizes: Mapping[str, float] = field(default_factory=dict)
+    read: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def text(self) -> str:
+        read = [f"{size} = {source}" for size, source in self.read.items() if _names(self.lines, size)]
+        body = "".join(f"    {line}\n" for line in (*read, *self.lines))
+        sizes = [size for size in self.sizes if _names(self.draws, size)]
+        parameters = ["rows: int", "seed: int", *(f"{size}: int = {self.sizes[size]}" for size in sizes)]
+        arguments = [f'inputs["{self.first}"].shape[0]', "1000 * seed + step"]
+        arguments += [f"{size}={self.known[size]}" for size in sizes if size in self.known]
+        draws = "\n".join(f"        {line}" for line in self.draws)
+        written = {"parameters": ", ".join(parameters), "arguments": ", ".join(arguments), "draws": draws}
+        return _HEAD.format(name=self.name) + body + _DRAWS.format(**written)
+
+
+def _names(lines: Sequence[str], word: str) -> bool:
+    return any(re.search(rf"\b{word}\b", line) for line in lines)
+
+
+def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, batch: int) -> PreparedText:
     """The text of data.py for a model whose `inputs` have these names; the translation says how integer ones are made
     of a batch of so many examples. Raises E605 for a table that is too large for a text.
     """
@@ -59,22 +95,32 @@ def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, bat
     first = next((entry.name for entry in body.known if not entry.call), "")
     lines = [f'rows = len(batch["{first}"])'] if any("(rows)" in line for line in body.lines) else []
     lines += [*body.lines, "return {", *(f"    {result}," for result in results), "}"]
-    text = _HEAD.format(name=name) + "".join(f"    {line}\n" for line in lines)
-    drawn = (f'        "{key}": {_drawn(key, tensor, inputs)},\n' for key, tensor in walk.captured.inputs.items())
+    bounds = dict[str, int]()
+    for entry, value in prepared.items():
+        bounds |= {source: max(value.bound or 0, bounds.get(source, 0)) for source in _sources(entry)}
+    draws = (f'"{key}": {_drawn(key, tensor, bounds.get(key, 0))},' for key, tensor in walk.captured.inputs.items())
     divided = (key for key, value in inputs.items() if value.shape and value.constant is None)
-    return text + _BATCHES.format(draws="".join(drawn), first=next(divided, ""))
+    return PreparedText(name, tuple(lines), tuple(draws), next(divided, ""))
 
 
-def _drawn(name: str, example: Tensor, inputs: Mapping[str, Value]) -> str:
-    """What draws a batch of an input like its example: whole numbers up to its bound, ones of a mask."""
+def _sources(entry: Any) -> set[str]:
+    """The tensors of a batch of which something is made."""
+    if isinstance(entry, list | tuple):
+        return {source for part in entry for source in _sources(part)}
+    if not isinstance(entry, Prepared):
+        return set()
+    return _sources(entry.args) if entry.call else {entry.name}
+
+
+def _drawn(name: str, example: Tensor, bound: int) -> str:
+    """What draws a batch of an input like its example: whole numbers up to a bound at least, ones of a mask."""
     shape = ", ".join(["rows", *map(str, example.shape[1:])]) if example.dim() else ""
     shape += "," * (example.dim() == 1)
     if example.is_floating_point():
         return f"torch.randn(({shape}), generator=source)"
     if example.dtype == torch.bool or (bool((example <= 1).all()) and bool((example >= 0).all())):
         return f"torch.ones(({shape}), dtype={example.dtype})"
-    bound = next((value.bound for value in inputs.values() if value.name == name and value.bound), None)
-    return f"torch.randint({bound or int(example.max()) + 1}, ({shape}), generator=source)"
+    return f"torch.randint({max(bound, int(example.max()) + 1)}, ({shape}), generator=source)"
 
 
 def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
@@ -112,7 +158,7 @@ class _Body:
     def variable(self, entry: Prepared) -> str:
         if entry not in self.known:
             code = self.code(entry)
-            self.known[entry] = self.names.fresh(entry.name)
+            self.known[entry] = self.names.fresh(re.sub(r"_\d+$", "", entry.name) if entry.call else entry.name)
             self.lines.append(f"{self.known[entry]} = {code}")
         return self.known[entry]
 

@@ -1,0 +1,113 @@
+"""Sizes of imported models are parameters: at other sizes the model is the one that is imported there."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from fractions import Fraction
+
+import pytest
+
+from unity_dsl.graph.graph import Graph, Segment
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.importer.formulas import Formula, formula_of
+from unity_dsl.importer.model_import import ImportedModel, import_module
+from unity_dsl.index.declarations.loading import library_of, library_sources
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
+
+from . import modules
+
+FACTORY = f"{modules.__name__}:"
+
+
+def graph(found: ImportedModel, name: str, settings: Mapping[str, float]) -> object:
+    """What the model at these settings computes, as a tree of names and shapes."""
+    source = Source(f"{name}.udl", found.files[f"{name}.udl"])
+    return tree(build_model(parse_model(source), library_of(library_sources(())), dict(settings)).graph)
+
+
+def tree(found: Graph) -> object:
+    kept = [(weight.value.name, weight.value.shape) for weight in (*found.inputs, *found.weights, *found.buffers)]
+    return kept, [
+        (step.name, step.count, tree(step.body))
+        if isinstance(step, Segment)
+        else (
+            step.instance.operator.name,
+            dict(step.instance.attributes),
+            [(value.name, value.shape) for value in step.arguments],
+        )
+        for step in found.steps
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("language_model_of", {"layers": 3, "width": 48, "heads": 6, "length": 12, "vocabulary": 30}),
+        ("language_model_of", {"width": 20, "heads": 5}),
+        ("perceptron", {"hidden": 11, "p": 0.3}),
+    ],
+)
+def test_a_model_at_other_sizes_is_the_one_imported_there(
+    name: str, settings: Mapping[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = import_module(FACTORY + name, name)
+    assert set(settings) <= set(found.sizes.known)
+    factory = getattr(modules, name)
+    monkeypatch.setattr(modules, name, lambda: factory(**settings))
+    other = import_module(FACTORY + name, name, sizes=False)
+    assert graph(found, name, settings) == graph(other, name, {})
+    assert graph(found, name, {}) != graph(other, name, {})
+
+
+def test_what_changes_the_model_is_told() -> None:
+    """`layers` adds a norm; `rows` is the batch, which is a parameter anyway; a seed changes nothing."""
+    found = import_module(FACTORY + "perceptron", "perceptron")
+    assert set(found.sizes.fixed) == {"layers"} and "another one" in found.sizes.fixed["layers"]
+    assert "model perceptron[b = 4, hidden = 6, p = 0.2]" in found.files["perceptron.udl"]
+    found = import_module(FACTORY + "language_model_of", "m", verified=False)
+    assert not found.sizes.fixed and "seed" not in found.files["m.udl"]
+
+
+def test_lengths_of_inputs_are_sizes() -> None:
+    """Those that no keyword says, and `prepare` takes other lengths too."""
+    found = import_module(FACTORY + "language_model", "language_model")
+    assert "model language_model[b = 2, s = 8]" in found.files["language_model.udl"]
+    names: dict[str, object] = {}
+    exec(found.files["data.py"], names)
+    made = names["prepare"](names["random_batch"](3, 0, s=5))  # type: ignore[operator]
+    assert {key: tuple(value.shape) for key, value in made.items()} == dict.fromkeys(made, (3, 5))
+
+
+def test_formulas_are_found() -> None:
+    """Random ones, of their values where one size changes at a time; each has a text that gives its value."""
+    seed = random.randrange(1 << 30)
+    print("seed", seed)
+    draw = random.Random(seed)
+    for _ in range(300):
+        at = {name: draw.randint(2, 9) * 4 for name in "abc"}
+        moved = {name: value * draw.choice([2, 3]) for name, value in at.items()}
+        names = draw.sample("abc", draw.randint(1, 3))
+        if draw.random() < 0.3:
+            wanted = Formula(Fraction(draw.randint(1, 5)), {names[0]: 1}, draw.randint(-7, 7))
+        else:
+            powers = {name: draw.choice([1, 1, 2, -1]) for name in names}
+            wanted = Formula(Fraction(at[names[0]] * at[names[-1]] * 1296) ** 2, powers)
+        changed = {name: int(wanted.value({**at, name: moved[name]})) for name in wanted.powers}
+        exact = all(changed[name] == wanted.value({**at, name: moved[name]}) for name in changed)
+        value = wanted.value(at)
+        if not exact or value.denominator != 1 or value <= 0:
+            continue
+        found = formula_of(int(value), changed, at, moved)
+        assert found is not None
+        other = {name: draw.randint(1, 40) for name in "abc"}
+        assert found.value(other) == wanted.value(other)
+        given = {name: Fraction(size) for name, size in other.items()}
+        assert eval(found.text("/"), dict(given)) == wanted.value(other), found.text("/")
+
+
+def test_a_sum_of_products_is_no_formula() -> None:
+    """As of a fused projection of heads that share keys: (heads + 2 * shared) * size."""
+    at, moved = {"heads": 8, "shared": 2}, {"heads": 16, "shared": 4}
+    assert formula_of(12 * 16, {"heads": (16 + 4) * 8, "shared": 16 * 16}, at, moved) is None

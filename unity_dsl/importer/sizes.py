@@ -1,0 +1,256 @@
+"""Makes parameters of the sizes of an imported model: one size after the other changes, and the texts are compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain, count
+from math import ceil, isclose
+
+import torch
+from torch import Tensor
+
+from ..syntax.diagnostic import InputError
+from .draft import Draft
+from .formulas import Formula, Point, are_alike, formula_of, numbers, replaced
+
+Attempt = Callable[[Point, Mapping[int, int]], Draft]
+"""The draft of a module whose factory gets other values of keywords, called with inputs that have other sizes in place
+of these. Raises InputError where there is no such module.
+"""
+MODEL, PREPARE, DRAWS = range(3)
+"""The parts of a draft's text: the statements of the model, the lines of `prepare`, those that draw a batch."""
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What is known of sizes: those that became parameters, and for each other one why it did not."""
+
+    known: tuple[str, ...] = ()
+    fixed: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Moved:
+    """A size that has changed, to what, and the draft of that module."""
+
+    to: float
+    draft: Draft
+
+
+def with_sizes(draft: Draft, keywords: Point, attempt: Attempt) -> tuple[Draft, Sizes]:
+    """The draft with those keywords of its factory as parameters that explain every number which changes with them, and
+    those sizes of its inputs that no keyword changes.
+
+    A number is a product of powers of sizes, or one size times a whole number plus another. The formulas are found of
+    one change of each size and hold where all change together.
+    """
+    moved, fixed = dict[str, _Moved](), dict[str, str]()
+
+    def move(name: str, value: float) -> None:
+        found = _moved(draft, name, value, among)
+        if isinstance(found, str):
+            fixed[name] = found
+        elif found is not None:
+            moved[name] = found
+
+    lengths = dict[str, int]()
+
+    def among(point: Point) -> Draft:
+        settings = {name: value for name, value in point.items() if name in keywords}
+        return attempt(settings, {size: int(point[name]) for name, size in lengths.items() if name in point})
+
+    for name, value in keywords.items():
+        move(name, value)
+    lengths |= _lengths(draft, moved.values(), keywords)
+    for name, value in lengths.items():
+        move(name, value)
+    point = {**keywords, **lengths}
+    for _ in range(_TRIES):
+        formulas, blamed = _formulas(draft, point, moved)
+        if not blamed:
+            blamed = _disagreeing(draft, formulas, point, moved, among)
+        if not blamed:
+            break
+        for name in blamed:
+            fixed[name] = "some of what changes with it is no simple formula"
+            del moved[name]
+    else:
+        fixed |= dict.fromkeys(moved, "several sizes together are no simple formula")
+        moved, formulas = {}, {}
+    told = {name: why for name, why in fixed.items() if name in keywords}
+    return _written(draft, point, moved, formulas), Sizes(tuple(moved), told)
+
+
+def _others(value: float) -> Iterator[float]:
+    """Values of a size to try instead, smaller ones first."""
+    if isinstance(value, float):
+        yield value / 2
+        return
+    if value % 2 == 0 and value >= 4:
+        yield value // 2
+    yield 2 * value
+    if value % 4 == 0:
+        yield 3 * value // 4
+
+
+def _moved(draft: Draft, name: str, value: float, attempt: Callable[[Point], Draft]) -> _Moved | str | None:
+    """The draft at another value of a size; None if it is the same; why there is none."""
+    why = "the module allows no other"
+    for other in _others(value):
+        try:
+            found = attempt({name: other})
+        except InputError:
+            continue
+        if not _are_alike(draft, found):
+            why = "the model is another one where it changes"
+            continue
+        return None if _parts(found) == _parts(draft) else _Moved(other, found)
+    return why
+
+
+def _parts(draft: Draft) -> tuple[Sequence[str], ...]:
+    """The parts of its text, without initialisers, whose numbers are drawn."""
+    lines = [line.partition(" ~ ")[0] for line in (*draft.model.blocks, *draft.model.lines)]
+    return lines, draft.data.lines, draft.data.draws
+
+
+def _are_alike(draft: Draft, other: Draft) -> bool:
+    """Whether both texts differ in numbers alone."""
+    return all(are_alike(*both) for both in zip(_parts(draft), _parts(other), strict=True))
+
+
+_Formulas = Mapping[tuple[int, int, int], Formula]
+"""By part, line and token."""
+
+
+def _formulas(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> tuple[_Formulas, set[str]]:
+    """The formulas of numbers that change, and of those without one a size that changes it."""
+    found, blamed = dict[tuple[int, int, int], Formula](), set[str]()
+    read = _read(draft, point, moved)
+    others = {name: _parts(other.draft) for name, other in moved.items()}
+    to = {name: other.to for name, other in moved.items()}
+    for part, lines in enumerate(_parts(draft)):
+        columns = {name: [value for _, _, value in numbers(other[part])] for name, other in others.items()}
+        for index, (row, place, value) in enumerate(numbers(lines)):
+            changed = {name: column[index] for name, column in columns.items() if column[index] != value}
+            if not changed:
+                continue
+            formula = formula_of(value, changed, point, to)
+            if formula is None or (part == PREPARE and not set(formula.powers) <= set(read)):
+                blamed.add(list(changed)[-1])
+            else:
+                found[part, row, place] = formula
+    return found, blamed
+
+
+def _disagreeing(
+    draft: Draft,
+    formulas: _Formulas,
+    point: Point,
+    moved: Mapping[str, _Moved],
+    attempt: Callable[[Point], Draft],
+) -> set[str]:
+    """Sizes whose formulas do not hold where all sizes change together."""
+    if len(moved) < 2:
+        return set()
+    for together in _together(point, moved):
+        try:
+            found = attempt(together)
+        except InputError:
+            continue
+        if _are_alike(draft, found):
+            break
+    else:
+        return {list(moved)[-1]}
+    at = {**point, **together}
+    blamed = set[str]()
+    for part, (lines, others) in enumerate(zip(_parts(draft), _parts(found), strict=True)):
+        for (row, place, value), (_, _, other) in zip(numbers(lines), numbers(others), strict=True):
+            formula = formulas.get((part, row, place))
+            expected = value if formula is None else float(formula.value(at))
+            if not isclose(expected, other, rel_tol=1e-6):
+                blamed.add(list(formula.powers)[-1] if formula else list(moved)[-1])
+    return blamed
+
+
+def _together(point: Point, moved: Mapping[str, _Moved]) -> Iterator[Point]:
+    """Points at which all sizes are others: multiples, which divide each other as before, or those tried alone."""
+    for times in (2, 3):
+        yield {name: point[name] / times if isinstance(point[name], float) else times * point[name] for name in moved}
+    yield {name: other.to for name, other in moved.items()}
+
+
+def _read(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str, str]:
+    """How `prepare` reads sizes from its batch, those which are a dimension there."""
+
+    def inputs(one: Draft) -> Mapping[str, Sequence[int]]:
+        return {f'batch["{name}"]': tensor.shape for name, tensor in one.captured.inputs.items()}
+
+    return _dimensions(inputs, draft, point, moved)
+
+
+def _known(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str, str]:
+    """How `batches` reads sizes from the model's inputs."""
+
+    def inputs(one: Draft) -> Mapping[str, Sequence[int]]:
+        return {f'inputs["{name}"]': value.shape for value, name in one.model.inputs.items()}
+
+    return _dimensions(inputs, draft, point, moved)
+
+
+def _dimensions(
+    inputs: Callable[[Draft], Mapping[str, Sequence[int]]], draft: Draft, point: Point, moved: Mapping[str, _Moved]
+) -> dict[str, str]:
+    """A tensor and its dimension for each size that is one."""
+    found = dict[str, str]()
+    for size, other in moved.items():
+        for (text, shape), changed in zip(inputs(draft).items(), inputs(other.draft).values(), strict=True):
+            both = zip(shape, changed, strict=True)
+            place = next((place for place, pair in enumerate(both) if pair == (point[size], other.to)), None)
+            if place is not None:
+                found.setdefault(size, f"{text}.shape[{place}]")
+    return found
+
+
+def _written(draft: Draft, point: Point, moved: Mapping[str, _Moved], formulas: _Formulas) -> Draft:
+    """The draft with formulas in place of numbers."""
+    parts = [{key[1:]: formula for key, formula in formulas.items() if key[0] == part} for part in range(3)]
+    sizes = {name: point[name] for name in moved}
+    above = len(draft.model.blocks)
+    own = {(row - above, place): formula for (row, place), formula in parts[MODEL].items()}
+    model = replace(
+        draft.model, parameters={**draft.model.parameters, **sizes}, lines=replaced(draft.model.lines, own, "/")
+    )
+    data = replace(
+        draft.data,
+        lines=replaced(draft.data.lines, parts[PREPARE], "//"),
+        draws=replaced(draft.data.draws, parts[DRAWS], "//"),
+        sizes=sizes,
+        read=_read(draft, point, moved),
+        known=_known(draft, point, moved),
+    )
+    return replace(draft, model=model, data=data)
+
+
+def _lengths(draft: Draft, moved: Iterable[_Moved], keywords: Point) -> dict[str, int]:
+    """Sizes of the inputs but that of the batch, which no change of a keyword has changed, with names for them."""
+    found = dict[str, int]()
+    for name, tensor in draft.captured.inputs.items():
+        others = [other.draft.captured.inputs[name].shape for other in moved]
+        for dim, size in enumerate(tensor.shape):
+            if dim and size > 1 and size not in found.values() and all(other[dim] == size for other in others):
+                word = "s" if not tensor.is_floating_point() and tensor.dim() == 2 else "size"
+                words = chain([word], (f"{word}_{number}" for number in count(2)))
+                found[next(free for free in words if free not in {*found, *keywords})] = size
+    return found
+
+
+def resized(tensor: Tensor, sizes: Mapping[int, int]) -> Tensor:
+    """A tensor with other sizes along dimensions of these, but the first: its first elements, or all of them twice."""
+    for dim, size in enumerate(tensor.shape):
+        if dim and size in sizes:
+            repeated = torch.cat([tensor] * ceil(sizes[size] / size), dim)
+            tensor = repeated.narrow(dim, 0, sizes[size]).contiguous()
+    return tensor
