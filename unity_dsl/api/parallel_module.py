@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -71,7 +70,7 @@ class ParallelModule(nn.Module):
         self._found = found
         self._prepare = prepare_of(found.files["data.py"])
         self._states = _names_by_tensor(module)
-        self._weights: dict[str, str] = json.loads(found.files["weights.json"])
+        self._weights = found.weights
         self._left = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
         self._stack = ExitStack()
         self._program = self._stack.enter_context(load_program(Path(folder.name) / "out"))

@@ -35,7 +35,8 @@ from .views import Value
 @dataclass(frozen=True)
 class ImportedModel:
     """The files of an imported model by name, and how far it is from its module, if that was looked at. `results` are
-    what the module returns, flat, and `outputs` the model's names of values among them. `sizes` are its parameters.
+    what the module returns, flat, and `outputs` the model's names of values among them. `sizes` are its parameters,
+    `weights` one name of the state_dict for each weight.
     """
 
     files: dict[str, str]
@@ -46,6 +47,7 @@ class ImportedModel:
     outputs: Mapping[Value, str] = field(default_factory=dict)
     loss: Value | None = None
     sizes: Sizes = field(default_factory=Sizes)
+    weights: Mapping[str, str] = field(default_factory=dict)
 
 
 def import_onnx(
@@ -128,12 +130,23 @@ def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
     text, imported = draft.model, draft.imported
     files = {
         f"{text.name}.udl": text.text,
-        "weights.json": json.dumps(text.weights, indent=1) + "\n",
+        "weights.json": json.dumps(_names(draft), indent=1) + "\n",
         "data.py": draft.data.text,
     }
     found = _verified(draft.captured, text.name, files, text, rounded=imported.rounded) if verified else None
     loss = imported.loss.value if imported.loss is not None else None
-    return ImportedModel(files, len(imported.statements), found, draft.captured, draft.results, text.outputs, loss)
+    made = ImportedModel(files, len(imported.statements), found, draft.captured, draft.results, text.outputs, loss)
+    return replace(made, weights=text.weights)
+
+
+def _names(draft: Draft) -> dict[str, str | list[str]]:
+    """The names that the module's state_dict has for each weight and buffer: one, or all of tied ones."""
+    states = draft.captured.module.state_dict(keep_vars=True)
+    tied: dict[int, list[str]] = {}
+    for state, tensor in states.items():
+        tied.setdefault(id(tensor), []).append(state)
+    every = {name: tied[id(states[state])] for name, state in draft.model.weights.items()}
+    return {name: others if len(others) > 1 else others[0] for name, others in every.items()}
 
 
 def _texts(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 from math import ceil, isclose
@@ -63,9 +63,13 @@ def with_sizes(draft: Draft, keywords: Point, attempt: Attempt) -> tuple[Draft, 
 
     for name, value in keywords.items():
         move(name, value)
-    lengths |= _lengths(draft, moved.values(), keywords)
-    for name, value in lengths.items():
-        move(name, value)
+    for word, size in _lengths(draft, list(moved.values())):
+        words = chain([word], (f"{word}_{number}" for number in count(2)))
+        name = next(free for free in words if free not in {*lengths, *keywords})
+        lengths[name] = size
+        move(name, size)
+        if name not in moved:
+            del lengths[name]
     point = {**keywords, **lengths}
     for _ in range(_TRIES):
         formulas, blamed = _formulas(draft, point, moved)
@@ -234,17 +238,15 @@ def _written(draft: Draft, point: Point, moved: Mapping[str, _Moved], formulas: 
     return replace(draft, model=model, data=data)
 
 
-def _lengths(draft: Draft, moved: Iterable[_Moved], keywords: Point) -> dict[str, int]:
-    """Sizes of the inputs but that of the batch, which no change of a keyword has changed, with names for them."""
-    found = dict[str, int]()
+def _lengths(draft: Draft, moved: Sequence[_Moved]) -> Iterator[tuple[str, int]]:
+    """Sizes of the inputs but that of the batch, which no change of a keyword has changed, with a word for each."""
+    seen = set[int]()
     for name, tensor in draft.captured.inputs.items():
         others = [other.draft.captured.inputs[name].shape for other in moved]
         for dim, size in enumerate(tensor.shape):
-            if dim and size > 1 and size not in found.values() and all(other[dim] == size for other in others):
-                word = "s" if not tensor.is_floating_point() and tensor.dim() == 2 else "size"
-                words = chain([word], (f"{word}_{number}" for number in count(2)))
-                found[next(free for free in words if free not in {*found, *keywords})] = size
-    return found
+            if dim and size > 1 and size not in seen and all(other[dim] == size for other in others):
+                seen.add(size)
+                yield "s" if not tensor.is_floating_point() and tensor.dim() == 2 else "size", size
 
 
 def resized(tensor: Tensor, sizes: Mapping[int, int]) -> Tensor:
