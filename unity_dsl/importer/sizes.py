@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, count
+from itertools import chain, count, islice
 from math import ceil, isclose
 
 import torch
@@ -48,8 +48,8 @@ def with_sizes(draft: Draft, keywords: Point, attempt: Attempt) -> tuple[Draft, 
     """
     moved, fixed = dict[str, _Moved](), dict[str, str]()
 
-    def move(name: str, value: float) -> None:
-        found = _moved(draft, name, value, among)
+    def move(name: str, value: float, tries: int) -> None:
+        found = _moved(draft, name, islice(_others(value), tries), among)
         if isinstance(found, str):
             fixed[name] = found
         elif found is not None:
@@ -62,12 +62,12 @@ def with_sizes(draft: Draft, keywords: Point, attempt: Attempt) -> tuple[Draft, 
         return attempt(settings, {size: int(point[name]) for name, size in lengths.items() if name in point})
 
     for name, value in keywords.items():
-        move(name, value)
+        move(name, value, _TRIES)
     for word, size in _lengths(draft, list(moved.values())):
         words = chain([word], (f"{word}_{number}" for number in count(2)))
         name = next(free for free in words if free not in {*lengths, *keywords})
         lengths[name] = size
-        move(name, size)
+        move(name, size, 1)
         if name not in moved:
             del lengths[name]
     point = {**keywords, **lengths}
@@ -99,10 +99,10 @@ def _others(value: float) -> Iterator[float]:
         yield 3 * value // 4
 
 
-def _moved(draft: Draft, name: str, value: float, attempt: Callable[[Point], Draft]) -> _Moved | str | None:
-    """The draft at another value of a size; None if it is the same; why there is none."""
+def _moved(draft: Draft, name: str, others: Iterable[float], attempt: Callable[[Point], Draft]) -> _Moved | str | None:
+    """The draft at the first of other values of a size that has one; None if it is the same; why there is none."""
     why = "the module allows no other"
-    for other in _others(value):
+    for other in others:
         try:
             found = attempt({name: other})
         except InputError:
