@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .operators import binary, spread, unary
+from .operators import binary, unary
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import View, whole
 
@@ -54,7 +54,7 @@ def _attended(
 ) -> View:
     q, key, value = given
     if not (_shares(key) == _shares(value) and all(view.repeated <= {*view.dims[1]} for view in (key, value))):
-        key, value = spread(walk, key), spread(walk, value)
+        key, value = walk.spread(key), walk.spread(value)
     usual = 1 / sqrt(q.shape[-1])
     factor = (scale or usual) / usual
     q = q if abs(factor - 1) < 1e-6 else unary(walk, "scale", q, factor=factor)
@@ -93,7 +93,7 @@ def _written(walk: Translation, given: tuple[View, View, View], mask: Mask, drop
     q, key, value = given
     shared = prod(axis.size for axis in key.repeated)
     key, value = key.without(key.repeated), value.without(value.repeated)
-    scaled = walk.make("root_scale", spread(walk, q), shape=q.shape)
+    scaled = walk.make("root_scale", walk.spread(q), shape=q.shape)
     scores = _apart(_product(walk, _together(scaled, shared), key.permuted((0, 1, 3, 2))), shared)
     scores = scores if mask.bias is None else binary(walk, "add", scores, mask.bias)
     if mask.form == "causal":

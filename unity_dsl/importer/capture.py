@@ -6,16 +6,16 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.export import ExportedProgram, export
+from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
 
@@ -39,6 +39,15 @@ class Captured:
     states: Mapping[str, str]
     buffers: frozenset[str]
     constants: Mapping[str, Tensor]
+
+    def decomposed(self, operators: Set[Any]) -> Captured | None:
+        """The same with these operators as torch decomposes them; None if it knows no way for any."""
+        known = default_decompositions()
+        table = {one: known[one] for one in operators if one in known}
+        if not table:
+            return None
+        with preserve_node_meta():
+            return replace(self, program=self.program.run_decompositions(table))
 
 
 @contextmanager
@@ -118,7 +127,7 @@ def module_of(
 
 
 @contextmanager
-def _without_caches(module: nn.Module) -> Iterator[None]:
+def without_caches(module: nn.Module) -> Iterator[None]:
     """Models of transformers return no keys and values for generation, which a step of training has no use for."""
     configs = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
     caching = [config for config in configs.values() if getattr(config, "use_cache", None) is True]
@@ -135,7 +144,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
     """The graph of a module. Raises E603 where its Python code cannot be captured, with the line that stops it."""
     module.train()
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta(), _without_caches(module):
+        with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta(), without_caches(module):
             warnings.simplefilter("ignore", FutureWarning)
             program = export(module, args, dict(named), strict=False).run_decompositions({})
     except Exception as reason:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn import functional as F
 
-from .operators import linear, spread
+from .operators import binary, linear
 from .tensor_parts import part_of, reduced
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import Axis, View
@@ -31,7 +31,7 @@ def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
     usual = {"stride": 1, "pad": 0, "pad_h": 0, "pad_w": 0, "dilation": 1, "groups": 1}
     settings = {key: value for key, value in settings.items() if value != usual[key]}
     shape = (x.shape[0], weight.shape[0], *sizes)
-    made = walk.make(f"conv{rank}d", spread(walk, x), weight, shape=shape, **settings)
+    made = walk.make(f"conv{rank}d", walk.spread(x), weight, shape=shape, **settings)
     return made if bias is None else _with_channels(walk, made, walk.view(bias))
 
 
@@ -52,7 +52,7 @@ def _transposed_convolution(walk: Translation, args: list[Entry], named: dict[st
     given |= {"dilation": dilation[0], "groups": groups}
     settings = {key: value for key, value in given.items() if value != (1 if key in _ONES else 0)}
     shape = (x.shape[0], weight.shape[1] * groups, *sizes)
-    made = walk.make(f"conv_transpose{rank}d", spread(walk, x), weight, shape=shape, **settings)
+    made = walk.make(f"conv_transpose{rank}d", walk.spread(x), weight, shape=shape, **settings)
     return made if bias is None else _with_channels(walk, made, walk.view(bias))
 
 
@@ -105,17 +105,41 @@ def _pool_of_a_sequence(walk: Translation, args: list[Entry], named: dict[str, E
 
 @handles("avg_pool2d.default")
 def _average_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Windows that reach beyond what is padded, or whose padding is not counted, are scaled by a table."""
     x, size, stride, pad, ceil, counted, divisor = filled(args, (None, None, [], [0, 0], False, True, None))
     size, stride, pad = (list(one) * (2 if len(one) == 1 else 1) for one in (size, stride or size, pad))
-    if len({*size}) > 1 or len({*stride}) > 1 or ceil or divisor or (any(pad) and not counted):
-        raise Unsupported(f"window {size}, stride {stride}, ceil_mode {ceil}, count_include_pad {counted}")
-    return _averaged(walk, walk.view(x), size[0], stride[0], pad)
+    if len({*size}) > 1 or len({*stride}) > 1 or divisor:
+        raise Unsupported(f"window {size}, stride {stride}, divisor {divisor}")
+    x = walk.view(x)
+    if not ceil and (counted or not any(pad)):
+        return _averaged(walk, x, size[0], stride[0], pad)
+    ones = walk.prepare("ones", torch.ones(1, 1, *x.shape[2:]), "torch.ones", [1, 1, *x.shape[2:]])
+    means = F.avg_pool2d(ones.example, size, stride, pad, ceil, counted)
+    ends = [
+        (count - 1) * step + window - length - 2 * before
+        for count, step, window, length, before in zip(means.shape[2:], stride, size, x.shape[2:], pad, strict=True)
+    ]
+    for dim, end in zip((2, 3), ends, strict=True):
+        if end > 0:
+            shape = [length + end * (place == dim) for place, length in enumerate(x.shape)]
+            x = walk.make("zero_pad", x, shape=shape, dim=dim, before=0, after=end)
+    made = _averaged(walk, x, size[0], stride[0], pad)
+    wider = [0, max(ends[1], 0), 0, max(ends[0], 0)]
+    padded = walk.prepare("padded", F.pad(ones.example, wider), "torch.nn.functional.pad", ones, wider)
+    wanted = walk.prepare("wanted", means, _AVERAGE, ones, size, stride, pad, ceil, counted)
+    own = walk.prepare("averaged", F.avg_pool2d(padded.example, size, stride, pad), _AVERAGE, padded, size, stride, pad)
+    scales = walk.prepare("window_scales", means / own.example, "torch.div", wanted, own)
+    walk.origins[id(scales.example)] = scales
+    return binary(walk, "mul", made, walk.constant(scales.example, "window_scales"))
+
+
+_AVERAGE = "torch.nn.functional.avg_pool2d"
 
 
 def _averaged(walk: Translation, x: View, size: int, stride: int, pad: list[int]) -> View:
     sizes = [(length + 2 * p - size) // stride + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
     pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
-    return walk.make("avg_pool2d", spread(walk, x), shape=(*x.shape[:2], *sizes), size=size, stride=stride, **pads)
+    return walk.make("avg_pool2d", walk.spread(x), shape=(*x.shape[:2], *sizes), size=size, stride=stride, **pads)
 
 
 @handles("adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
@@ -125,7 +149,7 @@ def _adaptive_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]
     sizes = [own or old for own, old in zip(args[1], x.shape[-len(args[1]) :], strict=True)]
     lead = x.shape[: -len(args[1])]
     if {*sizes} == {1} and len(sizes) == 2 and len(x.dims) == 4:
-        made = walk.make("global_avg_pool2d", spread(walk, x), shape=lead)
+        made = walk.make("global_avg_pool2d", walk.spread(x), shape=lead)
         return made.arranged((*made.dims, (), ()))
     given = x.shape[len(lead) :]
     if any(length % count for length, count in zip(given, sizes, strict=True)):
@@ -163,7 +187,7 @@ def _interpolated(walk: Translation, args: list[Entry], named: dict[str, Entry])
 
 def _along_each(walk: Translation, x: View, sizes: list[int], mode: str, *, corners: bool | None) -> View:
     """A product with a matrix along each of the last dimensions."""
-    made, rank = spread(walk, x), len(x.dims)
+    made, rank = walk.spread(x), len(x.dims)
     for dim, size in zip(range(rank - len(sizes), rank), sizes, strict=True):
         order = [place for place in range(rank) if place != dim] + [dim]
         matrix = walk.view(_matrix(walk, made.shape[dim], size, mode, corners=corners))
@@ -204,7 +228,7 @@ def _padded(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
             shape = [*made.shape]
             shape[dim] += max(before, 0) + max(after, 0)
             made = walk.make(
-                "zero_pad", spread(walk, made), shape=shape, dim=dim, before=max(before, 0), after=max(after, 0)
+                "zero_pad", walk.spread(made), shape=shape, dim=dim, before=max(before, 0), after=max(after, 0)
             )
     return made
 

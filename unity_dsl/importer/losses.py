@@ -6,10 +6,10 @@ from math import prod
 
 from torch import Tensor
 
-from .operators import binary, spread, unary, ungrouped
+from .operators import binary, unary, ungrouped
 from .tensor_parts import reduced
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
-from .views import whole
+from .views import View, whole
 
 
 @handles("cross_entropy_loss.default")
@@ -80,7 +80,7 @@ def _distance(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
         raise Unsupported("another reduction")
     name = str(walk.node.target).removeprefix("aten.").removesuffix("_loss.default")
     settings = {} if name == "l1" else {"beta" if name == "smooth_l1" else "delta": bound}
-    return walk.make(name, *(spread(walk, walk.view(part)) for part in (x, y)), shape=(), **settings)
+    return walk.make(name, *(walk.spread(walk.view(part)) for part in (x, y)), shape=(), **settings)
 
 
 @handles("binary_cross_entropy.default")
@@ -91,17 +91,58 @@ def _plain_binary(walk: Translation, args: list[Entry], named: dict[str, Entry])
     return walk.make("binary_cross_entropy", walk.view(x), walk.view(target), shape=())
 
 
-@handles("nll_loss_nd.default", "nll_loss.default", "nll_loss_forward.default")
+@handles("nll_loss_nd.default", "nll_loss.default", "nll_loss_forward.default", "nll_loss2d_forward.default")
 def _negative(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """Of the logarithms of probabilities."""
+    assert walk.node is not None
     x, target, weight, reduction, ignored = filled(args, (None, None, None, 1, -100))
-    if weight is not None or reduction != 1 or not isinstance(target, Prepared):
-        raise Unsupported("class weights, another reduction or a target that is computed")
+    if not isinstance(target, Prepared):
+        raise Unsupported("a target that is computed")
     x = walk.view(x)
     if len(x.dims) > 2:
         x = x.permuted((0, *range(2, len(x.dims)), 1))
-    if bool((target.example == ignored).any()):
-        raise Unsupported("ignored positions")
-    x = ungrouped(x)
-    given = _in_shape(walk, target, [-1, *x.shape[1:-1]])
-    return walk.make("nll", x, whole(walk.as_input(given, x.shape[-1])), shape=())
+    x, kept = ungrouped(x), target.example != ignored
+    if weight is None and reduction == 1 and bool(kept.all()):
+        given = _in_shape(walk, target, [-1, *x.shape[1:-1]])
+        made = walk.make("nll", x, whole(walk.as_input(given, x.shape[-1])), shape=())
+    else:
+        made = _of_each(walk, x, target, weight, reduction, ignored)
+    return [made, None] if "forward" in str(walk.node.target) else made
+
+
+def _of_each(walk: Translation, x: View, target: Prepared, weight: Entry, reduction: int, ignored: int) -> View:
+    """The negative logarithm at each target, by the weight of its class; their mean is that of weights."""
+    lost = walk.prepare("ignored", target.example == ignored, "torch.eq", target, ignored)
+    clean = walk.prepare("target", target.example.masked_fill(lost.example, 0), "torch.masked_fill", target, lost, 0)
+    shape = [-1, *x.shape[1:-1]]
+    chosen = whole(walk.as_input(_in_shape(walk, clean, shape), x.shape[-1]))
+    hidden = whole(walk.as_input(_in_shape(walk, lost, shape), 2))
+    spread = walk.make("one_hot", chosen, shape=x.shape)
+    if weight is not None:
+        spread = binary(walk, "mul", spread, walk.view(weight))
+    last = [len(x.dims) - 1]
+
+    def counted(view: View) -> View:
+        found = reduced(walk, "reduce_sum", view, last, keep=False)
+        return walk.make("masked_fill", found, hidden, shape=found.shape, value=0)
+
+    each = counted(unary(walk, "neg", binary(walk, "mul", x, spread)))
+    if reduction == 0:
+        return each
+    total = reduced(walk, "reduce_sum", each, range(len(each.dims)), keep=False)
+    if reduction == 2:
+        return total
+    return binary(walk, "div", total, reduced(walk, "reduce_sum", counted(spread), range(len(each.dims)), keep=False))
+
+
+@handles("kl_div.default")
+def _divergence(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Of logarithms of probabilities from a target, which is positive."""
+    x, target, reduction = filled(args, (None, None, 1))
+    x, y = walk.view(x), walk.view(target)
+    log_target = named.get("log_target", False)
+    logarithm, y = (y, unary(walk, "exp", y)) if log_target else (unary(walk, "log", y), y)
+    made = binary(walk, "mul", y, binary(walk, "sub", logarithm, x))
+    if reduction == 0:
+        return made
+    return reduced(walk, "reduce_mean" if reduction == 1 else "reduce_sum", made, range(len(made.dims)), keep=False)

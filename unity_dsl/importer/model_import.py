@@ -18,7 +18,18 @@ from ..index.declarations.loading import library_of, library_sources
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.span import Source
-from . import attention, convolutions, experts, losses, norms, operators, recurrences, selections, tensor_parts  # noqa: F401  (their handlers)
+from . import (  # noqa: F401  (their handlers)
+    attention,
+    comparisons,
+    convolutions,
+    experts,
+    losses,
+    norms,
+    operators,
+    recurrences,
+    selections,
+    tensor_parts,
+)
 from .capture import Captured, capture, keywords_of, module_of, without_loss
 from .draft import Draft
 from .formulas import Point
@@ -112,6 +123,7 @@ def _draft(
     """The texts of a module, before they are compared with it."""
     captured = capture(module, args, named)
     imported, walk = translate(captured)
+    captured = walk.captured
     imported = with_idioms(imported)
     if imported.loss is None:
         raise without_loss()

@@ -7,7 +7,7 @@ from math import prod
 
 import torch
 
-from .operators import binary, spread, unary
+from .operators import binary, unary
 from .tensor_parts import reduced
 from .translation import Entry, Translation, Unsupported, filled, handles
 from .views import Value, View, whole
@@ -20,7 +20,7 @@ def _layer_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -
     gain, bias = (None if part is None else walk.view(part) for part in (gain, bias))
     given, shape = x, x.shape
     if len(sizes) > 1:  # as one dimension
-        x = walk.reshaped(spread(walk, x), (*shape[: -len(sizes)], prod(sizes)))
+        x = walk.reshaped(walk.spread(x), (*shape[: -len(sizes)], prod(sizes)))
         gain, bias = (None if part is None else walk.reshaped(part, (prod(sizes),)) for part in (gain, bias))
     if gain is not None and bias is not None:
         made = walk.make("layer_norm", x, gain, bias, shape=x.shape, eps=eps)
@@ -46,7 +46,7 @@ def _rms_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
         raise Unsupported("several dimensions")
     x, eps = walk.view(x), torch.finfo(torch.float32).eps if eps is None else eps
     if gain is not None:
-        return walk.make("rms_norm", spread(walk, x), walk.view(gain), shape=x.shape, eps=eps)
+        return walk.make("rms_norm", walk.spread(x), walk.view(gain), shape=x.shape, eps=eps)
     squares = reduced(walk, "reduce_mean", unary(walk, "square", x), (len(x.dims) - 1,), keep=True)
     return binary(walk, "mul", x, unary(walk, "rsqrt", unary(walk, "shift", squares, by=eps)))
 
@@ -79,10 +79,10 @@ def _in_groups(walk: Translation, x: View, groups: int, affine: tuple[Entry, Ent
     """A norm of groups of channels; without a gain or a bias they are ones and zeros."""
     usual = torch.ones(x.shape[1]), torch.zeros(x.shape[1])
     given = [
-        spread(walk, walk.constant(none, "table")) if part is None else walk.view(part)
+        walk.spread(walk.constant(none, "table")) if part is None else walk.view(part)
         for part, none in zip(affine, usual, strict=True)
     ]
-    return walk.make("group_norm", spread(walk, x), *given, shape=x.shape, groups=groups, eps=eps)
+    return walk.make("group_norm", walk.spread(x), *given, shape=x.shape, groups=groups, eps=eps)
 
 
 # ---------------------------------------------------------------------------------------- statistics

@@ -29,8 +29,20 @@ UNARY = {
     "reciprocal": "reciprocal",
     "hardswish": "hardswish",
     "hardsigmoid": "hardsigmoid",
+    "sin": "sin",
+    "cos": "cos",
+    "erf": "erf",
 }
-BINARY = {"add": "add", "sub": "sub", "mul": "mul", "div": "div", "maximum": "maximum", "minimum": "minimum"}
+BINARY = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "div": "div",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "max.other": "maximum",
+    "min.other": "minimum",
+}
 
 
 def unary(walk: Translation, name: str, view: View, **settings: object) -> View:
@@ -154,7 +166,8 @@ def _two(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry
 
 
 for _theirs, _ours in BINARY.items():
-    handles(f"{_theirs}.Tensor", f"{_theirs}.default", f"{_theirs}.Scalar")(partial(_two, _ours))
+    _overloads = [_theirs] if "." in _theirs else [f"{_theirs}.{one}" for one in ("Tensor", "default", "Scalar")]
+    handles(*_overloads)(partial(_two, _ours))
 
 
 def _as_number(entry: Entry, beside: Entry = None) -> float | None:
@@ -185,7 +198,7 @@ def _with_number(walk: Translation, name: str, view: View, number: float, *, tur
     if name == "div":
         inverse = unary(walk, "power", view, exponent=-1)
         return inverse if number == 1 else unary(walk, "scale", inverse, factor=number)
-    raise Unsupported(f"{name} with a number")
+    return unary(walk, "clamp", view, **{"lo": -WIDE, "hi": WIDE, "lo" if name == "maximum" else "hi": number})
 
 
 def binary(walk: Translation, name: str, first: View, second: View) -> View:
@@ -213,7 +226,7 @@ def _without_leading(view: View) -> View:
 def _unrepeated(walk: Translation, view: View) -> View:
     """The view with one element along dimensions that are repeated; one that is repeated in parts is written out."""
     parts = [dim for dim in view.dims if set(dim) & view.repeated and not set(dim) <= view.repeated]
-    return spread(walk, view) if parts else view.without(view.repeated)
+    return walk.spread(view) if parts else view.without(view.repeated)
 
 
 def arrangement(view: View) -> object:
@@ -235,6 +248,8 @@ def _linear(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 @handles("addmm.default")
 def _addmm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     bias, x, weight = map(walk.view, args[:3])
+    if len(bias.dims) > 1 or named:
+        return _added_product(walk, args, named)
     return linear(walk, x, weight.permuted((1, 0)), bias)
 
 
@@ -310,21 +325,8 @@ def product(walk: Translation, x: View, y: View) -> View:
     if leading[1] and not leading[0] and all(part <= y.repeated for part in map(frozenset, y.dims[:-2])):
         last = y.arranged(y.dims[-2:])
         return linear(walk, x, last.permuted((1, 0)), None)
-    x, y = (spread(walk, view) for view in (x, y))
+    x, y = (walk.spread(view) for view in (x, y))
     return walk.make("matmul", x, y, shape=(*shape, x.shape[-2], y.shape[-1]))
-
-
-def spread(walk: Translation, view: View) -> View:
-    """The view with what it repeats written out."""
-    if not view.repeated:
-        return view
-    axes = [axis for dim in view.dims for axis in dim]
-    made = view.arranged([(axis,) for axis in axes if axis not in view.repeated])
-    for place, axis in enumerate(axes):
-        if axis in view.repeated:
-            made = walk.make("spread", made, shape=(axis.size, *made.shape), size=axis.size)
-            made = made.permuted([*range(1, place + 1), 0, *range(place + 1, len(made.dims))])
-    return made.reshaped(view.shape)
 
 
 def linear(walk: Translation, x: View, weight: View, bias: View | None) -> View:
@@ -395,10 +397,10 @@ def _with_noise(walk: Translation, name: str, x: Entry, other: Entry) -> Entry:
     if noise.shape == factor.shape:
         return unary(walk, "dropout", factor, p=1 - noise.kept)
     if lead > 1:  # of every channel by itself
-        merged = walk.reshaped(spread(walk, factor), (prod(factor.shape[:lead]), *factor.shape[lead:]))
+        merged = walk.reshaped(walk.spread(factor), (prod(factor.shape[:lead]), *factor.shape[lead:]))
         made = walk.make("row_dropout", merged, shape=merged.shape, p=round(1 - noise.kept, 9))
         return made.reshaped(factor.shape)
-    return walk.make("row_dropout", spread(walk, factor), shape=factor.shape, p=round(1 - noise.kept, 9))
+    return walk.make("row_dropout", walk.spread(factor), shape=factor.shape, p=round(1 - noise.kept, 9))
 
 
 def _unscaled(walk: Translation, view: View, noise: Noise) -> tuple[View, Noise]:
@@ -422,7 +424,7 @@ def _softmax(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
     view, dim = walk.view(args[0]), args[1] % len(walk.view(args[0]).dims)
     order = [*(place for place in range(len(view.dims)) if place != dim), dim]
     turned = view.permuted(order)
-    given = ungrouped(spread(walk, turned))
+    given = ungrouped(walk.spread(turned))
     name = "log_softmax" if "log" in str(walk.node.target) else "softmax"
     made = walk.make(name, given, shape=given.shape).reshaped(turned.shape)
     return made.permuted([order.index(place) for place in range(len(order))])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .blocks import Block
-from .operators import linear, spread, unary
+from .operators import linear, unary
 from .tensor_parts import joined, part_of
 from .translation import Entry, Translation, Unsupported, filled, handles
 from .views import Value, View, whole
@@ -116,4 +116,4 @@ def _layer(walk: Translation, block: Block, x: View, weights: Sequence[View], *,
 
 
 def _reversed(walk: Translation, view: View) -> View:
-    return walk.make("flip", spread(walk, view), shape=view.shape, dim=1)
+    return walk.make("flip", walk.spread(view), shape=view.shape, dim=1)

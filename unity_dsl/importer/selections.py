@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .operators import spread, unary, ungrouped
+from .operators import unary, ungrouped
 from .tensor_parts import part_of
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import View, whole
@@ -186,7 +186,7 @@ def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     x = walk.view(x)
     if dim % len(x.dims) != len(x.dims) - 1 or not largest:
         raise Unsupported("another dimension than the last, or the least")
-    given = ungrouped(spread(walk, x))
+    given = ungrouped(walk.spread(x))
     shape = (*given.shape[:-1], count)
     places = walk.make("top_k", given, shape=shape, count=count)
     places.value.bound = x.shape[-1]
@@ -206,7 +206,7 @@ def _gathered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     if any(own != other for own, other in sizes) or operand.repeated:
         raise Unsupported("places in a part of the others")
     if dim == len(x.dims) - 1 and ungrouped(x).shape[:-1] == ungrouped(operand).shape[:-1]:
-        given, others = ungrouped(spread(walk, x)), ungrouped(operand)
+        given, others = ungrouped(walk.spread(x)), ungrouped(operand)
         made = walk.make("gather", given, others, shape=others.shape, dim=len(others.dims) - 1)
         return made.reshaped(operand.shape)
     return walk.make("gather", x, operand, shape=operand.shape, dim=dim)
@@ -229,9 +229,3 @@ def _scattered(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
 def _one_hot(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     operand = walk.view(args[0])
     return walk.make("one_hot", operand, shape=(*operand.shape, args[1]))
-
-
-@handles("bitwise_not.default", "logical_not.default")
-def _inverted(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of zeros and ones."""
-    return unary(walk, "shift", unary(walk, "neg", walk.view(args[0])), by=1)

@@ -8,7 +8,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .operators import binary, spread, unary
+from .operators import binary, unary
 from .translation import Entry, Translation, Unsupported, filled, handles
 from .views import Axis, Value, View
 
@@ -25,7 +25,7 @@ def _reduced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 def reduced(walk: Translation, name: str, view: View, dims: Iterable[int], *, keep: bool) -> View:
     """A reduction over dimensions, which are left with one element or are gone."""
-    view = walk.whole_view(spread(walk, view))
+    view = walk.whole_view(walk.spread(view))
     gone = {dim % len(view.dims) for dim in dims}
     left = [place for place in range(len(view.dims)) if place not in gone]
     made = walk.make(name, view, shape=[view.shape[place] for place in left], kept=" ".join(map(str, left)))
@@ -37,7 +37,7 @@ def reduced(walk: Translation, name: str, view: View, dims: Iterable[int], *, ke
 
 @handles("cat.default")
 def _concatenated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    views = [walk.view(part) for part in args[0]]
+    views = [walk.view(part) for part in args[0] if not (isinstance(part, Tensor) and not part.numel())]
     return joined(walk, views, (args[1] if len(args) > 1 else 0) % len(views[0].dims))
 
 
@@ -84,7 +84,7 @@ def joined(walk: Translation, views: list[View], dim: int) -> View:
         if len(other.dims) > 2 and dim == len(other.dims) - 2 and other.repeated and other.repeated == shared:
             made = walk.make("prepend", walk.read_whole(made), other.arranged(other.dims[-2:]), shape=shape)
         else:
-            made = walk.make("concat", spread(walk, other), spread(walk, made), shape=shape, dim=dim)
+            made = walk.make("concat", walk.spread(other), walk.spread(made), shape=shape, dim=dim)
     return made
 
 
@@ -111,7 +111,7 @@ def part_of(walk: Translation, view: View, dim: int, first: int, last: int) -> V
     if last <= first:
         return View(Value(tuple(shape)), (), tuple((Axis(size),) for size in shape))  # nothing, for what joins parts
     if set(view.dims[dim]) & view.repeated and not set(view.dims[dim]) <= view.repeated:
-        view = spread(walk, view)
+        view = walk.spread(view)
     if not view.repeated:
         return walk.make("slice", view, shape=shape, dim=dim, start=first, stop=last)
     if view.dims[dim] and set(view.dims[dim]) <= view.repeated:
@@ -236,14 +236,14 @@ def _rolled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
     for by, dim in zip(args[1], dims, strict=True):
         if by % made.shape[dim]:
             made = walk.make(
-                "roll", spread(walk, made), shape=made.shape, by=by % made.shape[dim], dim=dim % len(made.dims)
+                "roll", walk.spread(made), shape=made.shape, by=by % made.shape[dim], dim=dim % len(made.dims)
             )
     return made
 
 
 @handles("flip.default")
 def _flipped(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    made = spread(walk, walk.view(args[0]))
+    made = walk.spread(walk.view(args[0]))
     for dim in args[1]:
         made = walk.make("flip", made, shape=made.shape, dim=dim % len(made.dims))
     return made
@@ -251,7 +251,7 @@ def _flipped(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 @handles("cumsum.default")
 def _summed_up(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view = spread(walk, walk.view(args[0]))
+    view = walk.spread(walk.view(args[0]))
     return walk.make("cumsum", view, shape=view.shape, dim=args[1] % len(view.dims))
 
 
@@ -290,4 +290,4 @@ def _triangle(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     ones = torch.ones(x.shape[-2:], dtype=torch.bool)
     hidden = ~(ones.tril(offset) if "tril" in str(walk.node.target) else ones.triu(offset))
     mask = walk.constant(hidden, "hidden", 2)
-    return walk.make("masked_fill", spread(walk, x), mask, shape=x.shape, value=0)
+    return walk.make("masked_fill", walk.spread(x), mask, shape=x.shape, value=0)

@@ -57,7 +57,7 @@ class Noise:
 class Translation:
     """The statements of a graph while it is walked. `tables` are the states of buffers that do not change and `origins`
     how other constants were computed, by the identity of their tensors; `missing` are operators without a counterpart,
-    with places. `results` are what the module returns.
+    with places, `lacking` torch's objects of them. `results` are what the module returns.
     """
 
     captured: Captured
@@ -70,6 +70,7 @@ class Translation:
     tables: dict[int, str] = field(default_factory=dict)
     origins: dict[int, Prepared] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    lacking: set[Any] = field(default_factory=set)
     blocks: dict[str, Block] = field(default_factory=dict)
     results: list[Entry] = field(default_factory=list)
     node: Node | None = None
@@ -85,7 +86,8 @@ class Translation:
     def add(self, name: str, operands: Sequence[View], results: tuple[Value, ...], settings: dict[str, object]) -> None:
         assert self.node is not None
         texts = {key: _number(value) for key, value in settings.items()}
-        found = Statement(name, tuple(operands), results, texts, module_path(self.node), source_line(self.node))
+        views = tuple(self.spread(view) for view in operands)
+        found = Statement(name, views, results, texts, module_path(self.node), source_line(self.node))
         self.statements.append(found)
 
     def call(
@@ -123,6 +125,8 @@ class Translation:
         """A constant as an operand: a buffer of the module, or an input that `prepare` computes. It has one element
         along dimensions in which all are the same.
         """
+        if not tensor.numel():
+            raise Unsupported("a table without elements")
         kept = tensor
         for dim in range(tensor.dim()):
             first = kept.narrow(dim, 0, 1)
@@ -154,6 +158,18 @@ class Translation:
         result = Value(view.shape)
         self.add("rearrange", (view,), (result,), {})
         return whole(result)
+
+    def spread(self, view: View) -> View:
+        """The view with what it repeats written out."""
+        if not view.repeated:
+            return view
+        axes = [axis for dim in view.dims for axis in dim]
+        made = view.arranged([(axis,) for axis in axes if axis not in view.repeated])
+        for place, axis in enumerate(axes):
+            if axis in view.repeated:
+                made = self.make("spread", made, shape=(axis.size, *made.shape), size=axis.size)
+                made = made.permuted([*range(1, place + 1), 0, *range(place + 1, len(made.dims))])
+        return made.reshaped(view.shape)
 
     def read_whole(self, view: View) -> View:
         """The view, if it repeats nothing. Raises Unsupported."""
@@ -224,6 +240,8 @@ RESHAPED = {
 }
 RANDOM = {"native_dropout.default", "bernoulli.p", "rand.default", "randn.default", "dropout.default"}
 _ZEROS = ("zeros_like.default", "new_zeros.default", "empty_like.default", "new_empty.default")
+COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
+"""Comparisons, which `prepare` makes of inputs."""
 FILLED: Mapping[str, str] = {
     **dict.fromkeys(_ZEROS, "zeros"),
     **dict.fromkeys(("ones_like.default", "new_ones.default"), "ones"),
@@ -233,11 +251,31 @@ FILLED: Mapping[str, str] = {
 
 
 def translate(captured: Captured) -> tuple[Imported, Translation]:
-    """The statements of a captured graph. Raises E605 that names every operator without a counterpart."""
-    walk = Translation(captured)
+    """The statements of a captured graph. What has no counterpart is decomposed as torch does it, where that knows how.
+
+    Raises E605 that names every operator without a counterpart.
+    """
+    for _ in range(_DEPTH):
+        walk = Translation(captured)
+        outputs = _walked(walk)
+        if not walk.missing:
+            return _imported(walk, outputs), walk
+        parts = captured.decomposed(walk.lacking)
+        if parts is None:
+            break
+        captured = parts
+    raise _missing(walk)
+
+
+_DEPTH = 4
+"""How often parts of operators are decomposed again."""
+
+
+def _walked(walk: Translation) -> list[Entry]:
+    """Translates every call of the graph; what it returns."""
     outputs: list[Entry] = []
     inside = {node: region for find in FINDERS for region in find(walk) for node in region.nodes}
-    for node in captured.program.graph.nodes:
+    for node in walk.captured.program.graph.nodes:
         walk.node = node
         if node in inside:
             region = inside[node]
@@ -249,9 +287,7 @@ def translate(captured: Captured) -> tuple[Imported, Translation]:
             outputs = [_resolved(walk, part) for part in node.args[0]]
         elif node.op == "call_function":
             walk.entries[node] = _called(walk, node)
-    if walk.missing:
-        raise _missing(walk)
-    return _imported(walk, outputs), walk
+    return outputs
 
 
 def module_path(node: Node) -> tuple[str, ...]:
@@ -320,6 +356,9 @@ def _called(walk: Translation, node: Node) -> Entry:
         if name not in HANDLERS:
             _note_missing(walk, name, "")
         return Missing
+    if name.partition(".")[0] in COMPARED:
+        args = [_as_prepared(walk, entry) for entry in args]
+        entries = list(_flat([*args, *named.values()]))
     if name in FILLED and isinstance(args[0], View | Prepared):
         return _filled(walk, name, args, named)
     if not any(isinstance(entry, View | Noise) for entry in entries) and name not in RANDOM:
@@ -328,6 +367,14 @@ def _called(walk: Translation, node: Node) -> Entry:
         _note_missing(walk, name, "")
         return Missing
     return _tried(walk, name, lambda: HANDLERS[name](walk, args, named))
+
+
+def _as_prepared(walk: Translation, entry: Entry) -> Entry:
+    """An input of numbers as a tensor that `prepare` has; others as they are."""
+    if isinstance(entry, View) and entry.is_whole and entry.value.kind == "input":
+        example = walk.captured.inputs.get(entry.value.name)
+        return entry if example is None else walk.prepare(entry.value.name, example, "")
+    return entry
 
 
 def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
@@ -378,6 +425,7 @@ def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, En
 def _note_missing(walk: Translation, name: str, why: str) -> None:
     """Keeps an operator that has no counterpart, with the first place that calls it."""
     assert walk.node is not None
+    walk.lacking.add(walk.node.target)
     path, line = ".".join(module_path(walk.node)) or "the model", source_line(walk.node)
     walk.missing.setdefault(f"{name}{why}", f"{path} ({line})" if line else path)
 

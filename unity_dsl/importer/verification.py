@@ -6,6 +6,7 @@ import copy
 import inspect
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from math import inf, isnan
 from pathlib import Path
@@ -18,7 +19,8 @@ from torch.overrides import TorchFunctionMode
 from ..compilation import Request, compile_model
 from ..emit.output_folder import write_program
 from ..emit.rank_comparison import load_program
-from .capture import Captured, without_loss
+from ..syntax.diagnostic import fail
+from .capture import Captured, without_caches, without_loss
 from .prepared_inputs import prepare_of
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
@@ -56,6 +58,12 @@ def verify(captured: Captured, model: Path, prepared: str, weights: Mapping[str,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         module = copy.deepcopy(captured.module).double()
+    with _double_by_default():
+        return _compared(captured, module, prepared, weights, out)
+
+
+def _compared(captured: Captured, module: nn.Module, prepared: str, weights: Mapping[str, str], out: Path) -> Verified:
+    """The module, in float64, beside the program in a folder."""
     states = {name: tensor.detach().clone() for name, tensor in module.state_dict(keep_vars=True).items()}
     loss, gradients, after = _step(module, captured)
     batch = {name: _double(tensor) for name, tensor in captured.inputs.items()}
@@ -74,6 +82,17 @@ def verify(captured: Captured, model: Path, prepared: str, weights: Mapping[str,
     least = 1e-4 * max((float(after[state].abs().max()) for state in buffers), default=0.0)
     worst = max(worst, *((_relative(buffer, after[state], least), state) for state, buffer in buffers.items()), worst)
     return Verified(abs(float(own.detach()) - loss) / max(abs(loss), 1e-30), *worst)
+
+
+@contextmanager
+def _double_by_default() -> Iterator[None]:
+    """Tensors that are made meanwhile without a type have float64."""
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(usual)
 
 
 def _gradient_errors(
@@ -146,14 +165,19 @@ def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list
         # transformers' products of grouped experts know no float64.
         if hasattr(part, "set_experts_implementation"):
             cast(Any, part).set_experts_implementation("eager")
-    with _InDouble():
-        result = module(*map(_double, given), **{key: _double(part) for key, part in named.items()})
+    with _InDouble(), without_caches(module):
+        try:
+            result = module(*map(_double, given), **{key: _double(part) for key, part in named.items()})
+        except Exception as reason:
+            told = f"{type(reason).__name__}: {reason}".splitlines()[0]
+            help = "--no-verify imports it without the comparison"
+            raise fail("E606", f"the module does not run in float64, to compare it: {told}", help=help) from None
     loss = _loss(result)
     torch.autograd.backward(loss)
     names: dict[nn.Parameter, list[str]] = {}
     for name, weight in module.named_parameters(remove_duplicate=False):
         names.setdefault(weight, []).append(name)
-    gradients = [(own, weight.grad) for weight, own in names.items() if weight.grad is not None]
+    gradients = [(own, weight.grad) for weight, own in names.items() if weight.grad is not None and weight.numel()]
     return float(loss.detach()), gradients, module.state_dict()
 
 
