@@ -5,24 +5,26 @@ what computes becomes operators of the library.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
+from itertools import chain, count
 from math import isfinite
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from ..syntax.diagnostic import InputError, fail
+from . import whole_calls
 from .blocks import Block
 from .capture import Captured
 from .statements import Imported, Statement
 from .views import Unarranged, Value, View, whole
+from .whole_calls import WHOLE_CALL, caller_of, read_call
 
 Entry = Any
 """What a node stands for: a View, a Tensor that is constant, a Prepared tensor, or a number or sequence of these."""
@@ -88,12 +90,18 @@ class Translation:
         found = Statement(name, tuple(operands), results, texts, module_path(self.node), source_line(self.node))
         self.statements.append(found)
 
-    def call(
-        self, block: Block, operands: Sequence[View], results: tuple[Value, ...], settings: dict[str, object]
-    ) -> None:
-        """A call of a block, whose parameters are the settings."""
-        self.blocks[block.name] = block
-        self.add(block.name, operands, results, settings)
+    def call(self, block: Block, operands: Sequence[View], shapes: Sequence[Sequence[int]]) -> list[View]:
+        """The results of a block, which have these shapes. Another block of the same name gets another one."""
+        names = chain((block.name,), (f"{block.name}_{number}" for number in count(2)))
+        named = next(
+            other
+            for other in map(block.renamed, names)
+            if self.blocks.get(other.name, other).text == other.text
+        )
+        self.blocks[named.name] = named
+        results = tuple(Value(tuple(shape)) for shape in shapes)
+        self.add(named.name, operands, results, dict(named.settings))
+        return [whole(result) for result in results]
 
     def view(self, entry: Entry) -> View:
         """An operand that computes."""
@@ -181,22 +189,6 @@ HANDLERS: dict[str, Handler] = {}
 """By operator of torch, `linear.default`."""
 
 
-@dataclass(frozen=True)
-class Region:
-    """The calls inside a module that a handler imports as one, and the last of them, which alone is read outside."""
-
-    name: str
-    path: tuple[str, ...]
-    module: nn.Module
-    nodes: frozenset[Node]
-    result: Node
-    handler: Callable[[Translation, Region], Entry]
-
-
-FINDERS: list[Callable[[Translation], Iterator[Region]]] = []
-"""What finds regions in a graph before it is walked."""
-
-
 def handles(*names: str) -> Callable[[Handler], Handler]:
     """Registers a handler for operators of torch."""
 
@@ -236,14 +228,9 @@ def translate(captured: Captured) -> tuple[Imported, Translation]:
     """The statements of a captured graph. Raises E605 that names every operator without a counterpart."""
     walk = Translation(captured)
     outputs: list[Entry] = []
-    inside = {node: region for find in FINDERS for region in find(walk) for node in region.nodes}
     for node in captured.program.graph.nodes:
         walk.node = node
-        if node in inside:
-            region = inside[node]
-            if node is region.result:
-                walk.entries[node] = _tried(walk, region.name, partial(region.handler, walk, region))
-        elif node.op == "placeholder":
+        if node.op == "placeholder":
             walk.entries[node] = _placeholder(walk, node)
         elif node.op == "output":
             outputs = [_resolved(walk, part) for part in node.args[0]]
@@ -265,9 +252,8 @@ def module_path(node: Node) -> tuple[str, ...]:
 
 def source_line(node: Node) -> str:
     """The line of the user's code that made a call: `model.py:31`."""
-    lines = [
-        line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File ")
-    ]
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    lines = [line for line in lines if line.startswith("File ") and whole_calls.__file__ not in line]
     if not lines:
         return ""
     file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
@@ -316,6 +302,8 @@ def _called(walk: Translation, node: Node) -> Entry:
     if node.target is operator.getitem:
         return args[0] if args[0] in (None, Missing) else args[0][args[1]]
     entries = list(_flat([*args, *named.values()]))
+    if node.target is WHOLE_CALL:
+        return _called_whole(walk, *args)
     if any(entry is Missing for entry in entries):
         if name not in HANDLERS:
             _note_missing(walk, name, "")
@@ -328,6 +316,16 @@ def _called(walk: Translation, node: Node) -> Entry:
         _note_missing(walk, name, "")
         return Missing
     return _tried(walk, name, lambda: HANDLERS[name](walk, args, named))
+
+
+def _called_whole(walk: Translation, operands: list[Entry], told: str) -> Entry:
+    """What replaces a call of a module."""
+    call = read_call(walk.captured.module, operands, told)
+    caller = caller_of(call.module)
+    assert caller is not None, "as when it was captured"
+    if any(entry is Missing for entry in operands):
+        return Missing
+    return _tried(walk, type(call.module).__name__, lambda: caller(walk, call))
 
 
 def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
