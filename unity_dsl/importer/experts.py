@@ -71,7 +71,8 @@ def _operands(walk: Translation, call: WholeCall, width: int) -> tuple[View, Vie
     return tokens[0], chosen[0], weights[-1]
 
 
-def _activation(module: nn.Module) -> str:
+def _activation(module: nn.Module | None) -> str:
+    assert module is not None
     x = torch.linspace(-3, 3, 101, dtype=torch.float64)
     own = module.get_submodule("act_fn")(x)
     for name, function in _ACTIVATIONS.items():

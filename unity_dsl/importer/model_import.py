@@ -18,7 +18,18 @@ from ..index.declarations.loading import library_of, library_sources
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.span import Source
-from . import attention, convolutions, experts, losses, norms, operators, recurrences, selections, tensor_parts  # noqa: F401  (their handlers)
+from . import (  # noqa: F401  (their handlers)
+    attention,
+    convolutions,
+    experts,
+    losses,
+    norms,
+    operators,
+    recurrences,
+    selections,
+    state_spaces,
+    tensor_parts,
+)
 from .capture import Captured, capture, keywords_of, module_of, without_loss
 from .draft import Draft
 from .formulas import Point

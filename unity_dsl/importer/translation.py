@@ -24,7 +24,7 @@ from .blocks import Block
 from .capture import Captured
 from .statements import Imported, Statement
 from .views import Unarranged, Value, View, whole
-from .whole_calls import WHOLE_CALL, caller_of, read_call
+from .whole_calls import WHOLE_CALL, read_call
 
 Entry = Any
 """What a node stands for: a View, a Tensor that is constant, a Prepared tensor, or a number or sequence of these."""
@@ -319,13 +319,11 @@ def _called(walk: Translation, node: Node) -> Entry:
 
 
 def _called_whole(walk: Translation, operands: list[Entry], told: str) -> Entry:
-    """What replaces a call of a module."""
-    call = read_call(walk.captured.module, operands, told)
-    caller = caller_of(call.module)
-    assert caller is not None, "as when it was captured"
+    """What replaces a call of a module or a function."""
     if any(entry is Missing for entry in operands):
         return Missing
-    return _tried(walk, type(call.module).__name__, lambda: caller(walk, call))
+    call, caller = read_call(walk.captured.module, operands, told)
+    return _tried(walk, call.name.rpartition(".")[2], lambda: caller(walk, call))
 
 
 def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:

@@ -1,10 +1,11 @@
-"""Calls of modules that a captured graph keeps whole: which modules they are of, and what such a call reads and returns."""
+"""Calls that a captured graph keeps whole: of which modules and functions, and what such a call reads and returns."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
@@ -22,15 +23,16 @@ from ..syntax.diagnostic import fail
 
 @dataclass(frozen=True)
 class WholeCall:
-    """A call of a module. `given` are the arguments of its `forward` that are tensors, by name, and `own` its parameters
-    and buffers, whose names have underscores for dots; `plain` are the types of other arguments. `results` are the
-    shapes of the tensors that it returns.
+    """A call of a module, or of a function, which has no module. `given` are the arguments that are tensors, by name, and
+    `own` the parameters and buffers of the module, whose names have underscores for dots; `plain` are other arguments.
+    `results` are the shapes of the tensors that it returns.
     """
 
-    module: nn.Module
+    name: str
+    module: nn.Module | None
     given: Mapping[str, Any]
     own: Mapping[str, Any]
-    plain: Mapping[str, str]
+    plain: Mapping[str, Any]
     results: tuple[tuple[int, ...], ...]
 
 
@@ -40,7 +42,7 @@ Caller = Callable[[Any, WholeCall], list[Any]]
 BY_CLASS: dict[type[nn.Module], Caller] = {}
 """What users replace."""
 BY_NAME: dict[str, Caller] = {}
-"""Classes of other packages, by module and name: `package.module.Class`."""
+"""Classes and functions of other packages: `package.module.name`. They are replaced where that module is imported."""
 BY_FORM: list[tuple[Callable[[nn.Module], bool], Caller]] = []
 """Modules that are recognised by what they have."""
 
@@ -70,30 +72,61 @@ def _results(operands: list[Tensor], told: str) -> list[Tensor]:
     return [torch.empty(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in made]
 
 
-def read_call(module: nn.Module, entries: list[Any], told: str) -> WholeCall:
-    """The call that an operator of a graph stands for, with entries for its operands."""
+def read_call(module: nn.Module, entries: list[Any], told: str) -> tuple[WholeCall, Caller]:
+    """The call that an operator of a graph stands for, with entries for its operands, and what makes statements of it."""
     found = json.loads(told)
-    count = len(found["given"])
-    given, own = dict(zip(found["given"], entries, strict=False)), dict(zip(found["own"], entries[count:], strict=True))
+    part = module.get_submodule(found["path"]) if found["name"] not in BY_NAME else None
+    caller = BY_NAME[found["name"]] if part is None else caller_of(part)
+    assert caller is not None, "as when it was captured"
+    given = dict(zip(found["given"], entries, strict=False))
+    own = dict(zip(found["own"], entries[len(given) :], strict=True))
     results = tuple(tuple(shape) for shape, _ in found["results"])
-    return WholeCall(module.get_submodule(found["path"]), given, own, found["plain"], results)
+    return WholeCall(found["name"], part, given, own, found["plain"], results), caller
 
 
 # ---------------------------------------------------------------------------------------- capturing
 
 
-_Form = tuple[str, tuple[torch.Size, ...]]
-"""The path of a module, and the shapes of what it is called with."""
+@dataclass(frozen=True)
+class _Code:
+    """What a call runs: under a name in the namespace of a module, of torch with its path or of Python."""
+
+    told: str
+    namespace: dict[str, Any]
+    name: str
+    run: Callable[..., Any]
+    path: str = ""
+    module: nn.Module | None = None
+
+
+def _replaced(module: nn.Module) -> list[_Code]:
+    """What is replaced of a module: parts of it, and functions of the files that its classes are from."""
+    found = []
+    for path, part in module.named_modules():
+        if caller_of(part) is not None:
+            kind = type(part)
+            found.append(_Code(f"{kind.__module__}.{kind.__qualname__}", vars(part), "forward", part.forward, path, part))
+    files = {known.__module__ for part in module.modules() for known in type(part).__mro__}
+    for told in BY_NAME:
+        file, _, name = told.rpartition(".")
+        code = vars(sys.modules[file]).get(name) if file in files else None
+        if code is not None and not isinstance(code, type):
+            found.append(_Code(told, vars(sys.modules[file]), name, code))
+    return found
+
+
+_Form = tuple[str, str, tuple[torch.Size, ...]]
+"""What is called, and the shapes of what it is called with."""
 
 
 @contextmanager
 def kept_whole(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[None]:
-    """Meanwhile modules that are replaced do nothing but record their calls, for `torch.export`.
+    """Meanwhile what is replaced does nothing but record its calls, for `torch.export`.
 
-    What they return is known by a run before, of the values or, where weights have none, of shapes. Raises E612 for a
+    What it returns is known by a run before, of the values or, where weights have none, of shapes. Raises E612 for a
     module that updates a buffer.
     """
-    replaced = {path: part for path, part in module.named_modules() if caller_of(part) is not None}
+    replaced = _replaced(module)
     if not replaced:
         yield
         return
@@ -103,56 +136,56 @@ def kept_whole(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any
         with FakeCopyMode(mode):
             copied = deepcopy(module)
         given = pytree.tree_map_only(Tensor, mode.from_tensor, (args, dict(named)))
-        with mode, torch.no_grad(), _forwards(copied, replaced, _observed(returned, {})):
+        with mode, torch.no_grad(), _wrapped(_replaced(copied), _observed(returned, {})):
             copied(*given[0], **given[1])
     else:
         before = [(buffer, buffer.clone()) for buffer in module.buffers()]
-        with torch.no_grad(), _forwards(module, replaced, _observed(returned, None)):
+        with torch.no_grad(), _wrapped(replaced, _observed(returned, None)):
             module(*args, **named)
             for buffer, value in before:
                 buffer.copy_(value)
-    with _forwards(module, replaced, _recorded(returned)):
+    with _wrapped(replaced, _recorded(returned)):
         yield
 
 
-_Wrapper = Callable[[str, nn.Module, Callable[..., Any]], Callable[..., Any]]
+_Wrapper = Callable[[_Code], Callable[..., Any]]
 
 
 @contextmanager
-def _forwards(module: nn.Module, paths: Mapping[str, nn.Module], wrapper: _Wrapper) -> Iterator[None]:
-    """Meanwhile these modules have other forwards."""
-    parts = [(path, module.get_submodule(path)) for path in paths]
-    before = [vars(part).get("forward") for _, part in parts]
+def _wrapped(codes: Sequence[_Code], wrapper: _Wrapper) -> Iterator[None]:
+    """Meanwhile something else runs in place of these."""
+    before = [(code, code.namespace.get(code.name)) for code in codes]
     try:
-        for path, part in parts:
-            part.__dict__["forward"] = wrapper(path, part, part.forward)
+        for code in codes:
+            code.namespace[code.name] = wrapper(code)
         yield
     finally:
-        for (_, part), own in zip(parts, before, strict=True):
-            part.__dict__.pop("forward")
+        for code, own in before:
+            code.namespace.pop(code.name)
             if own is not None:
-                part.__dict__["forward"] = own
+                code.namespace[code.name] = own
 
 
 def _observed(returned: dict[_Form, Any], known: dict[object, Any] | None) -> _Wrapper:
-    """Runs a module and keeps what it returns as shapes. With `known`, modules of one class whose tensors and arguments
-    have the same shapes return the same: a loop over a sequence takes seconds on shapes.
+    """Runs a module and keeps what it returns as shapes. With `known`, calls of the same class with tensors of the same
+    shapes return the same: a loop over a sequence takes seconds on shapes.
     """
 
-    def wrapper(path: str, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(code: _Code) -> Callable[..., Any]:
         def observed(*args: Any, **kwargs: Any) -> Any:
-            form = path, _shapes((args, kwargs))
-            alike = type(module), form[1], tuple(tensor.shape for tensor in _own(module).values())
+            form = _form(code, args, kwargs)
+            alike = form[0], form[2], tuple(tensor.shape for tensor in _own(code.module).values())
             if known is not None and alike in known:
                 returned[form] = known[alike]
                 return pytree.tree_map_only(Tensor, torch.empty_like, known[alike])
-            versions = {name: buffer._version for name, buffer in module.named_buffers()}
-            found = forward(*args, **kwargs)
-            for name, buffer in module.named_buffers():
-                if buffer._version != versions.get(name):
-                    told = f"{type(module).__name__} updates its buffer `{name}`, and a block updates none"
+            buffers = [] if code.module is None else list(code.module.named_buffers())
+            versions = [buffer._version for _, buffer in buffers]
+            found = code.run(*args, **kwargs)
+            for (name, buffer), version in zip(buffers, versions, strict=True):
+                if buffer._version != version or buffer is not code.module.get_buffer(name):
+                    told = f"{type(code.module).__name__} updates its buffer `{name}`, and a block updates none"
                     raise fail("E612", told, help="replace a part of it that updates none")
-            returned[form] = pytree.tree_map_only(Tensor, lambda tensor: tensor.to("meta"), found)
+            returned[form] = found
             if known is not None:
                 known[alike] = found
             return found
@@ -163,23 +196,24 @@ def _observed(returned: dict[_Form, Any], known: dict[object, Any] | None) -> _W
 
 
 def _recorded(returned: Mapping[_Form, Any]) -> _Wrapper:
-    """One operator in place of what a module does."""
+    """Records one operator in place of what a call does."""
 
-    def wrapper(path: str, module: nn.Module, forward: Callable[..., Any]) -> Callable[..., Any]:
+    def wrapper(code: _Code) -> Callable[..., Any]:
         def recorded(*args: Any, **kwargs: Any) -> Any:
-            form = path, _shapes((args, kwargs))
+            form = _form(code, args, kwargs)
             if form not in returned:
-                raise RuntimeError(f"{path} is called with other shapes than when the module runs")
-            values = _arguments(forward, args, kwargs)
+                raise RuntimeError(f"{code.told} is called with other shapes than when the module runs")
+            values = _arguments(code.run, args, kwargs)
             given = {name: value for name, value in values.items() if isinstance(value, Tensor)}
             leaves, spec = pytree.tree_flatten(returned[form])
             tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-            own = _own(module)
+            own = _own(code.module)
             told = {
-                "path": path,
+                "name": code.told,
+                "path": code.path,
                 "given": list(given),
                 "own": list(own),
-                "plain": {name: type(value).__name__ for name, value in values.items() if name not in given},
+                "plain": {name: _plain(value) for name, value in values.items() if name not in given},
                 "results": [(list(leaf.shape), str(leaf.dtype).removeprefix("torch.")) for leaf in tensors],
             }
             made = iter(WHOLE_CALL([*given.values(), *own.values()], json.dumps(told)))
@@ -190,8 +224,14 @@ def _recorded(returned: Mapping[_Form, Any]) -> _Wrapper:
     return wrapper
 
 
-def _shapes(tree: Any) -> tuple[torch.Size, ...]:
-    return tuple(leaf.shape for leaf in pytree.tree_leaves(tree) if isinstance(leaf, Tensor))
+def _form(code: _Code, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Form:
+    leaves = pytree.tree_leaves((args, dict(kwargs)))
+    return code.told, code.path, tuple(leaf.shape for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, flags and words as they are, of others the type."""
+    return value if isinstance(value, int | float | str | None) else type(value).__name__
 
 
 def _arguments(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,7 +248,9 @@ def _arguments(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
     return found
 
 
-def _own(module: nn.Module) -> dict[str, Tensor]:
+def _own(module: nn.Module | None) -> dict[str, Tensor]:
     """The parameters and buffers of a module, as they are while it is captured."""
+    if module is None:
+        return {}
     every = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
     return {name.replace(".", "_"): reduce(getattr, name.split("."), module) for name, _ in every}
