@@ -19,7 +19,7 @@ from .blocks import Block
 from .operators import spread
 from .translation import Entry, Prepared, Translation
 from .views import View
-from .whole_calls import BY_CLASS, WholeCall
+from .whole_calls import CLASSES, WholeCall
 
 Replacing = Callable[[Any], Block]
 
@@ -27,25 +27,25 @@ Replacing = Callable[[Any], Block]
 def replaces(module_class: type[nn.Module]) -> Callable[[Replacing], Replacing]:
     """Registers a function from a module of this class to the block that stands for it in imported models.
 
-    Operands of the block are found by name: arguments of the module's `forward`, and its parameters and buffers, with
-    underscores for dots and one more behind a reserved word of the language: `weight_`. The block returns the tensors
-    that `forward` returns, in order. Subclasses without a `forward` of their own are replaced too. Raises TypeError for
-    what is no class of modules.
+    Operands of the block are found by name: arguments of the module's `forward`, `state_0` of a tuple `state`, and its
+    parameters and buffers, with underscores for dots and one more behind a reserved word of the language: `weight_`.
+    The block returns the tensors that `forward` returns, in order. Subclasses without a `forward` of their own are
+    replaced too. Raises TypeError for what is no class of modules.
     """
     if not isinstance(module_class, type) or not issubclass(module_class, nn.Module):
         raise TypeError(f"replaces({module_class!r}): not a class of torch.nn.Module")
 
     def register(function: Replacing) -> Replacing:
-        BY_CLASS[module_class] = lambda walk, call: called_block(walk, call, _made(function, call.module))
+        CLASSES[module_class] = lambda walk, call: called_block(walk, call, _made(function, call))
         return function
 
     return register
 
 
-def _made(function: Replacing, module: nn.Module) -> Block:
-    told = f"the function that replaces {type(module).__name__}"
+def _made(function: Replacing, call: WholeCall) -> Block:
+    told = f"the function that replaces {_kind(call)}"
     try:
-        found = function(module)
+        found = function(call.module)
     except Exception as reason:
         line = f"{type(reason).__name__}: {reason}".splitlines()[0]
         raise fail("E611", f"{told} cannot be called: {line}", help=_RETURNED) from None
@@ -53,7 +53,9 @@ def _made(function: Replacing, module: nn.Module) -> Block:
         raise fail("E611", f"{told} returned {type(found).__name__}", help=_RETURNED)
     for name, value in found.settings.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise fail("E611", f"{told} sets `{name}` to {type(value).__name__}", help="parameters of blocks are numbers")
+            raise fail(
+                "E611", f"{told} sets `{name}` to {type(value).__name__}", help="parameters of blocks are numbers"
+            )
     return found
 
 
@@ -93,7 +95,9 @@ def _declared(name: str, text: str) -> BlockDecl:
     for statement in _statements(file.blocks[0].body):
         if isinstance(statement, StorageDecl | UpdateStatement):
             help = "parameters and buffers of the module are operands of the block, by name"
-            raise fail("E612", "a block that replaces a module declares and updates no tensors", statement.span, help=help)
+            raise fail(
+                "E612", "a block that replaces a module declares and updates no tensors", statement.span, help=help
+            )
     return file.blocks[0]
 
 

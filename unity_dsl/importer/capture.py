@@ -174,5 +174,5 @@ def _not_captured(reason: Exception) -> InputError:
     lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
     told = lines[0] if lines else type(reason).__name__
     place = next((line for line in lines if line.startswith("File ") or ".py:" in line), "")
-    hint = "decide by the values of tensors with torch.where or a mask, or replace the module by a block: u.replaces"
+    hint = "decide by torch.where or a mask, or replace the module by a block of the language: unity_dsl.replaces"
     return fail("E603", f"torch.export cannot capture the module: {told}{f' ({place})' if place else ''}", help=hint)

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from .blocks import Block
 from .translation import Entry, Translation, Unsupported
 from .views import View
-from .whole_calls import BY_FORM, WholeCall
+from .whole_calls import FORMS, WholeCall
 
 _TEXT = """\
 ## Gated feed-forward experts of which every token asks some; `s` places for each are enough for all tokens of a group.
@@ -81,4 +81,4 @@ def _activation(module: nn.Module | None) -> str:
     raise Unsupported(f"experts with {type(module.act_fn).__name__}")
 
 
-BY_FORM.append((_is_experts, called_experts))
+FORMS.append((_is_experts, called_experts))

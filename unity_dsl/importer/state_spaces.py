@@ -5,11 +5,10 @@ from __future__ import annotations
 from .block_calls import called_block
 from .blocks import Block
 from .translation import Entry, Translation
-from .whole_calls import BY_NAME, WholeCall
+from .whole_calls import FUNCTIONS, WholeCall
 
 _HEAD = """\
-## A selective state space (Gu, Dao 2023): states that every position decays at the rates `A` and adds to, of `n` numbers for
-## each of the features.
+## A selective state space (Gu, Dao 2023): every feature has `n` states, which each position decays and adds to.
 block {name}[n]({operands})
 """
 _STEPS = """\
@@ -38,4 +37,4 @@ def _scanned(walk: Translation, call: WholeCall) -> list[Entry]:
 
 
 for _family in ("mamba", "falcon_mamba", "jamba", "zamba"):
-    BY_NAME[f"transformers.models.{_family}.modeling_{_family}.mamba_selective_scan"] = _scanned
+    FUNCTIONS[f"transformers.models.{_family}.modeling_{_family}.mamba_selective_scan"] = _scanned

@@ -94,9 +94,7 @@ class Translation:
         """The results of a block, which have these shapes. Another block of the same name gets another one."""
         names = chain((block.name,), (f"{block.name}_{number}" for number in count(2)))
         named = next(
-            other
-            for other in map(block.renamed, names)
-            if self.blocks.get(other.name, other).text == other.text
+            other for other in map(block.renamed, names) if self.blocks.get(other.name, other).text == other.text
         )
         self.blocks[named.name] = named
         results = tuple(Value(tuple(shape)) for shape in shapes)
@@ -122,10 +120,7 @@ class Translation:
 
     def prepare(self, name: str, example: Tensor, call: str, *args: Entry) -> Prepared:
         """A tensor that `prepare` computes by a call of torch, once for equal arguments."""
-        key = (call, *((id(arg) if isinstance(arg, Prepared) else str(arg)) for arg in args))
-        if key not in self.known:
-            self.known[key] = Prepared(name, example, call, args)
-        return self.known[key]
+        return self.known.setdefault((call, _identity(args), ()), Prepared(name, example, call, args))
 
     def constant(self, tensor: Tensor, name: str = "table", bound: int | None = None) -> View:
         """A constant as an operand: a buffer of the module, or an input that `prepare` computes. It has one element
@@ -352,7 +347,7 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
     made = Prepared(node.name, found, told, tuple(args), tuple(named.items()))
     if any(isinstance(entry, Prepared) for entry in _flat([*args, *named.values()])):
-        return made
+        return walk.known.setdefault((told, _identity(args), _identity([*named.items()])), made)
     walk.origins[id(found)] = made
     return found
 
@@ -380,6 +375,13 @@ def _note_missing(walk: Translation, name: str, why: str) -> None:
 
 Missing = object()
 """What a call without a counterpart gives: the walk goes on, so that all of them are told."""
+
+
+def _identity(part: Any) -> object:
+    """Equal for equal arguments of a call: tensors are the same or not."""
+    if isinstance(part, list | tuple):
+        return tuple(map(_identity, part))
+    return part if isinstance(part, Prepared) else ("tensor", id(part)) if isinstance(part, Tensor) else repr(part)
 
 
 def _flat(parts: Any) -> list[Entry]:
@@ -413,7 +415,7 @@ def _missing(walk: Translation) -> InputError:
     told = "; ".join(f"{name} at {place}" for name, place in walk.missing.items())
     count = len(walk.missing)
     subject = "1 operator has" if count == 1 else f"{count} operators have"
-    hint = "declare it in a .uop file, and write the module's part of the model by hand, or use another operator"
+    hint = "use another operator, or replace the module by a block of the language: unity_dsl.replaces"
     return fail("E605", f"{subject} no counterpart: {told}", help=hint)
 
 

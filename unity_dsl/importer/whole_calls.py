@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain
 from typing import Any
 
@@ -23,9 +23,11 @@ from ..syntax.diagnostic import fail
 
 @dataclass(frozen=True)
 class WholeCall:
-    """A call of a module, or of a function, which has no module. `given` are the arguments that are tensors, by name, and
-    `own` the parameters and buffers of the module, whose names have underscores for dots; `plain` are other arguments.
-    `results` are the shapes of the tensors that it returns.
+    """A call of a module, or of a function, which has no module; `name` is that of the class or the function.
+
+    `given` are the arguments that are tensors, by name, and those of a tuple by its name and their places. `own` are
+    the parameters and buffers of the module, with underscores for dots, `plain` other arguments, and `results` the
+    shapes of the tensors that it returns.
     """
 
     name: str
@@ -39,12 +41,12 @@ class WholeCall:
 Caller = Callable[[Any, WholeCall], list[Any]]
 """Makes statements of a call while a translation walks the graph; gives the entries of its results."""
 
-BY_CLASS: dict[type[nn.Module], Caller] = {}
-"""What users replace."""
-BY_NAME: dict[str, Caller] = {}
-"""Classes and functions of other packages: `package.module.name`. They are replaced where that module is imported."""
-BY_FORM: list[tuple[Callable[[nn.Module], bool], Caller]] = []
-"""Modules that are recognised by what they have."""
+CLASSES: dict[type[nn.Module], Caller] = {}
+"""Classes of modules that are replaced."""
+FORMS: list[tuple[Callable[[nn.Module], bool], Caller]] = []
+"""Modules that are replaced for what they have, whatever their class is."""
+FUNCTIONS: dict[str, Caller] = {}
+"""Functions that are replaced, `package.module.name`, in modules whose class is from the same file."""
 
 
 def caller_of(module: nn.Module) -> Caller | None:
@@ -55,28 +57,29 @@ def caller_of(module: nn.Module) -> Caller | None:
     for known in type(module).__mro__:
         if getattr(known, "forward", None) is not own:
             break
-        found = BY_CLASS.get(known) or BY_NAME.get(f"{known.__module__}.{known.__qualname__}")
-        if found is not None:
-            return found
-    return next((caller for has_form, caller in BY_FORM if has_form(module)), None)
+        if known in CLASSES:
+            return CLASSES[known]
+    return next((caller for has_form, caller in FORMS if has_form(module)), None)
 
 
 torch.library.define("unity_dsl::whole_call", "(Tensor[] operands, str told) -> Tensor[]")
 WHOLE_CALL = torch.ops.unity_dsl.whole_call.default
 
 
-@torch.library.register_fake("unity_dsl::whole_call")
 def _results(operands: list[Tensor], told: str) -> list[Tensor]:
     device = operands[0].device if operands else None
     made = json.loads(told)["results"]
     return [torch.empty(shape, dtype=getattr(torch, dtype), device=device) for shape, dtype in made]
 
 
+torch.library.register_fake("unity_dsl::whole_call", _results)
+
+
 def read_call(module: nn.Module, entries: list[Any], told: str) -> tuple[WholeCall, Caller]:
-    """The call that an operator of a graph stands for, with entries for its operands, and what makes statements of it."""
+    """The call that an operator of a graph stands for, with entries for operands, and what makes statements of it."""
     found = json.loads(told)
-    part = module.get_submodule(found["path"]) if found["name"] not in BY_NAME else None
-    caller = BY_NAME[found["name"]] if part is None else caller_of(part)
+    part = None if found["path"] is None else module.get_submodule(found["path"])
+    caller = FUNCTIONS[found["name"]] if part is None else caller_of(part)
     assert caller is not None, "as when it was captured"
     given = dict(zip(found["given"], entries, strict=False))
     own = dict(zip(found["own"], entries[len(given) :], strict=True))
@@ -95,7 +98,7 @@ class _Code:
     namespace: dict[str, Any]
     name: str
     run: Callable[..., Any]
-    path: str = ""
+    path: str | None = None
     module: nn.Module | None = None
 
 
@@ -105,17 +108,19 @@ def _replaced(module: nn.Module) -> list[_Code]:
     for path, part in module.named_modules():
         if caller_of(part) is not None:
             kind = type(part)
-            found.append(_Code(f"{kind.__module__}.{kind.__qualname__}", vars(part), "forward", part.forward, path, part))
+            found.append(
+                _Code(f"{kind.__module__}.{kind.__qualname__}", vars(part), "forward", part.forward, path, part)
+            )
     files = {known.__module__ for part in module.modules() for known in type(part).__mro__}
-    for told in BY_NAME:
+    for told in FUNCTIONS:
         file, _, name = told.rpartition(".")
         code = vars(sys.modules[file]).get(name) if file in files else None
-        if code is not None and not isinstance(code, type):
+        if code is not None:
             found.append(_Code(told, vars(sys.modules[file]), name, code))
     return found
 
 
-_Form = tuple[str, str, tuple[torch.Size, ...]]
+_Form = tuple[str, str | None, tuple[torch.Size, ...]]
 """What is called, and the shapes of what it is called with."""
 
 
@@ -139,10 +144,13 @@ def kept_whole(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any
         with mode, torch.no_grad(), _wrapped(_replaced(copied), _observed(returned, {})):
             copied(*given[0], **given[1])
     else:
-        before = [(buffer, buffer.clone()) for buffer in module.buffers()]
+        buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+        values = [(buffer, buffer.clone()) for buffer in module.buffers()]
         with torch.no_grad(), _wrapped(replaced, _observed(returned, None)):
             module(*args, **named)
-            for buffer, value in before:
+            for held, before in buffers:
+                held.update(before)
+            for buffer, value in values:
                 buffer.copy_(value)
     with _wrapped(replaced, _recorded(returned)):
         yield
@@ -176,16 +184,15 @@ def _observed(returned: dict[_Form, Any], known: dict[object, Any] | None) -> _W
             form = _form(code, args, kwargs)
             alike = form[0], form[2], tuple(tensor.shape for tensor in _own(code.module).values())
             if known is not None and alike in known:
-                returned[form] = known[alike]
-                return pytree.tree_map_only(Tensor, torch.empty_like, known[alike])
-            buffers = [] if code.module is None else list(code.module.named_buffers())
-            versions = [buffer._version for _, buffer in buffers]
+                found = pytree.tree_map_only(Tensor, torch.empty_like, known[alike])
+                returned[form] = found
+                return found
+            before = _versions(code.module)
             found = code.run(*args, **kwargs)
-            for (name, buffer), version in zip(buffers, versions, strict=True):
-                if buffer._version != version or buffer is not code.module.get_buffer(name):
-                    told = f"{type(code.module).__name__} updates its buffer `{name}`, and a block updates none"
-                    raise fail("E612", told, help="replace a part of it that updates none")
-            returned[form] = found
+            for name in [name for name, version in _versions(code.module).items() if before.get(name) != version]:
+                told = f"{type(code.module).__name__} updates its buffer `{name}`, and a block updates none"
+                raise fail("E612", told, help="replace a part of it that updates none")
+            returned[form] = pytree.tree_map_only(Tensor, partial(torch.empty_like, device="meta"), found)
             if known is not None:
                 known[alike] = found
             return found
@@ -224,6 +231,12 @@ def _recorded(returned: Mapping[_Form, Any]) -> _Wrapper:
     return wrapper
 
 
+def _versions(module: nn.Module | None) -> dict[str, tuple[int, int]]:
+    """Which tensor each buffer is, and how often that was written to."""
+    buffers = [] if module is None else list(module.named_buffers())
+    return {name: (id(buffer), buffer._version) for name, buffer in buffers}
+
+
 def _form(code: _Code, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Form:
     leaves = pytree.tree_leaves((args, dict(kwargs)))
     return code.told, code.path, tuple(leaf.shape for leaf in leaves if isinstance(leaf, Tensor))
@@ -239,12 +252,15 @@ def _arguments(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
     signature = inspect.signature(forward)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
+    named = dict(bound.arguments)
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            named |= named.pop(name)
     found: dict[str, Any] = {}
-    for name, value in bound.arguments.items():
-        if signature.parameters[name].kind is inspect.Parameter.VAR_KEYWORD:
-            found |= value
-        else:
-            found[name] = value
+    for name, value in named.items():
+        leaves = pytree.tree_leaves(value)
+        nested = not isinstance(value, Tensor) and any(isinstance(leaf, Tensor) for leaf in leaves)
+        found |= {f"{name}_{place}": leaf for place, leaf in enumerate(leaves)} if nested else {name: value}
     return found
 
 
@@ -253,4 +269,10 @@ def _own(module: nn.Module | None) -> dict[str, Tensor]:
     if module is None:
         return {}
     every = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))
-    return {name.replace(".", "_"): reduce(getattr, name.split("."), module) for name, _ in every}
+    return {name.replace(".", "_"): _tensor(module, name) for name, _ in every}
+
+
+def _tensor(module: nn.Module, name: str) -> Tensor:
+    found: Any = reduce(getattr, name.split("."), module)
+    assert isinstance(found, Tensor)
+    return found

@@ -59,13 +59,14 @@ IMPORTS: dict[str, Code] = {
     ),
     "E611": Code(
         "a function that gives no block",
-        "A function that `unity_dsl.replaces` registers takes a module and returns `unity_dsl.Block`: the text of one block "
-        "and the values of its parameters, which are numbers. The message has the first line of what Python raised.",
+        "A function that `unity_dsl.replaces` registers takes a module and returns `unity_dsl.Block`: the text of one "
+        "block and the values of its parameters, which are numbers. The message has the first line of what Python "
+        "raised.",
     ),
     "E612": Code(
         "a block that does not fit the module it replaces",
-        "Operands of the block are found by name: arguments of the module's `forward` that are tensors, and the module's "
-        "parameters and buffers, with underscores for dots. The block reads every tensor that the module is called with, "
-        "declares and updates none, and returns as many as `forward` does, of the same shapes.",
+        "Operands of the block are found by name: arguments of the module's `forward` that are tensors, and the "
+        "module's parameters and buffers, with underscores for dots. The block reads every tensor that the module is "
+        "called with, declares and updates none, and returns as many as `forward` does, of the same shapes.",
     ),
 }
