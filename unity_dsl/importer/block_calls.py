@@ -70,7 +70,7 @@ def called_block(walk: Translation, call: WholeCall, block: Block) -> list[Entry
     """
     name, kind = f"block of {call.name}", _kind(call)
     declared = _declared(name, block.text)
-    operands = [_operand(walk, call, block, operand) for operand in declared.inputs]
+    operands = [_operand(walk, call, declared, operand, block.bounds.get(operand)) for operand in declared.inputs]
     unread = [argument for argument in call.given if _written(argument) not in declared.inputs]
     if unread:
         told = f"block `{declared.name}` does not read `{unread[0]}`, which is passed to {kind}"
@@ -111,22 +111,23 @@ def _statements(body: Sequence[ModelStatement]) -> Iterator[ModelStatement]:
             yield from _statements(inside(statement))
 
 
-def _operand(walk: Translation, call: WholeCall, block: Block, name: str) -> View:
-    """The tensor of this name that the module is called with or has."""
+def _operand(walk: Translation, call: WholeCall, block: BlockDecl, name: str, bound: int | None) -> View:
+    """The tensor of this name that the module is called with or has; an integer one has values below the bound."""
     kind = _kind(call)
     known = {_written(own): entry for own, entry in {**call.own, **call.given}.items()}
     if name not in known:
         plain = {_written(own): told for own, told in call.plain.items()}
         if name in plain:
             told = f"operand `{name}` of block `{block.name}` is {plain[name]} where {kind} is called"
-            raise fail("E612", told, help="operands are tensors; numbers of the module are parameters of the block")
+            help = "operands are tensors; numbers of the module are parameters of the block"
+            raise fail("E612", told, block.span, help=help)
         told = f"block `{block.name}` reads `{name}`, which {kind} neither is called with nor has"
         help = suggest(name, known) or f"there are {', '.join(f'`{one}`' for one in known)}"
-        raise fail("E612", told, help=help)
+        raise fail("E612", told, block.span, help=help)
     entry = known[name]
     example = entry.example if isinstance(entry, Prepared) else entry
     if isinstance(example, Tensor) and not example.is_floating_point():
-        bound = block.bounds.get(name, max(2, int(example.max()) + 1))
+        bound = bound or max(2, int(example.max()) + 1)
         if isinstance(entry, Prepared):
             walk.as_input(entry, bound)
         else:

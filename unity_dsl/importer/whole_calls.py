@@ -15,7 +15,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeCopyMode,
+    FakeTensorMode,
+)
 from torch.utils import _pytree as pytree
 
 from ..syntax.diagnostic import fail
@@ -142,16 +147,22 @@ def kept_whole(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any
             copied = deepcopy(module)
         given = pytree.tree_map_only(Tensor, mode.from_tensor, (args, dict(named)))
         with mode, torch.no_grad(), _wrapped(_replaced(copied), _observed(returned, {})):
-            copied(*given[0], **given[1])
+            try:
+                copied(*given[0], **given[1])
+            except (DataDependentOutputException, DynamicOutputShapeException) as reason:
+                told = f"what a replaced module returns depends on values, and its weights have none: {reason}"
+                raise fail("E603", told, help="import it with its weights") from None
     else:
         buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
         values = [(buffer, buffer.clone()) for buffer in module.buffers()]
         with torch.no_grad(), _wrapped(replaced, _observed(returned, None)):
-            module(*args, **named)
-            for held, before in buffers:
-                held.update(before)
-            for buffer, value in values:
-                buffer.copy_(value)
+            try:
+                module(*args, **named)
+            finally:
+                for held, before in buffers:
+                    held.update(before)
+                for buffer, value in values:
+                    buffer.copy_(value)
     with _wrapped(replaced, _recorded(returned)):
         yield
 
