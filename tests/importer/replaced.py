@@ -129,3 +129,43 @@ class Paired(nn.Module):
 def paired() -> Example:
     torch.manual_seed(0)
     return Paired(), {"x": torch.randn(2, 3, 4), "codes": torch.randint(5, (2, 3))}
+
+
+class Router(nn.Module):
+    """Two classes of each place, and their scores."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.classes = nn.Linear(4, 5, bias=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        scores, found = self.classes(x).topk(2)
+        return found, scores
+
+
+@u.replaces(Router)
+def router(module: Router) -> u.Block:
+    text = """\
+block router[count](x, classes_weight)
+  scores = linear(x, classes_weight)
+  found = top_k(scores; count=count)
+  return found, gather(scores, found; dim=2)
+"""
+    return u.Block(text, count=2)
+
+
+class Routed(nn.Module):
+    """Reads a table at what a block returns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way, self.router, self.table = nn.Linear(4, 4), Router(), nn.Embedding(5, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found, scores = self.router(self.way(x))
+        return (self.table(found) * scores[..., None]).square().mean()
+
+
+def routed() -> Example:
+    torch.manual_seed(0)
+    return Routed(), {"x": torch.randn(2, 3, 4)}

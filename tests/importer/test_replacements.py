@@ -25,7 +25,7 @@ def imported(example: tuple[nn.Module, dict[str, Any]], verified: bool = True) -
     return imported_model(module, (), batch, "m", verified=verified)
 
 
-@pytest.mark.parametrize("name", ["decays", "paired"])
+@pytest.mark.parametrize("name", ["decays", "paired", "routed"])
 def test_a_block_stands_for_a_module(name: str) -> None:
     """Loss and gradients are those of the module's own code, to the rounding of float64."""
     found = imported(getattr(replaced, name)()).verified

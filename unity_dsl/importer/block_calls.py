@@ -77,8 +77,11 @@ def called_block(walk: Translation, call: WholeCall, block: Block) -> list[Entry
         raise fail("E612", told, declared.span, help=f"an operand `{_written(unread[0])}` is that argument")
     if not call.results:
         raise fail("E612", f"{kind} returns no tensors", help="replace a module that returns some")
-    _check(Source(name, _checked_text(block, declared.inputs, operands, call.results)), call, declared.name)
-    return list(walk.call(block, operands, call.results))
+    text = _checked_text(block, declared.inputs, operands, call.results)
+    results = walk.call(block, operands, call.results)
+    for view, bound in zip(results, _bounds(Source(name, text), call, declared.name), strict=True):
+        view.value.bound = bound
+    return list(results)
 
 
 def _kind(call: WholeCall) -> str:
@@ -155,8 +158,10 @@ def _checked_text(
     return "\n".join(lines) + "\n"
 
 
-def _check(source: Source, call: WholeCall, name: str) -> None:
-    """Raises InputError where the block cannot be called so, or returns other shapes than the module does."""
+def _bounds(source: Source, call: WholeCall, name: str) -> list[int | None]:
+    """How many values each result has, None for floats. Raises InputError where the block cannot be called so, or
+    returns other shapes than the module does.
+    """
     kind = _kind(call)
     wanted = ", ".join(str(list(shape)) for shape in call.results)
     help = "it returns the tensors that the module's forward returns, in the same order"
@@ -171,3 +176,4 @@ def _check(source: Source, call: WholeCall, name: str) -> None:
     if found != [tuple(shape) for shape in call.results]:
         told = ", ".join(str(list(shape)) for shape in found)
         raise fail("E612", f"block `{name}` returns {told} where {kind} returns {wanted}", help=help)
+    return [value.integer_range for value in model.outputs]

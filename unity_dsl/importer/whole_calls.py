@@ -125,8 +125,8 @@ def _replaced(module: nn.Module) -> list[_Code]:
     return found
 
 
-_Form = tuple[str, str | None, tuple[torch.Size, ...]]
-"""What is called, and the shapes of what it is called with."""
+_Form = tuple[str, str | None, tuple[Any, ...]]
+"""What is called, and with what: tensors by their shapes."""
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def _recorded(returned: Mapping[_Form, Any]) -> _Wrapper:
         def recorded(*args: Any, **kwargs: Any) -> Any:
             form = _form(code, args, kwargs)
             if form not in returned:
-                raise RuntimeError(f"{code.told} is called with other shapes than when the module runs")
+                raise RuntimeError(f"{code.told} is called with something else than when the module ran")
             values = _arguments(code.run, args, kwargs)
             given = {name: value for name, value in values.items() if isinstance(value, Tensor)}
             leaves, spec = pytree.tree_flatten(returned[form])
@@ -250,7 +250,7 @@ def _versions(module: nn.Module | None) -> dict[str, tuple[int, int]]:
 
 def _form(code: _Code, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Form:
     leaves = pytree.tree_leaves((args, dict(kwargs)))
-    return code.told, code.path, tuple(leaf.shape for leaf in leaves if isinstance(leaf, Tensor))
+    return code.told, code.path, tuple(leaf.shape if isinstance(leaf, Tensor) else _plain(leaf) for leaf in leaves)
 
 
 def _plain(value: Any) -> Any:
