@@ -42,6 +42,22 @@ LATENT = {
     "first_k_dense_replace": 1,
     "num_key_value_heads": 4,
 }
+JAMBA = {
+    **SHARED,
+    "mamba_d_state": 4,
+    "num_experts": 4,
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+}
+ZAMBA = {
+    "num_key_value_heads": 4,
+    "mamba_d_state": 4,
+    "n_mamba_heads": 2,
+    "attention_head_dim": 16,
+    "layers_block_type": ["hybrid", "hybrid"],
+}
 SCAN = {"state_size": 4, "num_hidden_layers": 1}
 CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
     "dropout and a mask": ("BertForMaskedLM", {}, ("masked_fill(", "dropout(")),
@@ -63,6 +79,8 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
         ("selective_scan[n=4](", "scan x_t in", "repeat 2 as"),
     ),
     "a loop and a mask": ("FalconMambaForCausalLM", {"state_size": 4}, ("selective_scan[n=4](", "repeat 2 as")),
+    "loops, attention and experts": ("JambaForCausalLM", JAMBA, ("selective_scan[n=4](", "silu_experts[s=8, h=48](")),
+    "loops of several heads": ("ZambaForCausalLM", ZAMBA, ("selective_scan[n=4](",)),
     "two towers": ("BartForConditionalGeneration", {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}, ()),
 }
 

@@ -42,7 +42,7 @@ def test_a_wrong_block_is_found(
 ) -> None:
     """By the comparison; nothing is written."""
     monkeypatch.chdir(tmp_path)
-    assert run(["import", f"{replaced.__name__}:slower", "-o", "out"]) == 2
+    assert run(["import", f"{replaced.__name__}:slower", "-o", "out", "--no-sizes"]) == 2
     error = capsys.readouterr().err
     assert "error[E606]" in error and "Traceback" not in error and not Path("out").exists()
 

@@ -347,6 +347,8 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
     made = Prepared(node.name, found, told, tuple(args), tuple(named.items()))
     if any(isinstance(entry, Prepared) for entry in _flat([*args, *named.values()])):
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return made
         return walk.known.setdefault((told, _identity(args), _identity([*named.items()])), made)
     walk.origins[id(found)] = made
     return found
