@@ -19,7 +19,7 @@ from .blocks import Block
 from .operators import spread
 from .translation import Entry, Prepared, Translation
 from .views import View
-from .whole_calls import CLASSES, WholeCall
+from .whole_calls import CLASSES, Replacement, WholeCall
 
 Replacing = Callable[[Any], Block]
 
@@ -36,7 +36,7 @@ def replaces(module_class: type[nn.Module]) -> Callable[[Replacing], Replacing]:
         raise TypeError(f"replaces({module_class!r}): not a class of torch.nn.Module")
 
     def register(function: Replacing) -> Replacing:
-        CLASSES[module_class] = lambda walk, call: called_block(walk, call, _made(function, call))
+        CLASSES[module_class] = Replacement(lambda walk, call: called_block(walk, call, _made(function, call)))
         return function
 
     return register

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,7 @@ from torch.nn import functional as F
 from .blocks import Block
 from .translation import Entry, Translation, Unsupported
 from .views import View
-from .whole_calls import FORMS, WholeCall
+from .whole_calls import FORMS, Replacement, Result, WholeCall
 
 _TEXT = """\
 ## Gated feed-forward experts of which every token asks some; `s` places for each are enough for all tokens of a group.
@@ -81,4 +82,9 @@ def _activation(module: nn.Module | None) -> str:
     raise Unsupported(f"experts with {type(module.act_fn).__name__}")
 
 
-FORMS.append((_is_experts, called_experts))
+def _returned(values: Mapping[str, Any]) -> Result:
+    """A tensor like the tokens, which come first."""
+    return Result.like(next(iter(values.values())))
+
+
+FORMS.append((_is_experts, Replacement(called_experts, _returned)))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from .block_calls import called_block
 from .blocks import Block
 from .translation import Entry, Translation
-from .whole_calls import FUNCTIONS, WholeCall
+from .whole_calls import FUNCTIONS, Replacement, Result, WholeCall
 
 _TEXT = """\
 ## A selective state space (Gu, Dao 2023): every feature has `n` states, which each position decays and adds to.
@@ -32,5 +35,13 @@ def _scanned(walk: Translation, call: WholeCall) -> list[Entry]:
     return called_block(walk, call, Block(text, n=walk.view(given["A"]).shape[1]))
 
 
+def _returned(values: Mapping[str, Any]) -> Any:
+    """A tensor like the input, and the states of all features after the last position if they are asked for."""
+    x, rates = values["hidden_states"], values["A"]
+    made = Result.like(x)
+    return (made, Result((x.shape[0], *rates.shape), x.dtype)) if values["return_last_state"] else made
+
+
+_SCAN = Replacement(_scanned, _returned)
 for _family in ("mamba", "falcon_mamba", "jamba", "zamba"):
-    FUNCTIONS[f"transformers.models.{_family}.modeling_{_family}.mamba_selective_scan"] = _scanned
+    FUNCTIONS[f"transformers.models.{_family}.modeling_{_family}.mamba_selective_scan"] = _SCAN

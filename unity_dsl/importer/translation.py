@@ -317,8 +317,8 @@ def _called_whole(walk: Translation, operands: list[Entry], told: str) -> Entry:
     """What replaces a call of a module or a function."""
     if any(entry is Missing for entry in operands):
         return Missing
-    call, caller = read_call(walk.captured.module, operands, told)
-    return _tried(walk, call.name.rpartition(".")[2], lambda: caller(walk, call))
+    call, replacement = read_call(walk.captured.module, operands, told)
+    return _tried(walk, call.name.rpartition(".")[2], lambda: replacement.call(walk, call))
 
 
 def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:

@@ -43,20 +43,40 @@ class WholeCall:
     results: tuple[tuple[int, ...], ...]
 
 
-Caller = Callable[[Any, WholeCall], list[Any]]
-"""Makes statements of a call while a translation walks the graph; gives the entries of its results."""
+@dataclass(frozen=True)
+class Result:
+    """A tensor that a call returns."""
 
-CLASSES: dict[type[nn.Module], Caller] = {}
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def like(cls, tensor: Tensor) -> Result:
+        return cls(tuple(tensor.shape), tensor.dtype)
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """What makes statements of a call while a translation walks the graph, and gives the entries of its results.
+    `returns` gives what a call with these arguments returns, with a Result for each tensor, where that is known without
+    running it.
+    """
+
+    call: Callable[[Any, WholeCall], list[Any]]
+    returns: Callable[[Mapping[str, Any]], Any] | None = None
+
+
+CLASSES: dict[type[nn.Module], Replacement] = {}
 """Classes of modules that are replaced."""
-FORMS: list[tuple[Callable[[nn.Module], bool], Caller]] = []
+FORMS: list[tuple[Callable[[nn.Module], bool], Replacement]] = []
 """Modules that are replaced for what they have, whatever their class is."""
-FUNCTIONS: dict[str, Caller] = {}
+FUNCTIONS: dict[str, Replacement] = {}
 """Functions that are replaced, `package.module.name`, in modules whose class is from the same file."""
 
 
-def caller_of(module: nn.Module) -> Caller | None:
-    """What makes statements of the calls of a module; None where its forward is captured as it is. A subclass with a
-    forward of its own is another module.
+def replacement_of(module: nn.Module) -> Replacement | None:
+    """What replaces the calls of a module; None where its forward is captured as it is. A subclass with a forward of
+    its own is another module.
     """
     own = type(module).forward
     for known in type(module).__mro__:
@@ -64,7 +84,7 @@ def caller_of(module: nn.Module) -> Caller | None:
             break
         if known in CLASSES:
             return CLASSES[known]
-    return next((caller for has_form, caller in FORMS if has_form(module)), None)
+    return next((found for has_form, found in FORMS if has_form(module)), None)
 
 
 torch.library.define("unity_dsl::whole_call", "(Tensor[] operands, str told) -> Tensor[]")
@@ -80,16 +100,16 @@ def _results(operands: list[Tensor], told: str) -> list[Tensor]:
 torch.library.register_fake("unity_dsl::whole_call", _results)
 
 
-def read_call(module: nn.Module, entries: list[Any], told: str) -> tuple[WholeCall, Caller]:
-    """The call that an operator of a graph stands for, with entries for operands, and what makes statements of it."""
+def read_call(module: nn.Module, entries: list[Any], told: str) -> tuple[WholeCall, Replacement]:
+    """The call that an operator of a graph stands for, with entries for its operands, and what replaces it."""
     found = json.loads(told)
     part = None if found["path"] is None else module.get_submodule(found["path"])
-    caller = FUNCTIONS[found["name"]] if part is None else caller_of(part)
-    assert caller is not None, "as when it was captured"
+    replacement = FUNCTIONS[found["name"]] if part is None else replacement_of(part)
+    assert replacement is not None, "as when it was captured"
     given = dict(zip(found["given"], entries, strict=False))
     own = dict(zip(found["own"], entries[len(given) :], strict=True))
     results = tuple(tuple(shape) for shape, _ in found["results"])
-    return WholeCall(found["name"], part, given, own, found["plain"], results), caller
+    return WholeCall(found["name"], part, given, own, found["plain"], results), replacement
 
 
 # ---------------------------------------------------------------------------------------- capturing
@@ -97,9 +117,12 @@ def read_call(module: nn.Module, entries: list[Any], told: str) -> tuple[WholeCa
 
 @dataclass(frozen=True)
 class _Code:
-    """What a call runs: under a name in the namespace of a module, of torch with its path or of Python."""
+    """What a replaced call would run, under a name in the namespace of a module: of torch, with its path, or of Python.
+    `told` is the class or the function.
+    """
 
     told: str
+    replacement: Replacement
     namespace: dict[str, Any]
     name: str
     run: Callable[..., Any]
@@ -111,17 +134,15 @@ def _replaced(module: nn.Module) -> list[_Code]:
     """What is replaced of a module: parts of it, and functions of the files that its classes are from."""
     found = []
     for path, part in module.named_modules():
-        if caller_of(part) is not None:
-            kind = type(part)
-            found.append(
-                _Code(f"{kind.__module__}.{kind.__qualname__}", vars(part), "forward", part.forward, path, part)
-            )
+        if (replacement := replacement_of(part)) is not None:
+            told = f"{type(part).__module__}.{type(part).__qualname__}"
+            found.append(_Code(told, replacement, vars(part), "forward", part.forward, path, part))
     files = {known.__module__ for part in module.modules() for known in type(part).__mro__}
-    for told in FUNCTIONS:
+    for told, replacement in FUNCTIONS.items():
         file, _, name = told.rpartition(".")
         code = vars(sys.modules[file]).get(name) if file in files else None
         if code is not None:
-            found.append(_Code(told, vars(sys.modules[file]), name, code))
+            found.append(_Code(told, replacement, vars(sys.modules[file]), name, code))
     return found
 
 
@@ -133,38 +154,47 @@ _Form = tuple[str, str | None, tuple[Any, ...]]
 def kept_whole(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[None]:
     """Meanwhile what is replaced does nothing but record its calls, for `torch.export`.
 
-    What it returns is known by a run before, of the values or, where weights have none, of shapes. Raises E612 for a
-    module that updates a buffer.
+    What it returns, where nothing else tells, is known by a run before: of the values or, where weights have none, of
+    shapes. Raises E612 for a module that updates a buffer.
     """
     replaced = _replaced(module)
-    if not replaced:
-        yield
-        return
     returned: dict[_Form, Any] = {}
-    if any(weight.dim() > 1 and not any(weight.stride()) for weight in module.parameters()):
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
-        with FakeCopyMode(mode):
-            copied = deepcopy(module)
-        given = pytree.tree_map_only(Tensor, mode.from_tensor, (args, dict(named)))
-        with mode, torch.no_grad(), _wrapped(_replaced(copied), _observed(returned, {})):
-            try:
-                copied(*given[0], **given[1])
-            except (DataDependentOutputException, DynamicOutputShapeException) as reason:
-                told = f"what a replaced module returns depends on values, and its weights have none: {reason}"
-                raise fail("E603", told, help="import it with its weights") from None
-    else:
-        buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
-        values = [(buffer, buffer.clone()) for buffer in module.buffers()]
-        with torch.no_grad(), _wrapped(replaced, _observed(returned, None)):
-            try:
-                module(*args, **named)
-            finally:
-                for held, before in buffers:
-                    held.update(before)
-                for buffer, value in values:
-                    buffer.copy_(value)
-    with _wrapped(replaced, _recorded(returned)):
+    if any(code.replacement.returns is None for code in replaced):
+        if any(weight.dim() > 1 and not any(weight.stride()) for weight in module.parameters()):
+            _run_shapes(module, args, named, returned)
+        else:
+            _run_values(module, args, named, returned)
+    with _wrapped(replaced, partial(_recorded, returned)):
         yield
+
+
+def _run_values(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], returned: dict[_Form, Any]) -> None:
+    """Runs the module to see what calls return. Its buffers are then what they were."""
+    codes = [code for code in _replaced(module) if code.replacement.returns is None]
+    buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
+    values = [(buffer, buffer.clone()) for buffer in module.buffers()]
+    with torch.no_grad(), _wrapped(codes, partial(_observed, returned, None)):
+        try:
+            module(*args, **named)
+        finally:
+            for held, before in buffers:
+                held.update(before)
+            for buffer, value in values:
+                buffer.copy_(value)
+
+
+def _run_shapes(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], returned: dict[_Form, Any]) -> None:
+    """The same of a copy that has shapes alone. Raises E603 where these depend on values."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with FakeCopyMode(mode):
+        copied = deepcopy(module)
+    args, named = pytree.tree_map_only(Tensor, mode.from_tensor, (args, dict(named)))
+    with mode, torch.no_grad(), _wrapped(_replaced(copied), partial(_observed, returned, {})):
+        try:
+            copied(*args, **named)
+        except (DataDependentOutputException, DynamicOutputShapeException) as reason:
+            told = f"what a replaced module returns depends on values, and its weights have none: {reason}"
+            raise fail("E603", told, help="import it with its weights") from None
 
 
 _Wrapper = Callable[[_Code], Callable[..., Any]]
@@ -185,61 +215,56 @@ def _wrapped(codes: Sequence[_Code], wrapper: _Wrapper) -> Iterator[None]:
                 code.namespace[code.name] = own
 
 
-def _observed(returned: dict[_Form, Any], known: dict[object, Any] | None) -> _Wrapper:
-    """Runs a module and keeps what it returns as shapes. With `known`, calls of the same class with tensors of the same
-    shapes return the same: a loop over a sequence takes seconds on shapes.
+def _observed(returned: dict[_Form, Any], known: dict[object, Any] | None, code: _Code) -> Callable[..., Any]:
+    """Runs what a call does and keeps what it returns. With `known`, of shapes alone, calls of the same class with
+    tensors of the same shapes return the same: a loop over a sequence takes seconds on shapes.
     """
 
-    def wrapper(code: _Code) -> Callable[..., Any]:
-        def observed(*args: Any, **kwargs: Any) -> Any:
-            form = _form(code, args, kwargs)
-            alike = form[0], form[2], tuple(tensor.shape for tensor in _own(code.module).values())
-            if known is not None and alike in known:
-                found = pytree.tree_map_only(Tensor, torch.empty_like, known[alike])
-                returned[form] = found
-                return found
-            before = _versions(code.module)
-            found = code.run(*args, **kwargs)
-            for name in [name for name, version in _versions(code.module).items() if before.get(name) != version]:
-                told = f"{type(code.module).__name__} updates its buffer `{name}`, and a block updates none"
-                raise fail("E612", told, help="replace a part of it that updates none")
-            returned[form] = pytree.tree_map_only(Tensor, partial(torch.empty_like, device="meta"), found)
-            if known is not None:
-                known[alike] = found
-            return found
+    def observed(*args: Any, **kwargs: Any) -> Any:
+        form = _form(code, args, kwargs)
+        alike = form[0], form[2], tuple(tensor.shape for tensor in _own(code.module).values())
+        if known is not None and code.replacement.returns is not None:
+            known[alike] = code.replacement.returns(_arguments(code.run, args, kwargs))
+        if known is not None and alike in known:
+            returned[form] = known[alike]
+            return pytree.tree_map_only(Result, lambda one: torch.empty(one.shape, dtype=one.dtype), known[alike])
+        before = _versions(code.module)
+        found = code.run(*args, **kwargs)
+        for name in [name for name, version in _versions(code.module).items() if before.get(name) != version]:
+            told = f"{type(code.module).__name__} updates its buffer `{name}`, and a block updates none"
+            raise fail("E612", told, help="replace a part of it that updates none")
+        returned[form] = pytree.tree_map_only(Tensor, Result.like, found)
+        if known is not None:
+            known[alike] = returned[form]
+        return found
 
-        return observed
-
-    return wrapper
+    return observed
 
 
-def _recorded(returned: Mapping[_Form, Any]) -> _Wrapper:
+def _recorded(returned: Mapping[_Form, Any], code: _Code) -> Callable[..., Any]:
     """Records one operator in place of what a call does."""
 
-    def wrapper(code: _Code) -> Callable[..., Any]:
-        def recorded(*args: Any, **kwargs: Any) -> Any:
-            form = _form(code, args, kwargs)
-            if form not in returned:
-                raise RuntimeError(f"{code.told} is called with something else than when the module ran")
-            values = _arguments(code.run, args, kwargs)
-            given = {name: value for name, value in values.items() if isinstance(value, Tensor)}
-            leaves, spec = pytree.tree_flatten(returned[form])
-            tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-            own = _own(code.module)
-            told = {
-                "name": code.told,
-                "path": code.path,
-                "given": list(given),
-                "own": list(own),
-                "plain": {name: _plain(value) for name, value in values.items() if name not in given},
-                "results": [(list(leaf.shape), str(leaf.dtype).removeprefix("torch.")) for leaf in tensors],
-            }
-            made = iter(WHOLE_CALL([*given.values(), *own.values()], json.dumps(told)))
-            return pytree.tree_unflatten([next(made) if isinstance(leaf, Tensor) else leaf for leaf in leaves], spec)
+    def recorded(*args: Any, **kwargs: Any) -> Any:
+        values, form = _arguments(code.run, args, kwargs), _form(code, args, kwargs)
+        if code.replacement.returns is None and form not in returned:
+            raise RuntimeError(f"{code.told} is called with something else than when the module ran")
+        found = returned[form] if code.replacement.returns is None else code.replacement.returns(values)
+        leaves, spec = pytree.tree_flatten(found)
+        given = {name: value for name, value in values.items() if isinstance(value, Tensor)}
+        own = _own(code.module)
+        results = [leaf for leaf in leaves if isinstance(leaf, Result)]
+        told = {
+            "name": code.told,
+            "path": code.path,
+            "given": list(given),
+            "own": list(own),
+            "plain": {name: _plain(value) for name, value in values.items() if name not in given},
+            "results": [(one.shape, str(one.dtype).removeprefix("torch.")) for one in results],
+        }
+        made = iter(WHOLE_CALL([*given.values(), *own.values()], json.dumps(told)))
+        return pytree.tree_unflatten([next(made) if isinstance(leaf, Result) else leaf for leaf in leaves], spec)
 
-        return recorded
-
-    return wrapper
+    return recorded
 
 
 def _versions(module: nn.Module | None) -> dict[str, tuple[int, int]]:
