@@ -4,9 +4,21 @@ from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
-__all__ = ["InputError", "ParallelModule", "PlannedModel", "Report", "WhatIf", "__version__", "compile", "parallelize"]
+__all__ = [
+    "Block",
+    "InputError",
+    "ParallelModule",
+    "PlannedModel",
+    "Report",
+    "WhatIf",
+    "__version__",
+    "compile",
+    "parallelize",
+    "replaces",
+]
 
 _WHERE = {
+    "Block": "importer.blocks",
     "InputError": "syntax.diagnostic",
     "ParallelModule": "api.parallel_module",
     "PlannedModel": "api.planned_model",
@@ -14,6 +26,7 @@ _WHERE = {
     "WhatIf": "commands.what_if",
     "compile": "api.planned_model",
     "parallelize": "api.parallel_module",
+    "replaces": "importer.block_calls",
 }
 """The modules of the public names, which are loaded when they are asked for: the prover and torch take seconds."""
 

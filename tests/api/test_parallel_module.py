@@ -13,7 +13,7 @@ from torch import nn
 import unity_dsl as u
 from unity_dsl.emit.rank_pool import RankPool
 
-from ..importer import modules
+from ..importer import modules, replaced
 
 STEPS = 8
 
@@ -100,3 +100,16 @@ def trained(rank: int, ranks: int, strategy: str) -> dict[str, Any]:
 def test_what_cannot_be_imported_is_told(tmp_path: Path) -> None:
     with pytest.raises(u.InputError, match="E60"):
         u.parallelize(nn.Linear(2, 2), [torch.randn(2, 2)])
+
+
+def test_a_replaced_module_is_made_parallel() -> None:
+    """One whose loop looks at numbers, by a block: loss and gradients are those of its code."""
+    module, batch = replaced.decays()
+    given = copy.deepcopy(module)
+    _, parallel = u.parallelize(module, batch, verify=False)
+    found, expected = parallel(**batch), given(**batch)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    found.backward()
+    expected.backward()
+    norm = torch.nn.utils.get_total_norm([weight.grad for weight in given.parameters() if weight.grad is not None])
+    torch.testing.assert_close(parallel.grad_norm(), norm, rtol=1e-4, atol=0)

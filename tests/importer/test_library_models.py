@@ -42,6 +42,22 @@ LATENT = {
     "first_k_dense_replace": 1,
     "num_key_value_heads": 4,
 }
+JAMBA = {
+    **SHARED,
+    "mamba_d_state": 4,
+    "num_experts": 4,
+    "attn_layer_period": 2,
+    "attn_layer_offset": 1,
+    "expert_layer_period": 2,
+    "expert_layer_offset": 1,
+}
+ZAMBA = {
+    "num_key_value_heads": 4,
+    "mamba_d_state": 4,
+    "n_mamba_heads": 2,
+    "attention_head_dim": 16,
+    "layers_block_type": ["hybrid", "hybrid"],
+}
 SCAN = {"state_size": 4, "num_hidden_layers": 1}
 CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
     "dropout and a mask": ("BertForMaskedLM", {}, ("masked_fill(", "dropout(")),
@@ -57,21 +73,29 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
         {**SCAN, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 4},
         ("cumsum(",),
     ),
+    "a loop over positions": (
+        "MambaForCausalLM",
+        {"state_size": 4, "use_conv_bias": False},
+        ("selective_scan[n=4](", "scan x_t in", "repeat 2 as"),
+    ),
+    "a loop and a mask": ("FalconMambaForCausalLM", {"state_size": 4}, ("selective_scan[n=4](", "repeat 2 as")),
+    "loops, attention and experts": ("JambaForCausalLM", JAMBA, ("selective_scan[n=4](", "silu_experts[s=8, h=48](")),
+    "loops of several heads": ("ZambaForCausalLM", ZAMBA, ("selective_scan[n=4](",)),
     "two towers": ("BartForConditionalGeneration", {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}, ()),
 }
 
 
-def small(case: str) -> tuple[nn.Module, dict[str, torch.Tensor]]:
-    """A model with its example inputs."""
+def small(case: str, length: int = 8) -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    """A model with its example inputs, of two rows of so many words."""
     torch.manual_seed(0)
     kind, settings, _ = CASES[case]
     model = getattr(transformers, kind)
     config = model.config_class(**{**SMALL, **settings})
     config.use_cache = False
     config.decoder_start_token_id = 0
-    words = torch.randint(3, 60, (2, 8))
+    words = torch.randint(3, 60, (2, length))
     batch = {"input_ids": words, "labels": words.clone()}
-    if kind.startswith("Bert"):
+    if "mask" in case:
         batch["attention_mask"] = torch.ones_like(words)
         batch["attention_mask"][1, -2:] = 0
     return model(config).train(), batch
@@ -91,8 +115,16 @@ def test_a_model_equals_itself(case: str) -> None:
         assert words in found.files["small.udl"], words
 
 
+def test_the_text_of_a_loop_does_not_grow_with_the_sequence() -> None:
+    lines = []
+    for length in (8, 64):
+        module, batch = small("a loop over positions", length)
+        lines.append(imported_model(module, (), batch, "m", verified=False).files["m.udl"].splitlines())
+    assert len(lines[0]) == len(lines[1])
+
+
 @pytest.mark.parametrize("strategy", ["auto", "random:1"])
-@pytest.mark.parametrize("case", ["a bias of positions", "experts", "windows"])
+@pytest.mark.parametrize("case", ["a bias of positions", "a loop over positions", "experts", "windows"])
 def test_its_program_on_two_ranks_equals_the_model(
     case: str, strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

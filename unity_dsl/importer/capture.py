@@ -20,6 +20,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
 
 from ..syntax.diagnostic import InputError, fail
+from .whole_calls import kept_whole
 
 _PAIR = "the factory returns a module and its example inputs: `return module, {'x': x, 'target': target}`"
 
@@ -141,12 +142,19 @@ def without_caches(module: nn.Module) -> Iterator[None]:
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Captured:
-    """The graph of a module. Raises E603 where its Python code cannot be captured, with the line that stops it."""
+    """The graph of a module, in which the calls of modules that are replaced are one operator each.
+
+    Raises E603 where its Python code cannot be captured, with the line that stops it.
+    """
     module.train()
     try:
         with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta(), without_caches(module):
             warnings.simplefilter("ignore", FutureWarning)
-            program = export(module, args, dict(named), strict=False).run_decompositions({})
+            with kept_whole(module, args, named):
+                program = export(module, args, dict(named), strict=False)
+            program = program.run_decompositions({})
+    except InputError:
+        raise
     except Exception as reason:
         raise _not_captured(reason) from None
     specs = program.graph_signature.input_specs
@@ -175,5 +183,5 @@ def _not_captured(reason: Exception) -> InputError:
     lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
     told = lines[0] if lines else type(reason).__name__
     place = next((line for line in lines if line.startswith("File ") or ".py:" in line), "")
-    hint = "a decision on the values of tensors has to be made of tensors: torch.where, or a mask"
+    hint = "decide by torch.where or a mask, or replace the module by a block of the language: unity_dsl.replaces"
     return fail("E603", f"torch.export cannot capture the module: {told}{f' ({place})' if place else ''}", help=hint)

@@ -28,6 +28,7 @@ from . import (  # noqa: F401  (their handlers)
     operators,
     recurrences,
     selections,
+    state_spaces,
     tensor_parts,
 )
 from .capture import Captured, capture, keywords_of, module_of, without_loss

@@ -221,7 +221,7 @@ class _Writer:
             operands[0] += f"[{', '.join(letters)}] -> [{kept}]"
         told = ", ".join(f"{key}={value}" for key, value in settings.items())
         if statement.operator in self.model.blocks:
-            return f"{statement.operator}[{told}]({', '.join(operands)})"
+            return f"{statement.operator}{f'[{told}]' if told else ''}({', '.join(operands)})"
         return f"{statement.operator}({', '.join(operands)}{f'; {told}' if told else ''})"
 
     def read(self, view: View) -> str:

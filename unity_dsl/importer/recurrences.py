@@ -11,7 +11,7 @@ from .blocks import Block
 from .operators import linear, unary
 from .tensor_parts import joined, part_of
 from .translation import Entry, Translation, Unsupported, filled, handles
-from .views import Value, View, whole
+from .views import View
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ _CELLS = {
 }
 
 
-def _block(cell: _Cell, *, biased: bool) -> Block:
-    """The block of a layer that scans what its inputs add to the gates."""
+def _block(cell: _Cell, size: int, *, biased: bool) -> Block:
+    """The block of a layer of so many states that scans what its inputs add to the gates."""
     name = f"{cell.name}_layer" if biased else f"{cell.name}_layer_unbiased"
     added = "linear_bias(h, w, bias)" if biased else "linear(h, w)"
     lines = [
@@ -49,7 +49,7 @@ def _block(cell: _Cell, *, biased: bool) -> Block:
         "    collect h as y",
         f"  return y, {cell.states[0]}",
     ]
-    return Block(name, "\n".join(lines) + "\n")
+    return Block("\n".join(lines) + "\n", d=size)
 
 
 @handles(*_CELLS)
@@ -72,13 +72,12 @@ def _layers(walk: Translation, cell: _Cell, args: list[Entry]) -> Entry:
         raise Unsupported("a sequence without a batch")
     made = made if batch_first else made.permuted((1, 0, 2))
     lasts: list[list[View]] = [[], []]
-    block = _block(cell, biased=biased)
     for layer in range(layers):
         parts = []
         for direction in range(directions):
             first = each * (directions * layer + direction)
             given = [walk.view(weight) for weight in weights[first : first + each]]
-            y, state = _layer(walk, block, made, given, backward=direction == 1)
+            y, state = _layer(walk, cell, made, given, backward=direction == 1)
             end = 0 if direction else y.shape[1] - 1
             lasts[0].append(_at(part_of(walk, y, 1, end, end + 1)))
             lasts[1].append(state)
@@ -103,16 +102,14 @@ def _stacked(walk: Translation, parts: list[View]) -> View:
     )
 
 
-def _layer(walk: Translation, block: Block, x: View, weights: Sequence[View], *, backward: bool) -> tuple[View, View]:
+def _layer(walk: Translation, cell: _Cell, x: View, weights: Sequence[View], *, backward: bool) -> tuple[View, View]:
     given, own, *biases = weights
     gates = linear(walk, x, given, biases[0] if biases else None)
     gates = _reversed(walk, gates) if backward else gates
     size = own.shape[1]
-    results = Value((*x.shape[:2], size)), Value((x.shape[0], size))
-    operands = (gates, own, *biases[1:])
-    walk.call(block, operands, results, {"d": size})
-    y = whole(results[0])
-    return (_reversed(walk, y) if backward else y), whole(results[1])
+    block = _block(cell, size, biased=bool(biases))
+    y, last = walk.call(block, (gates, own, *biases[1:]), ((*x.shape[:2], size), (x.shape[0], size)))
+    return (_reversed(walk, y) if backward else y), last
 
 
 def _reversed(walk: Translation, view: View) -> View:

@@ -5,24 +5,26 @@ what computes becomes operators of the library.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from hashlib import sha256
+from itertools import chain, count
 from math import isfinite
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from ..syntax.diagnostic import InputError, fail
+from . import whole_calls
 from .blocks import Block
 from .capture import Captured
 from .statements import Imported, Statement
 from .views import Unarranged, Value, View, whole
+from .whole_calls import WHOLE_CALL, read_call
 
 Entry = Any
 """What a node stands for: a View, a Tensor that is constant, a Prepared tensor, or a number or sequence of these."""
@@ -90,12 +92,16 @@ class Translation:
         found = Statement(name, views, results, texts, module_path(self.node), source_line(self.node))
         self.statements.append(found)
 
-    def call(
-        self, block: Block, operands: Sequence[View], results: tuple[Value, ...], settings: dict[str, object]
-    ) -> None:
-        """A call of a block, whose parameters are the settings."""
-        self.blocks[block.name] = block
-        self.add(block.name, operands, results, settings)
+    def call(self, block: Block, operands: Sequence[View], shapes: Sequence[Sequence[int]]) -> list[View]:
+        """The results of a block, which have these shapes. Another block of the same name gets another one."""
+        names = chain((block.name,), (f"{block.name}_{number}" for number in count(2)))
+        named = next(
+            other for other in map(block.renamed, names) if self.blocks.get(other.name, other).text == other.text
+        )
+        self.blocks[named.name] = named
+        results = tuple(Value(tuple(shape)) for shape in shapes)
+        self.add(named.name, operands, results, dict(named.settings))
+        return [whole(result) for result in results]
 
     def view(self, entry: Entry) -> View:
         """An operand that computes."""
@@ -116,10 +122,7 @@ class Translation:
 
     def prepare(self, name: str, example: Tensor, call: str, *args: Entry) -> Prepared:
         """A tensor that `prepare` computes by a call of torch, once for equal arguments."""
-        key = (call, *((id(arg) if isinstance(arg, Prepared) else str(arg)) for arg in args))
-        if key not in self.known:
-            self.known[key] = Prepared(name, example, call, args)
-        return self.known[key]
+        return self.known.setdefault((call, _identity(args), ()), Prepared(name, example, call, args))
 
     def constant(self, tensor: Tensor, name: str = "table", bound: int | None = None) -> View:
         """A constant as an operand: a buffer of the module, or an input that `prepare` computes. It has one element
@@ -197,22 +200,6 @@ HANDLERS: dict[str, Handler] = {}
 """By operator of torch, `linear.default`."""
 
 
-@dataclass(frozen=True)
-class Region:
-    """The calls inside a module that a handler imports as one, and the last of them, which alone is read outside."""
-
-    name: str
-    path: tuple[str, ...]
-    module: nn.Module
-    nodes: frozenset[Node]
-    result: Node
-    handler: Callable[[Translation, Region], Entry]
-
-
-FINDERS: list[Callable[[Translation], Iterator[Region]]] = []
-"""What finds regions in a graph before it is walked."""
-
-
 def handles(*names: str) -> Callable[[Handler], Handler]:
     """Registers a handler for operators of torch."""
 
@@ -274,14 +261,9 @@ _DEPTH = 4
 def _walked(walk: Translation) -> list[Entry]:
     """Translates every call of the graph; what it returns."""
     outputs: list[Entry] = []
-    inside = {node: region for find in FINDERS for region in find(walk) for node in region.nodes}
     for node in walk.captured.program.graph.nodes:
         walk.node = node
-        if node in inside:
-            region = inside[node]
-            if node is region.result:
-                walk.entries[node] = _tried(walk, region.name, partial(region.handler, walk, region))
-        elif node.op == "placeholder":
+        if node.op == "placeholder":
             walk.entries[node] = _placeholder(walk, node)
         elif node.op == "output":
             outputs = [_resolved(walk, part) for part in node.args[0]]
@@ -301,9 +283,8 @@ def module_path(node: Node) -> tuple[str, ...]:
 
 def source_line(node: Node) -> str:
     """The line of the user's code that made a call: `model.py:31`."""
-    lines = [
-        line.strip() for line in (node.meta.get("stack_trace") or "").splitlines() if line.strip().startswith("File ")
-    ]
+    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
+    lines = [line for line in lines if line.startswith("File ") and whole_calls.__file__ not in line]
     if not lines:
         return ""
     file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
@@ -352,6 +333,8 @@ def _called(walk: Translation, node: Node) -> Entry:
     if node.target is operator.getitem:
         return args[0] if args[0] in (None, Missing) else args[0][args[1]]
     entries = list(_flat([*args, *named.values()]))
+    if node.target is WHOLE_CALL:
+        return _called_whole(walk, *args)
     if any(entry is Missing for entry in entries):
         if name not in HANDLERS:
             _note_missing(walk, name, "")
@@ -375,6 +358,14 @@ def _as_prepared(walk: Translation, entry: Entry) -> Entry:
         example = walk.captured.inputs.get(entry.value.name)
         return entry if example is None else walk.prepare(entry.value.name, example, "")
     return entry
+
+
+def _called_whole(walk: Translation, operands: list[Entry], told: str) -> Entry:
+    """What replaces a call of a module or a function."""
+    if any(entry is Missing for entry in operands):
+        return Missing
+    call, replacement = read_call(walk.captured.module, operands, told)
+    return _tried(walk, call.name.rpartition(".")[2], lambda: replacement.call(walk, call))
 
 
 def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
@@ -403,7 +394,9 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
     made = Prepared(node.name, found, told, tuple(args), tuple(named.items()))
     if any(isinstance(entry, Prepared) for entry in _flat([*args, *named.values()])):
-        return made
+        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+            return made
+        return walk.known.setdefault((told, _identity(args), _identity([*named.items()])), made)
     walk.origins[id(found)] = made
     return found
 
@@ -432,6 +425,13 @@ def _note_missing(walk: Translation, name: str, why: str) -> None:
 
 Missing = object()
 """What a call without a counterpart gives: the walk goes on, so that all of them are told."""
+
+
+def _identity(part: Any) -> object:
+    """Equal for equal arguments of a call: tensors are the same or not."""
+    if isinstance(part, list | tuple):
+        return tuple(map(_identity, part))
+    return part if isinstance(part, Prepared) else ("tensor", id(part)) if isinstance(part, Tensor) else repr(part)
 
 
 def _flat(parts: Any) -> list[Entry]:
@@ -465,7 +465,7 @@ def _missing(walk: Translation) -> InputError:
     told = "; ".join(f"{name} at {place}" for name, place in walk.missing.items())
     count = len(walk.missing)
     subject = "1 operator has" if count == 1 else f"{count} operators have"
-    hint = "declare it in a .uop file, and write the module's part of the model by hand, or use another operator"
+    hint = "use another operator, or replace the module by a block of the language: unity_dsl.replaces"
     return fail("E605", f"{subject} no counterpart: {told}", help=hint)
 
 

@@ -20,7 +20,7 @@ IMPORTS: dict[str, Code] = {
         "a module that cannot be captured",
         "`torch.export` runs the module's code once and records its operators. It stops where Python decides by the "
         "values of a tensor: an `if` or a loop over what data contain. Such decisions can be made of tensors, by "
-        "`torch.where` or a mask.",
+        "`torch.where` or a mask. A module whose code decides so can be replaced by a block: `unity_dsl.replaces`.",
     ),
     "E604": Code(
         "a module without a loss",
@@ -30,8 +30,9 @@ IMPORTS: dict[str, Code] = {
     "E605": Code(
         "operators or tables without a counterpart",
         "The message names every operator of torch that has none, or not with these arguments, with the module that "
-        "calls it and the line. Tables are constant tensors that no operator of the library stands for. A .uop file "
-        "may declare what is lacking, and the model can be written by hand from there.",
+        "calls it and the line. Tables are constant tensors that no operator of the library stands for. The "
+        "module can be replaced by a block of the language, by `unity_dsl.replaces`. A .uop file may declare what is "
+        "lacking, and the model can be written by hand from there.",
     ),
     "E606": Code(
         "a model that is not equal to its module",
@@ -56,5 +57,17 @@ IMPORTS: dict[str, Code] = {
     "E610": Code(
         "a package that is missing",
         "What is imported needs a package that is not installed; the hint says how to install it.",
+    ),
+    "E611": Code(
+        "a function that gives no block",
+        "A function that `unity_dsl.replaces` registers takes a module and returns `unity_dsl.Block`: the text of one "
+        "block and the values of its parameters, which are numbers. The message has the first line of what Python "
+        "raised.",
+    ),
+    "E612": Code(
+        "a block that does not fit the module it replaces",
+        "Operands of the block are found by name: arguments of the module's `forward` that are tensors, and the "
+        "module's parameters and buffers, with underscores for dots. The block reads every tensor that the module is "
+        "called with, declares and updates none, and returns as many as `forward` does, of the same shapes.",
     ),
 }
