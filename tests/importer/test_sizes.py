@@ -101,10 +101,13 @@ def test_formulas_are_found() -> None:
             continue
         found = formula_of(int(value), changed, at, moved)
         assert found is not None
-        other = {name: draw.randint(1, 40) for name in "abc"}
-        assert found.value(other) == wanted.value(other)
-        given = {name: Fraction(size) for name, size in other.items()}
-        assert eval(found.text("/"), dict(given)) == wanted.value(other), found.text("/")
+        points = [{**at, name: moved[name]} for name in changed]
+        if bool(found.constant) == bool(wanted.constant):  # else a product of powers has the same two values
+            points.append({name: draw.randint(1, 40) for name in "abc"})
+        for point in (at, *points):
+            assert found.value(point) == wanted.value(point)
+            given = {name: Fraction(size) for name, size in point.items()}
+            assert eval(found.text("/"), given) == wanted.value(point), found.text("/")
 
 
 def test_a_sum_of_products_is_no_formula() -> None:
