@@ -19,9 +19,9 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 
 from ..syntax.diagnostic import InputError, fail
-from . import whole_calls
 from .blocks import Block
 from .capture import Captured
+from .source_places import module_path, source_line
 from .statements import Imported, Statement
 from .views import Unarranged, Value, View, whole
 from .whole_calls import WHOLE_CALL, read_call
@@ -187,10 +187,6 @@ class Translation:
             return self.whole_view(view).reshaped(shape)
 
 
-MODULE = "module"
-"""The key of a note on a call that says which module it is of, where that is none of torch."""
-
-
 class Unsupported(ValueError):
     """A call of an operator that has no counterpart."""
 
@@ -242,16 +238,20 @@ def translate(captured: Captured) -> tuple[Imported, Translation]:
 
     Raises E605 that names every operator without a counterpart.
     """
+    first: Mapping[str, str] | None = None
     for _ in range(_DEPTH):
         walk = Translation(captured)
         outputs = _walked(walk)
         if not walk.missing:
             return _imported(walk, outputs), walk
+        first = walk.missing if first is None else first
         parts = captured.decomposed(walk.lacking)
         if parts is None:
             break
         captured = parts
-    raise _missing(walk)
+    # What the module calls is told, not what that was decomposed into.
+    left = {*walk.missing.values()}
+    raise _missing({name: place for name, place in (first or {}).items() if place in left} or walk.missing)
 
 
 _DEPTH = 4
@@ -270,25 +270,6 @@ def _walked(walk: Translation) -> list[Entry]:
         elif node.op == "call_function":
             walk.entries[node] = _called(walk, node)
     return outputs
-
-
-def module_path(node: Node) -> tuple[str, ...]:
-    """The names of the modules around a call, the model's own left out."""
-    if told := (node.meta.get("custom") or {}).get(MODULE):
-        return tuple(told.split("."))
-    stack = node.meta.get("nn_module_stack") or {}
-    last = list(stack.values())[-1][0] if stack else ""
-    return tuple(part.partition("@")[0] for part in last.split(".") if part)
-
-
-def source_line(node: Node) -> str:
-    """The line of the user's code that made a call: `model.py:31`."""
-    lines = [line.strip() for line in (node.meta.get("stack_trace") or "").splitlines()]
-    lines = [line for line in lines if line.startswith("File ") and whole_calls.__file__ not in line]
-    if not lines:
-        return ""
-    file, _, rest = lines[-1].removeprefix('File "').partition('", line ')
-    return f"{file.rpartition('/')[2]}:{rest.partition(',')[0]}"
 
 
 # ---------------------------------------------------------------------------------------- nodes
@@ -461,9 +442,10 @@ def _number(value: object) -> str:
 # ---------------------------------------------------------------------------------------- the whole
 
 
-def _missing(walk: Translation) -> InputError:
-    told = "; ".join(f"{name} at {place}" for name, place in walk.missing.items())
-    count = len(walk.missing)
+def _missing(places: Mapping[str, str]) -> InputError:
+    """The diagnostic of operators without a counterpart, by the places that call them."""
+    told = "; ".join(f"{name} at {place}" for name, place in places.items())
+    count = len(places)
     subject = "1 operator has" if count == 1 else f"{count} operators have"
     hint = "use another operator, or replace the module by a block of the language: unity_dsl.replaces"
     return fail("E605", f"{subject} no counterpart: {told}", help=hint)
