@@ -18,6 +18,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
 
 from ..syntax.diagnostic import InputError, fail
+from .keras_models import is_keras_layer, keras_refusal, torch_for_keras, with_plain_weights
 
 _PAIR = "the factory returns a module and its example inputs: `return module, {'x': x, 'target': target}`"
 
@@ -78,17 +79,19 @@ def module_of(spec: str, *, weights: bool = True) -> tuple[nn.Module, tuple[Any,
         raise fail("E601", f"`{spec}` names no factory", help="write `package.module:function`")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        factory = getattr(importlib.import_module(name), function)
-        with nullcontext() if weights else without_weights():
-            found = factory()
+        with torch_for_keras(), nullcontext() if weights else without_weights():
+            found = getattr(importlib.import_module(name), function)()
     except Exception as reason:
+        if (refusal := keras_refusal(reason)) is not None:
+            raise refusal from None
         line = f"{type(reason).__name__}: {reason}".splitlines()[0]
         raise fail("E601", f"the factory `{spec}` cannot be called: {line}", help=_PAIR) from None
     finally:
         sys.path.remove(str(Path.cwd()))
-    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], nn.Module):
+    is_pair = isinstance(found, tuple) and len(found) == 2
+    if not is_pair or not (isinstance(found[0], nn.Module) or is_keras_layer(found[0])):
         raise fail("E602", f"`{spec}` returned {type(found).__name__}, and no module with inputs", help=_PAIR)
-    module, inputs = found
+    module, inputs = with_plain_weights(*found)
     _with_one_element(module)
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     given = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)

@@ -10,7 +10,7 @@ from keyword import kwlist
 
 from ..syntax.diagnose import terminal_texts
 from .folding import Item, Repeat, folded, results_of, weights_of
-from .statements import Imported, Statement
+from .statements import EXAMPLES, Imported, Statement
 from .views import Value, View
 
 
@@ -66,7 +66,6 @@ class _Writer:
         self.lines: list[str] = []
         self.weights: dict[str, str] = {}
         self.outputs: dict[Value, str] = {}
-        self.updates = dict(model.updates)
 
     def write(self, items: Sequence[Item]) -> None:
         for value in self.model.inputs:
@@ -180,10 +179,9 @@ class _Writer:
                 self.given[result] = self.names.fresh(*named)
         made = ", ".join(self.given[result] for result in statement.results)
         yield f"{made} = {self.call(statement)}"
-        for operand in statement.operands:
-            view = self.updates.get(operand.value)
-            if view is not None and view.value in statement.results:
-                yield f"update {self.given[operand.value]} = {self.read(view)}"
+        for buffer, view in self.model.updates:
+            if view.value in statement.results:
+                yield f"update {self.given[buffer]} = {self.read(view)}"
 
     def noun(self, statement: Statement) -> str:
         """What a result is called that no module has a name for."""
@@ -197,7 +195,8 @@ class _Writer:
             return f" {_SIGNS[statement.operator]} ".join(operands)
         if statement.operator == "rearrange":
             return operands[0]
-        settings = dict(statement.settings)
+        examples = "b" if self.batch else str(self.model.examples)
+        settings = {key: text.replace(EXAMPLES, examples) for key, text in statement.settings.items()}
         if "kept" in settings:
             letters = [f"a{place}" for place in range(len(statement.operands[0].dims))]
             kept = ", ".join(letters[int(place)] for place in settings.pop("kept").split())

@@ -13,7 +13,7 @@ from torch.fx.traceback import annotate
 
 from ..syntax.diagnostic import InputError, fail
 from .onnx_operators import OPERATORS, Values
-from .translation import MODULE
+from .statements import MODULE
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, ValueInfoProto

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from .translation import Entry, Noise, Prepared, Translation, Unsupported, filled, handles
-from .views import Value, View
+from .views import Axis, Dim, Value, View
 
 UNARY = {
     "relu": "relu",
@@ -196,12 +196,35 @@ def binary(walk: Translation, name: str, first: View, second: View) -> View:
         walk.add(name, views, (result,), {})
         return View(result, first.base, first.dims)
     first, second = (_unrepeated(walk, view) for view in (first, second))
+    shape = np.broadcast_shapes(first.shape, second.shape)
+    for larger, smaller in ((first, second), (second, first)):
+        turned = None if larger.is_whole or larger.shape != shape else _on_base(larger, smaller)
+        if turned is not None:
+            result, own = Value(larger.value.shape), View(larger.value, larger.base, larger.base)
+            turned = _without_leading(turned)
+            walk.add(name, (own, turned) if larger is first else (turned, own), (result,), {})
+            return View(result, larger.base, larger.dims)
     if len(first.dims) >= len(second.dims):
         second = _without_leading(second)
     elif len(second.dims) > len(first.dims):
         first = _without_leading(first)
-    shape = np.broadcast_shapes(first.shape, second.shape)
     return walk.make(name, first, second, shape=shape)
+
+
+def _on_base(view: View, other: View) -> View | None:
+    """An operand beside a view as one beside the view's value; None where it would be repeated in parts of a dimension."""
+    parts: dict[Axis, Dim] = {}
+    for dim, own in zip(view.dims, [()] * (len(view.dims) - len(other.dims)) + list(other.dims), strict=True):
+        if [axis.size for axis in dim] == [axis.size for axis in own]:
+            parts |= {axis: (part,) for axis, part in zip(dim, own, strict=True)}
+        elif len(dim) == 1 or not own:
+            parts |= dict.fromkeys(dim, own)
+        else:
+            return None
+    found = [[parts[axis] for axis in dim] for dim in view.base]
+    if any(any(dim) and not all(dim) for dim in found):
+        return None
+    return other.arranged([tuple(axis for part in dim for axis in part) for dim in found])
 
 
 def _without_leading(view: View) -> View:

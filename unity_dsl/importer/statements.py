@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from .blocks import Block
 from .views import Value, View
 
+MODULE = "module"
+"""The key of a note on a call that says which module it is of, where that is none of torch."""
+EXAMPLES = "{examples}"
+"""The number of examples of a batch in the text of a setting."""
+
 
 @dataclass(eq=False)
 class Statement:
@@ -24,7 +29,8 @@ class Statement:
 @dataclass
 class Imported:
     """A model as statements, in order: what it reads, its loss and outputs, the buffers that a step updates, and the
-    blocks that statements call. `rounded` where it computes exactly what the module has rounded to float32.
+    blocks that statements call. `rounded` where it computes exactly what the module has rounded to float32;
+    `examples` are those of a batch.
     """
 
     inputs: list[Value]
@@ -34,3 +40,4 @@ class Imported:
     updates: list[tuple[Value, View]]
     blocks: Mapping[str, Block] = field(default_factory=dict)
     rounded: bool = False
+    examples: int = 1

@@ -21,7 +21,7 @@ from torch.fx import Node
 from ..syntax.diagnostic import InputError, fail
 from .blocks import Block
 from .capture import Captured
-from .statements import Imported, Statement
+from .statements import EXAMPLES, MODULE, Imported, Statement
 from .views import Unarranged, Value, View, whole
 
 Entry = Any
@@ -75,6 +75,17 @@ class Translation:
     node: Node | None = None
 
     # ------------------------------------------------------------------------------------------ what handlers use
+
+    @property
+    def examples(self) -> int:
+        """The first dimension of the first input of the module."""
+        first = next(iter(self.captured.inputs.values()), None)
+        return len(first) if first is not None and first.dim() else 1
+
+    def count(self, number: int) -> str:
+        """A number of elements in a setting: as many of each example, where it is a multiple of these."""
+        each, rest = divmod(number, self.examples)
+        return str(number) if rest else f"{each} * {EXAMPLES}"
 
     def make(self, name: str, *operands: View, shape: Sequence[int], **settings: object) -> View:
         """The result of an operator, which has one of this shape."""
@@ -168,10 +179,6 @@ class Translation:
             return self.whole_view(view).reshaped(shape)
 
 
-MODULE = "module"
-"""The key of a note on a call that says which module it is of, where that is none of torch."""
-
-
 class Unsupported(ValueError):
     """A call of an operator that has no counterpart."""
 
@@ -213,6 +220,18 @@ def filled(args: Sequence[Any], usual: Sequence[Any]) -> list[Any]:
     return [*args, *usual[len(args) :]][: len(usual)]
 
 
+ALIASES = {
+    "divide": "div",
+    "true_divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "absolute": "abs",
+    "negative": "neg",
+    "clip": "clamp",
+    "concat": "cat",
+    "concatenate": "cat",
+}
+"""Operators of torch that have two names."""
 IGNORED = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range_for_size.default"}
 RESHAPED = {
     "view.default",
@@ -263,6 +282,12 @@ def module_path(node: Node) -> tuple[str, ...]:
     return tuple(part.partition("@")[0] for part in last.split(".") if part)
 
 
+def operator_name(node: Node) -> str:
+    """The operator of torch that a node calls, with its overload: `linear.default`."""
+    name, dot, overload = str(node.target).removeprefix("aten.").partition(".")
+    return f"{ALIASES.get(name, name)}{dot}{overload}"
+
+
 def source_line(node: Node) -> str:
     """The line of the user's code that made a call: `model.py:31`."""
     lines = [
@@ -308,7 +333,7 @@ def _resolved(walk: Translation, part: Any) -> Entry:
 
 
 def _called(walk: Translation, node: Node) -> Entry:
-    name = str(node.target).removeprefix("aten.")
+    name = operator_name(node)
     args = [_resolved(walk, part) for part in node.args]
     named = {key: _resolved(walk, part) for key, part in node.kwargs.items()}
     if name in IGNORED:
@@ -341,7 +366,7 @@ def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
 
 def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """What depends on no input is evaluated, what depends on integers alone is left to `prepare`."""
-    name = str(node.target).removeprefix("aten.")
+    name = operator_name(node)
     is_view = name in ("view.default", "_unsafe_view.default")
     call = cast(Callable[..., Any], torch.reshape if is_view else node.target)
     found = _evaluated(call, args, named)
@@ -351,6 +376,8 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     nothing = len(args) == 2 and isinstance(args[1], int) and args[1] == 0
     if name in ("add.Tensor", "sub.Tensor") and nothing and isinstance(given, Tensor | Prepared):
         return given
+    if name == "_to_copy.default" and (source := _uncast(given, found)) is not None:
+        return source
     if name in RESHAPED and isinstance(given, Prepared) and given.example.shape == found.shape:
         return given
     told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
@@ -359,6 +386,18 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
         return made
     walk.origins[id(found)] = made
     return found
+
+
+_WHOLE = (torch.int32, torch.int64)
+
+
+def _uncast(given: Entry, found: Tensor) -> Prepared | None:
+    """The whole numbers that were cast to what are whole numbers again, maybe by way of others."""
+    while isinstance(given, Prepared):
+        if given.example.dtype in _WHOLE and found.dtype in _WHOLE and torch.equal(given.example.long(), found.long()):
+            return given
+        given = given.args[0] if given.call.endswith("_to_copy.default") else None
+    return None
 
 
 def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, Entry]) -> Tensor:
@@ -445,4 +484,5 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
                 loss = entry
             elif all(entry.value is not other.value for _, other in left):
                 left.append((name, entry))
-    return Imported([*walk.inputs, *walk.prepared.values()], walk.statements, loss, left, updates, walk.blocks)
+    inputs = [*walk.inputs, *walk.prepared.values()]
+    return Imported(inputs, walk.statements, loss, left, updates, walk.blocks, examples=walk.examples)

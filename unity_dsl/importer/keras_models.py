@@ -1,0 +1,435 @@
+"""Keras models on the torch backend as torch modules: variables are parameters, and the compiled loss is returned."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.fx.traceback import annotate
+from torch.nn import functional as F
+
+from ..syntax.diagnostic import InputError, fail
+from .statements import MODULE
+
+_BACKEND = "KERAS_BACKEND"
+_INPUTS = ("x", "y", "sample_weight")
+_PAIR = "a factory of a Keras model returns `model, {'x': x, 'y': y}` or `model, (x, y)`"
+LONGEST_PERIOD = 64
+"""Of layers that are looked for as a repetition."""
+
+
+@contextmanager
+def torch_for_keras() -> Iterator[None]:
+    """Keras has the torch backend if it is imported meanwhile and the environment names none."""
+    given = os.environ.get(_BACKEND)
+    is_open = "keras" not in sys.modules and not given
+    if is_open:
+        os.environ[_BACKEND] = "torch"
+    try:
+        yield
+    finally:
+        if is_open:
+            os.environ.pop(_BACKEND)
+            os.environ |= {} if given is None else {_BACKEND: given}
+
+
+def keras_refusal(reason: Exception) -> InputError | None:
+    """The diagnostic of a factory that cannot import Keras or its backend; None for any other reason."""
+    missing = (reason.name or "") if isinstance(reason, ModuleNotFoundError) else ""
+    if missing == "keras":
+        return fail("E610", "Keras models need the package keras", help="pip install 'unity-dsl[keras]'")
+    backend = os.environ.get(_BACKEND) or "torch"
+    return _of_backend(backend) if backend != "torch" and missing.startswith(backend) else None
+
+
+def is_keras_layer(found: object) -> bool:
+    """Whether it is a layer or a model of Keras. Raises E611 where its backend is not torch."""
+    keras: Any = sys.modules.get("keras")
+    if keras is None or not isinstance(found, keras.Layer):
+        return False
+    if keras.backend.backend() != "torch":
+        raise _of_backend(keras.backend.backend())
+    return True
+
+
+def _of_backend(backend: str) -> InputError:
+    help = "set KERAS_BACKEND=torch before keras is imported"
+    return fail("E611", f"the backend of Keras is {backend}, and models of the backend torch are imported", help=help)
+
+
+def with_plain_weights(module: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
+    """A module with Keras models inside as one whose parameters are their variables, with its inputs; any other as it
+    is.
+
+    A Keras model itself becomes a step of its training, which takes `x`, `y` and maybe `sample_weight`, and returns the
+    compiled loss and the outputs. Raises E602 for other inputs, E604 for a model without a loss.
+    """
+    if not is_keras_layer(module):
+        has_keras = "keras" in sys.modules and any(map(is_keras_layer, module.modules()))
+        return (KerasModule(module) if has_keras else module), inputs
+    named, model = _named_inputs(inputs), module
+    if not model.built:
+        with torch.no_grad():
+            model(named["x"])
+    _check_loss(model)
+    return KerasModule(model, named), {key: tensor for name, part in named.items() for key, tensor in _flat(name, part)}
+
+
+class KerasModule(nn.Module):
+    """A module with Keras models inside. Their variables are parameters and buffers here, each once, by Keras's paths;
+    seeds of dropout are none. With `examples` of its inputs a Keras model is a step of training.
+    """
+
+    def __init__(self, module: Any, examples: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self._given = (module, examples)  # in a tuple, so that its parameters are none of this module
+        self._paths = layer_paths(module)
+        self._variables, self._others = dict[str, Any](), list[str]()
+        layers = [part for part in module.modules() if is_keras_layer(part)]
+        for variable, is_trained in _variables(layers):
+            path = variable.path.replace(".", "_")
+            name = next(one for one in _numbered(path) if one not in self._variables)
+            self._variables[name] = variable
+            _register(self, name, variable.value, trained=is_trained)
+        known = {id(parameter) for layer in layers for parameter in layer.parameters()}
+        for name, tensor in module.state_dict(keep_vars=True).items():
+            if id(tensor) not in known:
+                self._others.append(name)
+                _register(self, name, tensor, trained=tensor.requires_grad)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> KerasModule:
+        """One with weights of its own, of the same Keras model, which keeps nothing of a call."""
+        made = KerasModule(*self._given)
+        for tensor in (*made.parameters(), *made.buffers()):
+            tensor.data = tensor.data.clone()
+        return made.train(self.training)
+
+    def forward(self, *args: Any, **named: Any) -> Any:
+        keras: Any = sys.modules["keras"]
+        module, examples = self._given
+        values = [(variable, attrgetter(name)(self)) for name, variable in self._variables.items()]
+        scope = keras.StatelessScope(state_mapping=values, collect_losses=True)
+        before = {name: scope.get_current_value(variable) for name, variable in self._variables.items()}
+        with ExitStack() as stack:
+            for context in (scope, _torch_dropout(), *(_captured(self._paths) if torch.compiler.is_exporting() else ())):
+                stack.enter_context(context)
+            if examples is None:
+                others = {name: attrgetter(name)(self) for name in self._others}
+                result = functional_call(module, others, args, named)
+            else:
+                result = _step(module, {name: _packed(name, part, named) for name, part in examples.items()})
+        for name, variable in self._variables.items():
+            after = scope.get_current_value(variable)
+            if after is not before[name]:
+                attrgetter(name)(self).copy_(after)
+        return result
+
+
+def _step(model: Any, given: Mapping[str, Any]) -> tuple[Tensor, Any]:
+    """The loss of a compiled model and what it computes of `x`."""
+    outputs = model(given["x"], training=True)
+    loss = model.compute_loss(
+        x=given["x"], y=given.get("y"), y_pred=outputs, sample_weight=given.get("sample_weight"), training=True
+    )
+    return loss, outputs
+
+
+def _check_loss(model: Any) -> None:
+    """Raises E604 where Keras has no loss to compute."""
+    base: Any = sys.modules["keras"].Model
+    is_own = isinstance(model, base) and type(model).compute_loss is not base.compute_loss
+    if not is_own and getattr(model, "loss", None) is None and not model.losses:
+        help = "call `model.compile(loss=...)` in the factory, and give the labels as `y`"
+        raise fail("E604", "the Keras model has no loss", help=help)
+
+
+# ---------------------------------------------------------------------------------------- inputs
+
+
+def _named_inputs(inputs: Any) -> dict[str, Any]:
+    """`x`, `y` and `sample_weight` of what a factory returns, arrays as tensors. Raises E602."""
+    if isinstance(inputs, Mapping):
+        named = dict(inputs)
+    else:
+        named = dict(zip(_INPUTS, inputs, strict=False)) if isinstance(inputs, tuple | list) else {"x": inputs}
+    if "x" not in named or not set(named) <= set(_INPUTS):
+        raise fail("E602", f"inputs of a Keras model are x, y and sample_weight, not {', '.join(named)}", help=_PAIR)
+    return {name: _mapped(part) for name, part in named.items() if part is not None}
+
+
+def _mapped(part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {key: _mapped(one) for key, one in part.items()}
+    if isinstance(part, list | tuple):
+        return [_mapped(one) for one in part]
+    if isinstance(part, np.ndarray):
+        part = torch.from_numpy(part)
+    return part.float() if isinstance(part, Tensor) and part.is_floating_point() else part
+
+
+def _flat(name: str, part: Any) -> Iterator[tuple[str, Any]]:
+    """The tensors of an input, those of a dict by their keys, those of a list by numbers."""
+    if isinstance(part, Mapping):
+        for key, one in part.items():
+            yield from _flat(f"{name}_{key}", one)
+    elif isinstance(part, list):
+        for number, one in enumerate(part):
+            yield from _flat(f"{name}_{number}", one)
+    else:
+        yield name, part
+
+
+def _packed(name: str, like: Any, given: Mapping[str, Any]) -> Any:
+    """An input as its example is, of tensors by name."""
+    if isinstance(like, Mapping):
+        return {key: _packed(f"{name}_{key}", one, given) for key, one in like.items()}
+    if isinstance(like, list):
+        return [_packed(f"{name}_{number}", one, given) for number, one in enumerate(like)]
+    return given[name]
+
+
+# ---------------------------------------------------------------------------------------- weights
+
+
+def _variables(layers: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
+    """The variables of layers, each once, and whether they are trained. The first of the layers contain the others."""
+    seen = set[int]()
+    for layer in layers:
+        trained = {id(variable) for variable in layer.trainable_weights}
+        for variable in layer.weights:
+            if id(variable) not in seen:
+                seen.add(id(variable))
+                yield variable, id(variable) in trained
+
+
+def _numbered(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name}_{number}" for number in count(2))
+
+
+def _register(module: nn.Module, name: str, tensor: Tensor, *, trained: bool) -> None:
+    """A parameter or a buffer of this name; dots in it are modules."""
+    *path, last = name.split(".")
+    for part in path:
+        if part not in module._modules:
+            module.add_module(part, nn.Module())
+        module = getattr(module, part)
+    if trained:
+        module.register_parameter(last, nn.Parameter(tensor.detach()))
+    else:
+        module.register_buffer(last, tensor.detach())
+
+
+# ---------------------------------------------------------------------------------------- paths
+
+
+def layer_paths(module: nn.Module) -> dict[int, str]:
+    """The paths of Keras's operations and layers by identity, as torch's modules have them: `layers.0.attention`.
+
+    Layers in a list that is an attribute have its name and their number. Layers of a functional or a sequential model
+    that follow each other in the same order more than once are a list as well.
+    """
+    found: dict[int, str] = {}
+    _note_paths(module, (), found)
+    return found
+
+
+def _note_paths(module: Any, path: tuple[str, ...], found: dict[int, str]) -> None:
+    for own, child in _children(module):
+        if id(child) not in found:
+            found[id(child)] = ".".join((*path, *own))
+            _note_paths(child, (*path, *own), found)
+
+
+def _children(module: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What a module calls, with names relative to it."""
+    if isinstance(module, sys.modules["keras"].Sequential):
+        yield from _in_order(module.layers)
+    elif hasattr(module, "operations"):
+        yield from _in_order(module.operations)
+    for name, part in vars(module).items():
+        members = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list | tuple) else ()
+        for key, one in members:
+            if name == "_modules" and not isinstance(one, nn.ParameterDict):
+                yield (key.lstrip("_"),), one
+            elif not name.startswith("_") and isinstance(one, nn.Module):
+                yield (name, str(key)), one
+
+
+def _in_order(operations: Sequence[Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Operations in the order of their calls; what repeats is a list, whose members have the names of the first one."""
+    forms = [_form(operation) for operation in operations]
+    place, names = 0, set[str]()
+    while place < len(operations):
+        period, times = _repetition(forms, place)
+        if times < 2:
+            yield (_name(operations[place]),), operations[place]
+            place += 1
+            continue
+        first = operations[place : place + period]
+        word = _name(first[0]).rstrip("_0123456789") if period == 1 else "layers"
+        around = next(one for one in _numbered(word) if one not in names)
+        names.add(around)
+        for number in range(times):
+            for like in first:
+                own = (_name(like),) if period > 1 else ()
+                yield (around, str(number), *own), operations[place]
+                place += 1
+
+
+def _repetition(forms: Sequence[tuple[str, object]], first: int) -> tuple[int, int]:
+    """The period from a place on that repeats over most operations, and how often."""
+    best = 1, 1
+    for period in range(1, min(LONGEST_PERIOD, (len(forms) - first) // 2) + 1):
+        times, wanted = 1, forms[first : first + period]
+        while forms[first + times * period : first + (times + 1) * period] == wanted:
+            times += 1
+        if times > 1 and any(shapes for _, shapes in wanted) and period * times > best[0] * best[1]:
+            best = period, times
+    return best
+
+
+def _form(operation: Any) -> tuple[str, object]:
+    """What is the same for layers that may do the same."""
+    shapes = tuple(tuple(variable.shape) for variable in getattr(operation, "weights", ()))
+    return type(operation).__name__, shapes
+
+
+def _name(operation: Any) -> str:
+    name: str = operation.name
+    return name.replace(".", "_")
+
+
+# ---------------------------------------------------------------------------------------- calls
+
+
+def _captured(paths: Mapping[int, str]) -> Iterator[Any]:
+    """What is different while a graph is captured: calls have notes of their layers, and are operators of torch where
+    Keras writes out what these do.
+    """
+    yield _noted(paths)
+    yield _patched(sys.modules["keras"].layers.BatchNormalization, "call", _batch_norm)
+    recurrent = sys.modules["keras.src.backend.torch.rnn"]
+    yield _patched(recurrent, "_fallback_lstm", _recurrent(recurrent, "_cudnn_lstm"))
+    yield _patched(recurrent, "_fallback_gru", _recurrent(recurrent, "_cudnn_gru"))
+
+
+@contextmanager
+def _patched(owner: Any, name: str, made_of: Callable[[Any], Any]) -> Iterator[None]:
+    """An attribute is what is made of it meanwhile."""
+    given = getattr(owner, name)
+    setattr(owner, name, made_of(given))
+    try:
+        yield
+    finally:
+        setattr(owner, name, given)
+
+
+def _noted(paths: Mapping[int, str]) -> Any:
+    """Calls have a note of the path of their operation."""
+
+    def made(call: Any) -> Any:
+        def noted(operation: Any, *args: Any, **named: Any) -> Any:
+            if id(operation) not in paths:
+                return call(operation, *args, **named)
+            with annotate({MODULE: paths[id(operation)]}):
+                return call(operation, *args, **named)
+
+        return noted
+
+    return _patched(sys.modules["keras"].Operation, "__call__", made)
+
+
+@torch.library.custom_op("unity_dsl::biased_batch_norm", mutates_args=())
+def biased_batch_norm(
+    x: Tensor,
+    gain: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Batch norm in training and its new running mean and variance, of which the latter is biased as the batch's is."""
+    new_mean, new_variance = mean.clone(), variance.clone()
+    made = F.batch_norm(x, new_mean, new_variance, gain, bias, True, momentum, eps)
+    count = x.numel() // x.shape[1]
+    return made, new_mean, torch.lerp((1 - momentum) * variance, new_variance, 1 - 1 / count)
+
+
+@biased_batch_norm.register_fake
+def _(
+    x: Tensor,
+    gain: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+    momentum: float,
+    eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(mean), torch.empty_like(variance)
+
+
+def _batch_norm(written: Any) -> Any:
+    """Batch norm in training as one operator: its running variance is that of the batch, which is biased."""
+
+    def call(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
+        if not training or not layer.trainable or mask is not None or layer.renorm:
+            return written(layer, inputs, training=training, mask=mask)
+        gain, bias = (getattr(layer, name).value if getattr(layer, name) is not None else None for name in _AFFINE)
+        statistics = layer.moving_mean.value, layer.moving_variance.value
+        x = inputs.movedim(layer.axis, 1)
+        y, mean, variance = biased_batch_norm(x, gain, bias, *statistics, 1 - layer.momentum, layer.epsilon)
+        layer.moving_mean.assign(mean)
+        layer.moving_variance.assign(variance)
+        return y.movedim(1, layer.axis)
+
+    return call
+
+
+_AFFINE = ("gamma", "beta")
+
+
+def _recurrent(module: Any, name: str) -> Callable[[Any], Any]:
+    """A recurrent layer with the usual activations as torch's, in place of a loop over the positions."""
+
+    def made(loop: Any) -> Any:
+        def call(x: Any, *given: Any) -> Any:
+            *states, kernel, own, bias, activation, gate, every = given[: -1 if loop.__name__.endswith("lstm") else None]
+            usual = (activation.__name__, gate.__name__) == ("tanh", "sigmoid")
+            if not usual or bias is None:
+                return loop(x, *given)
+            return getattr(module, name)(x, *states, kernel, own, bias, every, x.device)
+
+        return call
+
+    return made
+
+
+def _torch_dropout() -> Any:
+    """Dropout as torch draws it, whatever its seed is. Of a noise that is repeated, the draws are of rows."""
+
+    def made(_: Any) -> Any:
+        def dropout(x: Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, seed: Any = None) -> Tensor:
+            if rate == 0:
+                return x
+            shape = [own or size for own, size in zip(noise_shape or x.shape, x.shape, strict=True)]
+            if shape == list(x.shape):
+                return F.dropout(x, rate, training=True)
+            order = sorted(range(x.dim()), key=lambda dim: shape[dim] == 1)
+            turned = x.permute(order)
+            noise = torch.empty([shape[dim] for dim in order], dtype=x.dtype).bernoulli_(1 - rate).div_(1 - rate)
+            return (turned * noise).permute([order.index(dim) for dim in range(x.dim())])
+
+        return dropout
+
+    return _patched(sys.modules["keras.src.backend.torch.random"], "dropout", made)
