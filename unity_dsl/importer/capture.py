@@ -18,7 +18,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
 
 from ..syntax.diagnostic import InputError, fail
-from .keras_models import is_keras_layer, keras_refusal, torch_for_keras, with_plain_weights
+from .keras_models import KerasModule, is_keras_layer, keras_refusal, torch_for_keras, with_plain_weights
 
 _PAIR = "the factory returns a module and its example inputs: `return module, {'x': x, 'target': target}`"
 
@@ -28,7 +28,8 @@ class Captured:
     """A module's graph in training mode, functional, with composite operators kept.
 
     `given` are the example inputs, `inputs` those that are tensors by placeholder. `states` are the names of weights
-    and buffers in the state_dict by placeholder; `constants` the values of tensors that are in none.
+    and buffers in the state_dict by placeholder, `frozen` those that a module has as weights without a gradient;
+    `constants` are the values of tensors that are in none.
     """
 
     module: nn.Module
@@ -37,6 +38,7 @@ class Captured:
     inputs: Mapping[str, Tensor]
     states: Mapping[str, str]
     buffers: frozenset[str]
+    frozen: frozenset[str]
     constants: Mapping[str, Tensor]
 
 
@@ -113,7 +115,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         raise _not_captured(reason) from None
     specs = program.graph_signature.input_specs
     given = iter(part for part in (*args, *named.values()) if isinstance(part, Tensor))
-    inputs, states, buffers, constants = {}, {}, set(), {}
+    inputs, states, buffers, frozen, constants = {}, {}, set(), set(), {}
     for spec in specs:
         place = spec.arg.name
         if spec.kind is InputKind.USER_INPUT:
@@ -122,9 +124,12 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         elif spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.target in program.state_dict):
             states[place] = str(spec.target)
             buffers |= {place} if spec.kind is InputKind.BUFFER else set()
+            is_weight = spec.kind is InputKind.PARAMETER or isinstance(module, KerasModule)
+            if is_weight and not program.state_dict[str(spec.target)].requires_grad:
+                frozen.add(place)
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             constants[place] = program.constants[str(spec.target)]
-    return Captured(module, (args, named), program, inputs, states, frozenset(buffers), constants)
+    return Captured(module, (args, named), program, inputs, states, frozenset(buffers), frozenset(frozen), constants)
 
 
 def without_loss() -> InputError:

@@ -103,7 +103,7 @@ class _Idioms:
 
     def loss(self, inner: View) -> tuple[str, tuple[View, View]] | None:
         """The loss that is the mean of what is computed at every position."""
-        negated, squared, difference = (self.made(inner, name) for name in ("neg", "square", "sub"))
+        negated, difference = self.made(inner, "neg"), self.made(inner, "sub")
         if negated is not None and (gather := self.made(negated.operands[0], "gather")) is not None:
             logarithms, places = gather.operands
             if places.dims[-1] or int(gather.settings["dim"]) != len(places.dims) - 1:
@@ -113,15 +113,16 @@ class _Idioms:
             if softmax is not None and logarithms.is_whole:
                 return "cross_entropy", (softmax.operands[0], places)
             return "nll", (logarithms, places)
-        error = self.made(squared.operands[0], "sub") if squared is not None else None
-        if error is not None:
-            x, y = error.operands
-            return ("mse", (x, y)) if x.shape == y.shape and not (x.repeated or y.repeated) else None
+        for operator, name in (("square", "mse"), ("abs", "l1")):
+            power = self.made(inner, operator)
+            error = self.made(power.operands[0], "sub") if power is not None else None
+            if error is not None and _are_alike(*error.operands):
+                return name, (error.operands[0], error.operands[1])
         product = self.made(difference.operands[1], "mul") if difference is not None else None
         soft = self.made(difference.operands[0], "softplus") if difference is not None else None
         if product is not None and soft is not None:
             x, y = product.operands
-            if x.value is soft.operands[0].value and x.shape == y.shape and not (x.repeated or y.repeated):
+            if x.value is soft.operands[0].value and _are_alike(x, y):
                 return "binary_cross_entropy_with_logits", (x, y)
         return None
 
@@ -216,6 +217,10 @@ class _Idioms:
             for part in (later, earlier)
         )
         return same and ends == [(half, width), (0, half)]
+
+
+def _are_alike(x: View, y: View) -> bool:
+    return x.shape == y.shape and not (x.repeated or y.repeated)
 
 
 def _is_causal(table: Tensor | None, shape: Sequence[int]) -> bool:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from inspect import signature
 from itertools import count
 from operator import attrgetter
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.fx.traceback import annotate
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from ..syntax.diagnostic import InputError, fail
 from .statements import MODULE
@@ -44,11 +48,13 @@ def torch_for_keras() -> Iterator[None]:
 
 def keras_refusal(reason: Exception) -> InputError | None:
     """The diagnostic of a factory that cannot import Keras or its backend; None for any other reason."""
-    missing = (reason.name or "") if isinstance(reason, ModuleNotFoundError) else ""
-    if missing == "keras":
+    if not isinstance(reason, ModuleNotFoundError):
+        return None
+    if reason.name == "keras":
         return fail("E610", "Keras models need the package keras", help="pip install 'unity-dsl[keras]'")
     backend = os.environ.get(_BACKEND) or "torch"
-    return _of_backend(backend) if backend != "torch" and missing.startswith(backend) else None
+    modules = (frame.f_globals.get("__name__", "") for frame, _ in walk_tb(reason.__traceback__))
+    return _of_backend(backend) if backend != "torch" and any(name.startswith("keras.") for name in modules) else None
 
 
 def is_keras_layer(found: object) -> bool:
@@ -96,8 +102,7 @@ class KerasModule(nn.Module):
         self._variables, self._others = dict[str, Any](), list[str]()
         layers = [part for part in module.modules() if is_keras_layer(part)]
         for variable, is_trained in _variables(layers):
-            path = variable.path.replace(".", "_")
-            name = next(one for one in _numbered(path) if one not in self._variables)
+            name = next(one for one in _numbered(variable.path.replace(".", "_")) if one not in self._variables)
             self._variables[name] = variable
             _register(self, name, variable.value, trained=is_trained)
         known = {id(parameter) for layer in layers for parameter in layer.parameters()}
@@ -120,7 +125,8 @@ class KerasModule(nn.Module):
         scope = keras.StatelessScope(state_mapping=values, collect_losses=True)
         before = {name: scope.get_current_value(variable) for name, variable in self._variables.items()}
         with ExitStack() as stack:
-            for context in (scope, _torch_dropout(), *(_captured(self._paths) if torch.compiler.is_exporting() else ())):
+            captured = _captured(self._paths) if torch.compiler.is_exporting() else ()
+            for context in (scope, _torch_dropout(), *captured):
                 stack.enter_context(context)
             if examples is None:
                 others = {name: attrgetter(name)(self) for name in self._others}
@@ -244,46 +250,62 @@ def layer_paths(module: nn.Module) -> dict[int, str]:
 
 
 def _note_paths(module: Any, path: tuple[str, ...], found: dict[int, str]) -> None:
-    for own, child in _children(module):
+    for own, child in _children(module, is_inside=bool(path)):
         if id(child) not in found:
             found[id(child)] = ".".join((*path, *own))
             _note_paths(child, (*path, *own), found)
 
 
-def _children(module: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """What a module calls, with names relative to it."""
-    if isinstance(module, sys.modules["keras"].Sequential):
-        yield from _in_order(module.layers)
-    elif hasattr(module, "operations"):
-        yield from _in_order(module.operations)
+def _children(module: Any, *, is_inside: bool) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What a module calls, with names relative to it: inside another one without the numbers that Keras gives."""
+    operations = module.layers if isinstance(module, sys.modules["keras"].Sequential) else []
+    operations = operations or getattr(module, "operations", [])
+    names = [one.name.replace(".", "_") for one in operations]
+    if is_inside:
+        names = list(_renumbered([_plain_name(one) for one in operations]))
+    yield from _in_order(operations, names)
     for name, part in vars(module).items():
         members = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list | tuple) else ()
         for key, one in members:
             if name == "_modules" and not isinstance(one, nn.ParameterDict):
-                yield (key.lstrip("_"),), one
+                yield (str(key).lstrip("_"),), one
             elif not name.startswith("_") and isinstance(one, nn.Module):
                 yield (name, str(key)), one
 
 
-def _in_order(operations: Sequence[Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _in_order(operations: Sequence[Any], names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Operations in the order of their calls; what repeats is a list, whose members have the names of the first one."""
     forms = [_form(operation) for operation in operations]
-    place, names = 0, set[str]()
+    place, lists = 0, set[str]()
     while place < len(operations):
         period, times = _repetition(forms, place)
         if times < 2:
-            yield (_name(operations[place]),), operations[place]
+            yield (names[place],), operations[place]
             place += 1
             continue
-        first = operations[place : place + period]
-        word = _name(first[0]).rstrip("_0123456789") if period == 1 else "layers"
-        around = next(one for one in _numbered(word) if one not in names)
-        names.add(around)
-        for number in range(times):
-            for like in first:
-                own = (_name(like),) if period > 1 else ()
-                yield (around, str(number), *own), operations[place]
-                place += 1
+        word = _plain_name(operations[place]) if period == 1 else "layers"
+        around = next(one for one in _numbered(word) if one not in lists)
+        lists.add(around)
+        for number in range(times * period):
+            own = (names[place + number % period],) if period > 1 else ()
+            yield (around, str(number // period), *own), operations[place + number]
+        place += times * period
+
+
+def _plain_name(operation: Any) -> str:
+    """The name of an operation, without the number that Keras adds to that of its class."""
+    name: str = operation.name.replace(".", "_")
+    plain = re.sub(r"_\d+$", "", name)
+    return plain if plain.replace("_", "") == type(operation).__name__.lower() else name
+
+
+def _renumbered(names: Sequence[str]) -> Iterator[str]:
+    """The names, those that are there already with a number."""
+    taken = set[str]()
+    for name in names:
+        found = next(one for one in _numbered(name) if one not in taken)
+        taken.add(found)
+        yield found
 
 
 def _repetition(forms: Sequence[tuple[str, object]], first: int) -> tuple[int, int]:
@@ -304,11 +326,6 @@ def _form(operation: Any) -> tuple[str, object]:
     return type(operation).__name__, shapes
 
 
-def _name(operation: Any) -> str:
-    name: str = operation.name
-    return name.replace(".", "_")
-
-
 # ---------------------------------------------------------------------------------------- calls
 
 
@@ -316,11 +333,35 @@ def _captured(paths: Mapping[int, str]) -> Iterator[Any]:
     """What is different while a graph is captured: calls have notes of their layers, and are operators of torch where
     Keras writes out what these do.
     """
+    yield _ExactNumbers()
     yield _noted(paths)
     yield _patched(sys.modules["keras"].layers.BatchNormalization, "call", _batch_norm)
+    yield _patched(sys.modules["keras.src.backend.torch.numpy"], "take", _rows)
     recurrent = sys.modules["keras.src.backend.torch.rnn"]
     yield _patched(recurrent, "_fallback_lstm", _recurrent(recurrent, "_cudnn_lstm"))
     yield _patched(recurrent, "_fallback_gru", _recurrent(recurrent, "_cudnn_gru"))
+
+
+class _ExactNumbers(TorchFunctionMode):
+    """Numbers of Python that become tensors, and what is computed of them alone, are not rounded to float32."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        named = kwargs or {}
+        if func is torch.as_tensor and isinstance(args[0], int | float) and _is_float(named.get("dtype")):
+            return func(*args, **{**named, "dtype": torch.float64})
+        if func is torch.Tensor.to and _is_number(args[0]):
+            return args[0]
+        made = func(*args, **named)
+        is_wide = isinstance(made, Tensor) and made.dtype is torch.float64 and made.dim() > 0
+        return made.to(torch.float32) if is_wide else made
+
+
+def _is_float(dtype: Any) -> bool:
+    return isinstance(dtype, torch.dtype) and dtype.is_floating_point
+
+
+def _is_number(tensor: Tensor) -> bool:
+    return tensor.dim() == 0 and tensor.dtype is torch.float64
 
 
 @contextmanager
@@ -399,16 +440,30 @@ def _batch_norm(written: Any) -> Any:
 _AFFINE = ("gamma", "beta")
 
 
+def _rows(take: Any) -> Any:
+    """Rows of a table as torch takes them: numbers from the end, which tables of embeddings do not have, are no rows."""
+
+    def call(x: Any, indices: Any, axis: int | None = None) -> Any:
+        is_table = isinstance(indices, Tensor) and axis == 0 and len(x.shape) == 2
+        return (
+            F.embedding(indices, sys.modules["keras"].ops.convert_to_tensor(x)) if is_table else take(x, indices, axis)
+        )
+
+    return call
+
+
 def _recurrent(module: Any, name: str) -> Callable[[Any], Any]:
     """A recurrent layer with the usual activations as torch's, in place of a loop over the positions."""
 
     def made(loop: Any) -> Any:
-        def call(x: Any, *given: Any) -> Any:
-            *states, kernel, own, bias, activation, gate, every = given[: -1 if loop.__name__.endswith("lstm") else None]
-            usual = (activation.__name__, gate.__name__) == ("tanh", "sigmoid")
-            if not usual or bias is None:
-                return loop(x, *given)
-            return getattr(module, name)(x, *states, kernel, own, bias, every, x.device)
+        def call(*given: Any) -> Any:
+            values = signature(loop).bind(*given).arguments
+            usual = (values["activation"].__name__, values["recurrent_activation"].__name__) == ("tanh", "sigmoid")
+            if not usual or values["bias"] is None or not values.get("batch_first", True):
+                return loop(*given)
+            function = getattr(module, name)
+            wanted = signature(function).parameters
+            return function(**{key: values[key] for key in wanted if key in values}, device=values["inputs"].device)
 
         return call
 
@@ -419,7 +474,7 @@ def _torch_dropout() -> Any:
     """Dropout as torch draws it, whatever its seed is. Of a noise that is repeated, the draws are of rows."""
 
     def made(_: Any) -> Any:
-        def dropout(x: Tensor, rate: float, noise_shape: Sequence[int | None] | None = None, seed: Any = None) -> Tensor:
+        def dropout(x: Tensor, rate: float, noise_shape: Sequence[int | None] = (), seed: Any = None) -> Tensor:
             if rate == 0:
                 return x
             shape = [own or size for own, size in zip(noise_shape or x.shape, x.shape, strict=True)]

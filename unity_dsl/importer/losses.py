@@ -64,9 +64,7 @@ def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
 def _likelihoods(walk: Translation, logarithms: View, places: View) -> View:
     """At every position the negative logarithm of the probability at a place."""
     shape = (*places.shape, 1)
-    made = walk.make(
-        "gather", logarithms, places.arranged((*places.dims, ())), shape=shape, dim=len(places.dims)
-    )
+    made = walk.make("gather", logarithms, places.arranged((*places.dims, ())), shape=shape, dim=len(places.dims))
     return unary(walk, "neg", made.arranged(made.dims[:-1]))
 
 

@@ -66,6 +66,7 @@ class _Writer:
         self.lines: list[str] = []
         self.weights: dict[str, str] = {}
         self.outputs: dict[Value, str] = {}
+        self.around = _around([value.state for value in weights_of(model.statements)])
 
     def write(self, items: Sequence[Item]) -> None:
         for value in self.model.inputs:
@@ -110,7 +111,7 @@ class _Writer:
     def declare(self, values: Sequence[Value], prefix: tuple[str, ...], indent: str) -> None:
         around = ".".join(prefix) + "." if prefix else ""
         for value in values:
-            own = (value.state or value.name).removeprefix(around)
+            own = (value.state or value.name).removeprefix(around).removeprefix(self.around)
             name = self.given[value] = self.names.fresh(own, *([f"{prefix[-2]}_{own}"] if len(prefix) > 1 else []))
             kind = "f32" if value.bound is None else f"int<{value.bound}>"
             word = "weight" if value.kind == "weight" else "buffer"
@@ -224,6 +225,12 @@ _NOUNS = {
     "rms_norm": "normed",
 }
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+
+
+def _around(states: Sequence[str]) -> str:
+    """The name that all paths `model/layer/kernel` begin with, as those of one Keras model may."""
+    firsts = {"".join(state.partition("/")[:2]) for state in states}
+    return firsts.pop() if len(firsts) == 1 and all("/" in state for state in states) else ""
 
 
 def _initialiser(value: Value) -> str:

@@ -99,12 +99,17 @@ def _in_groups(walk: Translation, x: View, groups: int, affine: tuple[Entry, Ent
 
 
 def _affine(walk: Translation, x: View, gain: Entry, bias: Entry) -> list[View]:
-    """A gain and a bias of each channel; what is left out are ones and zeros."""
-    usual = torch.ones(x.shape[1]), torch.zeros(x.shape[1])
-    return [
-        spread(walk, walk.constant(none, "table")) if part is None else walk.view(part)
-        for part, none in zip((gain, bias), usual, strict=True)
-    ]
+    """A gain and a bias of each channel. What is left out are ones and zeros, all of them: torch's norms read a weight
+    of which one element is repeated as if it had all.
+    """
+    found = []
+    for name, part in (("ones", gain), ("zeros", bias)):
+        made = walk.prepare(name, getattr(torch, name)(x.shape[1]), f"torch.{name}", [x.shape[1]])
+        value = walk.as_input(made) if part is None else None
+        if value is not None:
+            value.constant = made.example
+        found.append(walk.view(part) if value is None else whole(value))
+    return found
 
 
 # ---------------------------------------------------------------------------------------- statistics

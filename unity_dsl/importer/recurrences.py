@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -72,13 +71,15 @@ def _layers(walk: Translation, cell: _Cell, args: list[Entry]) -> Entry:
         raise Unsupported("a sequence without a batch")
     made = made if batch_first else made.permuted((1, 0, 2))
     lasts: list[list[View]] = [[], []]
-    block = _block(cell, biased=biased)
     for layer in range(layers):
         parts = []
         for direction in range(directions):
             first = each * (directions * layer + direction)
-            given = [walk.view(weight) for weight in weights[first : first + each]]
-            y, state = _layer(walk, block, made, given, backward=direction == 1)
+            given, own, *biases = weights[first : first + each]
+            known = [None if _is_zero(bias) else spread(walk, walk.view(bias)) for bias in biases] or [None, None]
+            block = _block(cell, biased=known[1] is not None)
+            gates = linear(walk, made, walk.view(given), known[0])
+            y, state = _layer(walk, block, gates, walk.view(own), known[1], backward=direction == 1)
             end = 0 if direction else y.shape[1] - 1
             lasts[0].append(_at(part_of(walk, y, 1, end, end + 1)))
             lasts[1].append(state)
@@ -103,13 +104,19 @@ def _stacked(walk: Translation, parts: list[View]) -> View:
     )
 
 
-def _layer(walk: Translation, block: Block, x: View, weights: Sequence[View], *, backward: bool) -> tuple[View, View]:
-    given, own, *biases = weights
-    gates = linear(walk, x, given, biases[0] if biases else None)
+def _is_zero(bias: Entry) -> bool:
+    """Whether a bias is a constant that adds nothing."""
+    return isinstance(bias, Tensor) and not bool(bias.any())
+
+
+def _layer(
+    walk: Translation, block: Block, gates: View, own: View, bias: View | None, *, backward: bool
+) -> tuple[View, View]:
+    """The states at all positions and at the last one, of what the inputs add to the gates."""
     gates = _reversed(walk, gates) if backward else gates
     size = own.shape[1]
-    results = Value((*x.shape[:2], size)), Value((x.shape[0], size))
-    operands = (gates, own, *biases[1:])
+    results = Value((*gates.shape[:2], size)), Value((gates.shape[0], size))
+    operands = (gates, own) if bias is None else (gates, own, bias)
     walk.call(block, operands, results, {"d": size})
     y = whole(results[0])
     return (_reversed(walk, y) if backward else y), whole(results[1])

@@ -307,10 +307,11 @@ def _placeholder(walk: Translation, node: Node) -> Entry:
     if node.name in captured.states:
         state = captured.states[node.name]
         tensor = captured.program.state_dict[state].detach()
-        if node.name in captured.buffers and state not in captured.program.graph_signature.buffers_to_mutate.values():
+        is_changed = state in captured.program.graph_signature.buffers_to_mutate.values()
+        if node.name in captured.buffers - captured.frozen and not is_changed:
             walk.tables[id(tensor)] = state
             return tensor
-        kind = "buffer" if node.name in captured.buffers else "weight"
+        kind = "buffer" if node.name in captured.buffers | captured.frozen else "weight"
         value = Value(tuple(tensor.shape), kind, state, constant=tensor)
         return whole(value) if tensor.is_floating_point() else tensor
     if node.name in captured.constants:
@@ -381,11 +382,21 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     if name in RESHAPED and isinstance(given, Prepared) and given.example.shape == found.shape:
         return given
     told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
-    made = Prepared(node.name, found, told, tuple(args), tuple(named.items()))
+    key = (told, _key(args), _key(list(named.items())))
+    made = walk.known.setdefault(key, Prepared(node.name, found, told, tuple(args), tuple(named.items())))
     if any(isinstance(entry, Prepared) for entry in _flat([*args, *named.values()])):
         return made
     walk.origins[id(found)] = made
     return found
+
+
+def _key(part: Entry) -> object:
+    """The same for arguments that are the same, so that what layers compute alike is computed once."""
+    if isinstance(part, list | tuple):
+        return tuple(map(_key, part))
+    if isinstance(part, Tensor) and part.numel() == 1:
+        return part.dtype, tuple(part.shape), part.item()
+    return id(part) if isinstance(part, Prepared | Tensor) else repr(part)
 
 
 _WHOLE = (torch.int32, torch.int64)

@@ -57,4 +57,10 @@ IMPORTS: dict[str, Code] = {
         "a package that is missing",
         "What is imported needs a package that is not installed; the hint says how to install it.",
     ),
+    "E611": Code(
+        "a backend of Keras that is not torch",
+        "Keras runs on the backend that KERAS_BACKEND named when it was first imported. `torch.export` captures what torch "
+        "computes, so that backend has to be torch; models are the same on every backend. Without the variable, "
+        "`unityc import` sets it before it imports the factory's module.",
+    ),
 }
