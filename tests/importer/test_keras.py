@@ -27,7 +27,7 @@ with torch_for_keras():
     keras = pytest.importorskip("keras", reason="the package keras is not installed")
 if keras.backend.backend() != "torch":
     pytest.skip("Keras runs on another backend than torch", allow_module_level=True)
-from . import keras_factories as factories  # noqa: E402
+from . import keras_factories as factories
 
 FACTORY = f"{factories.__name__}:"
 RATE = 0.5

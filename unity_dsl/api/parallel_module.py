@@ -39,7 +39,8 @@ def parallelize(
 
     `devices` is the number of ranks of the default process group, if one is there, else 1; with another number there is
     a plan alone to look at, and calling the module raises. The module has to return its loss, as for `unityc import`,
-    which says what `verify` compares. A compiled Keras model is called with `x` and `y`, by name. All ranks call this together. Raises InputError.
+    which says what `verify` compares. A compiled Keras model is called by names: `x` and `y`. All ranks call this
+    together. Raises InputError.
     """
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     name = "".join(part if part.isalnum() else "_" for part in type(module).__name__.lower())

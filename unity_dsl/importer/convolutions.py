@@ -192,7 +192,7 @@ def _matrix(walk: Translation, given: int, size: int, mode: str, *, corners: boo
 
 @handles("constant_pad_nd.default", "pad.default", *(f"replication_pad{rank}d.default" for rank in (1, 2, 3)))
 def _padded(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """With zeros, or with copies of the ends, at the ends of the last dimensions; where it is negative, they are cut."""
+    """With zeros or copies of what is there at the ends of the last dimensions; where it is negative, they are cut."""
     assert walk.node is not None
     made, pads, mode, value = filled(args, (None, None, "constant", 0))
     mode, value = ("constant", mode) if not isinstance(mode, str) else (mode, value)

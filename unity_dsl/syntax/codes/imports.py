@@ -59,8 +59,8 @@ IMPORTS: dict[str, Code] = {
     ),
     "E611": Code(
         "a backend of Keras that is not torch",
-        "Keras runs on the backend that KERAS_BACKEND named when it was first imported. `torch.export` captures what torch "
-        "computes, so that backend has to be torch; models are the same on every backend. Without the variable, "
+        "Keras runs on the backend that KERAS_BACKEND named when it was first imported. `torch.export` captures what "
+        "torch computes, so that backend has to be torch; models are the same on every backend. Without the variable, "
         "`unityc import` sets it before it imports the factory's module.",
     ),
 }
