@@ -142,5 +142,9 @@ def without_a_loss() -> Example:
     return keras.Sequential([layers.Input((3,)), layers.Dense(2)]), (numbers(4, 3), numbers(4, 2))
 
 
+def without_labels() -> Example:
+    return perceptron()[0], {"x": numbers(6, 12)}
+
+
 def other_names() -> Example:
     return perceptron()[0], {"tokens": numbers(6, 12)}

@@ -83,7 +83,7 @@ def with_plain_weights(module: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
     if not model.built:
         with torch.no_grad():
             model(named["x"])
-    _check_loss(model)
+    _check_loss(model, named)
     return KerasModule(model, named), {key: tensor for name, part in named.items() for key, tensor in _flat(name, part)}
 
 
@@ -146,13 +146,16 @@ def _step(model: Any, given: Mapping[str, Any]) -> tuple[Tensor, Any]:
     return loss, outputs
 
 
-def _check_loss(model: Any) -> None:
-    """Raises E604 where Keras has no loss to compute."""
+def _check_loss(model: Any, given: Mapping[str, Any]) -> None:
+    """Raises E604 where Keras has no loss to compute, E602 where it has no labels for one."""
     base: Any = sys.modules["keras"].Model
     is_own = isinstance(model, base) and type(model).compute_loss is not base.compute_loss
-    if not is_own and getattr(model, "loss", None) is None and not model.losses:
+    is_compiled = getattr(model, "loss", None) is not None
+    if not is_own and not is_compiled and not model.losses:
         help = "call `model.compile(loss=...)` in the factory, and give the labels as `y`"
         raise fail("E604", "the Keras model has no loss", help=help)
+    if is_compiled and not is_own and "y" not in given:
+        raise fail("E602", "inputs of a Keras model that is compiled with a loss lack `y`", help=_PAIR)
 
 
 # ---------------------------------------------------------------------------------------- inputs
@@ -238,9 +241,8 @@ def _captured(paths: Mapping[int, str]) -> Iterator[Any]:
     yield _noted(paths)
     yield _patched(sys.modules["keras"].layers.BatchNormalization, "call", _batch_norm)
     yield _patched(sys.modules["keras.src.backend.torch.numpy"], "take", _rows)
-    recurrent = sys.modules["keras.src.backend.torch.rnn"]
-    yield _patched(recurrent, "_fallback_lstm", _recurrent(recurrent, "_cudnn_lstm"))
-    yield _patched(recurrent, "_fallback_gru", _recurrent(recurrent, "_cudnn_gru"))
+    for name in ("lstm", "gru"):
+        yield _patched(sys.modules["keras.src.backend"], name, _recurrent(name))
 
 
 class _ExactNumbers(TorchFunctionMode):
@@ -248,13 +250,18 @@ class _ExactNumbers(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        if func is torch.as_tensor and isinstance(args[0], int | float) and _is_float(named.get("dtype")):
+        if func is torch.as_tensor and _is_plain(args[0]) and _is_float(named.get("dtype")):
             return func(*args, **{**named, "dtype": torch.float64})
         if func is torch.Tensor.to and _is_number(args[0]):
             return args[0]
         made = func(*args, **named)
         is_wide = isinstance(made, Tensor) and made.dtype is torch.float64 and made.dim() > 0
         return made.to(torch.float32) if is_wide else made
+
+
+def _is_plain(part: Any) -> bool:
+    """Whether it is a number of Python or of NumPy."""
+    return isinstance(part, int | float) or (isinstance(part, np.ndarray) and part.ndim == 0)
 
 
 def _is_float(dtype: Any) -> bool:
@@ -325,7 +332,7 @@ def _batch_norm(written: Any) -> Any:
     """Batch norm in training as one operator: its running variance is that of the batch, which is biased."""
 
     def call(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        if not training or not layer.trainable or mask is not None or layer.renorm:
+        if not training or not layer.trainable or mask is not None or getattr(layer, "renorm", False):
             return written(layer, inputs, training=training, mask=mask)
         gain, bias = (getattr(layer, name).value if getattr(layer, name) is not None else None for name in _AFFINE)
         statistics = layer.moving_mean.value, layer.moving_variance.value
@@ -353,22 +360,38 @@ def _rows(take: Any) -> Any:
     return call
 
 
-def _recurrent(module: Any, name: str) -> Callable[[Any], Any]:
-    """A recurrent layer with the usual activations as torch's, in place of a loop over the positions."""
+def _recurrent(name: str) -> Callable[[Any], Any]:
+    """A recurrent layer with biases and its default activations as torch's, in place of a loop over the positions."""
 
     def made(loop: Any) -> Any:
-        def call(*given: Any) -> Any:
-            values = signature(loop).bind(*given).arguments
-            usual = (values["activation"].__name__, values["recurrent_activation"].__name__) == ("tanh", "sigmoid")
-            if not usual or values["bias"] is None or not values.get("batch_first", True):
-                return loop(*given)
-            function = getattr(module, name)
-            wanted = signature(function).parameters
-            return function(**{key: values[key] for key in wanted if key in values}, device=values["inputs"].device)
+        def call(*args: Any, **named: Any) -> Any:
+            given = signature(loop).bind(*args, **named).arguments
+            used = [getattr(given.get(key), "__name__", "") for key in ("activation", "recurrent_activation")]
+            is_whole = given.get("mask") is None and given.get("batch_first", True) and given.get("reset_after", True)
+            if used != ["tanh", "sigmoid"] or given["bias"] is None or not is_whole:
+                return loop(*args, **named)
+            as_tensor = sys.modules["keras"].ops.convert_to_tensor
+            kernel, own, bias = (as_tensor(given[key]) for key in ("kernel", "recurrent_kernel", "bias"))
+            states = tuple(as_tensor(part)[None] for key, part in given.items() if key.startswith("initial_state"))
+            biases = [bias, torch.zeros_like(bias)]
+            if name == "gru":
+                kernel, own, *biases = map(_as_gates_of_torch, (kernel, own, *bias))
+            x = as_tensor(given["inputs"]).to(kernel.dtype)
+            x = x.flip(1) if given.get("go_backwards") else x
+            function, first = getattr(torch, name), states if len(states) > 1 else states[0]
+            y, *ends = function(x, first, [kernel.T, own.T, *biases], True, 1, 0.0, True, False, True)
+            last = y[:, -1]
+            return last, y if given.get("return_sequences") else last[:, None], [end[0] for end in ends]
 
         return call
 
     return made
+
+
+def _as_gates_of_torch(weight: Tensor) -> Tensor:
+    """The gates of a GRU along the last dimension: update, reset and new as reset, update and new."""
+    update, reset, new = weight.chunk(3, -1)
+    return torch.cat([reset, update, new], -1)
 
 
 def _torch_dropout() -> Any:

@@ -11,6 +11,7 @@ from math import inf, isnan
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -111,7 +112,8 @@ class _InDouble(TorchFunctionMode):
             args, kwargs = tree_map(_double, (args, kwargs))
         args = tuple(map(_wide, args))
         named = {key: _wide(part) for key, part in (kwargs or {}).items()}
-        if word in _TABLES and not isinstance(args[0], int | float | Tensor):  # rounded, as it is in the module
+        is_table = isinstance(args[0], list | tuple | np.ndarray) and np.ndim(args[0]) if word in _TABLES else False
+        if is_table:  # rounded, as it is in the module
             return _double(func(args[0], **(kwargs or {})))
         if word in _DROPPING:
             return args[0]
