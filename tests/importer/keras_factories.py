@@ -142,6 +142,18 @@ def without_a_loss() -> Example:
     return keras.Sequential([layers.Input((3,)), layers.Dense(2)]), (numbers(4, 3), numbers(4, 2))
 
 
+def huber() -> Example:
+    model = keras.Sequential([layers.Input((3,)), layers.Dense(2)])
+    model.compile(loss="huber")
+    return model, (numbers(4, 3), numbers(4, 2))
+
+
+def torch_inside() -> Example:
+    model = keras.Sequential([layers.Input((3,)), layers.TorchModuleWrapper(nn.Linear(3, 2))])
+    model.compile(loss="mse")
+    return model, (numbers(4, 3), numbers(4, 2))
+
+
 def without_labels() -> Example:
     return perceptron()[0], {"x": numbers(6, 12)}
 

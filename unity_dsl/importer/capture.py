@@ -124,8 +124,10 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         elif spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.target in program.state_dict):
             states[place] = str(spec.target)
             buffers |= {place} if spec.kind is InputKind.BUFFER else set()
-            is_weight = spec.kind is InputKind.PARAMETER or isinstance(module, KerasModule)
-            if is_weight and not program.state_dict[str(spec.target)].requires_grad:
+            is_variable = isinstance(module, KerasModule) and spec.target in module.variables
+            if (is_variable or spec.kind is InputKind.PARAMETER) and not program.state_dict[
+                str(spec.target)
+            ].requires_grad:
                 frozen.add(place)
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             constants[place] = program.constants[str(spec.target)]

@@ -69,18 +69,23 @@ def _of_backend(backend: str) -> InputError:
     return fail("E611", f"the backend of Keras is {backend}, and models of the backend torch are imported", help=help)
 
 
-def with_plain_weights(module: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
+def with_plain_weights(module: Any, inputs: Any) -> tuple[nn.Module, Any]:
     """A module with Keras models inside as one whose parameters are their variables, with its inputs; any other as it
     is.
 
     A Keras model itself becomes a step of its training, which takes `x`, `y` and maybe `sample_weight`, and returns the
-    compiled loss and the outputs. Raises E602 for other inputs, E604 for a model without a loss.
+    compiled loss and the outputs. Raises E602 for other inputs, E603 for a module of torch inside a Keras model, E604
+    for a model without a loss.
     """
+    outer = [part for part in module.modules() if is_keras_layer(part)] if "keras" in sys.modules else []
+    for layer in (inner for model in outer for inner in model._flatten_layers()):
+        if isinstance(layer, sys.modules["keras"].layers.TorchModuleWrapper):
+            help = "make a torch.nn.Module that calls both, and returns the loss"
+            raise fail("E603", f"the Keras model has a module of torch inside, `{layer.name}`", help=help)
     if not is_keras_layer(module):
-        has_keras = "keras" in sys.modules and any(map(is_keras_layer, module.modules()))
-        return (KerasModule(module) if has_keras else module), inputs
+        return (KerasModule(module) if outer else module), inputs
     named, model = _named_inputs(inputs), module
-    if not model.built:
+    if not all(layer.built for layer in model._flatten_layers()):
         with torch.no_grad():
             model(named["x"])
     _check_loss(model, named)
@@ -88,25 +93,22 @@ def with_plain_weights(module: nn.Module, inputs: Any) -> tuple[nn.Module, Any]:
 
 
 class KerasModule(nn.Module):
-    """A module with Keras models inside. Their variables are parameters and buffers here, each once, by Keras's paths;
-    seeds of dropout are none. With `examples` of its inputs a Keras model is a step of training.
+    """A module with Keras models inside. Their `variables` are parameters and buffers here, each once, by Keras's
+    paths; seeds of dropout are none. With `examples` of its inputs a Keras model is a step of training.
     """
 
     def __init__(self, module: Any, examples: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self._given = (module, examples)  # in a tuple, so that its parameters are none of this module
         self._paths = layer_paths(module)
-        self._variables, self._others = dict[str, Any](), list[str]()
-        layers = [part for part in module.modules() if is_keras_layer(part)]
-        for variable, is_trained in _variables(layers):
-            name = next(one for one in numbered(variable.path.replace(".", "_")) if one not in self._variables)
-            self._variables[name] = variable
+        self.variables, self._others = dict[str, Any](), list[str]()
+        for variable, is_trained in _variables([part for part in module.modules() if is_keras_layer(part)]):
+            name = next(one for one in numbered(variable.path.replace(".", "_")) if one not in self.variables)
+            self.variables[name] = variable
             _register(self, name, variable.value, trained=is_trained)
-        known = {id(parameter) for layer in layers for parameter in layer.parameters()}
-        for name, tensor in module.state_dict(keep_vars=True).items():
-            if id(tensor) not in known:
-                self._others.append(name)
-                _register(self, name, tensor, trained=tensor.requires_grad)
+        for name, tensor in _states_of_torch(module):
+            self._others.append(name)
+            _register(self, name, tensor, trained=tensor.requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KerasModule:
         """One with weights of its own, of the same Keras model, which keeps nothing of a call."""
@@ -118,32 +120,30 @@ class KerasModule(nn.Module):
     def forward(self, *args: Any, **named: Any) -> Any:
         keras: Any = sys.modules["keras"]
         module, examples = self._given
-        values = [(variable, attrgetter(name)(self)) for name, variable in self._variables.items()]
-        scope = keras.StatelessScope(state_mapping=values, collect_losses=True)
-        before = {name: scope.get_current_value(variable) for name, variable in self._variables.items()}
+        values = [(variable, attrgetter(name)(self)) for name, variable in self.variables.items()]
+        scope = keras.StatelessScope(values, collect_losses=True, initialize_variables=False)
+        before = {name: scope.get_current_value(variable) for name, variable in self.variables.items()}
         with ExitStack() as stack:
             captured = _captured(self._paths) if torch.compiler.is_exporting() else ()
-            for context in (scope, _torch_dropout(), *captured):
+            for context in (scope, keras.device("cpu"), _torch_dropout(), *captured):
                 stack.enter_context(context)
             if examples is None:
                 others = {name: attrgetter(name)(self) for name in self._others}
                 result = functional_call(module, others, args, named)
             else:
                 result = _step(module, {name: _packed(name, part, named) for name, part in examples.items()})
-        for name, variable in self._variables.items():
+        for name, variable in self.variables.items():
             after = scope.get_current_value(variable)
             if after is not before[name]:
                 attrgetter(name)(self).copy_(after)
         return result
 
 
-def _step(model: Any, given: Mapping[str, Any]) -> tuple[Tensor, Any]:
-    """The loss of a compiled model and what it computes of `x`."""
-    outputs = model(given["x"], training=True)
-    loss = model.compute_loss(
-        x=given["x"], y=given.get("y"), y_pred=outputs, sample_weight=given.get("sample_weight"), training=True
-    )
-    return loss, outputs
+def _step(model: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The loss of a compiled model, with penalties, and what it computes of `x`."""
+    x, y, weight = (given.get(name) for name in _INPUTS)
+    outputs = model(x, training=True)
+    return model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weight, training=True), outputs
 
 
 def _check_loss(model: Any, given: Mapping[str, Any]) -> None:
@@ -217,6 +217,14 @@ def _variables(layers: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
                 yield variable, id(variable) in trained
 
 
+def _states_of_torch(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """Parameters and persistent buffers of the parts of a module that are no layers of Keras."""
+    for path, part in module.named_modules():
+        if not is_keras_layer(part) and not isinstance(part, nn.ParameterDict):
+            own = part.state_dict(keep_vars=True)
+            yield from ((f"{path}.{name}".lstrip("."), tensor) for name, tensor in own.items() if "." not in name)
+
+
 def _register(module: nn.Module, name: str, tensor: Tensor, *, trained: bool) -> None:
     """A parameter or a buffer of this name; dots in it are modules."""
     *path, last = name.split(".")
@@ -225,9 +233,9 @@ def _register(module: nn.Module, name: str, tensor: Tensor, *, trained: bool) ->
             module.add_module(part, nn.Module())
         module = getattr(module, part)
     if trained:
-        module.register_parameter(last, nn.Parameter(tensor.detach()))
+        module.register_parameter(last, nn.Parameter(tensor.detach().cpu()))
     else:
-        module.register_buffer(last, tensor.detach())
+        module.register_buffer(last, tensor.detach().cpu())
 
 
 # ---------------------------------------------------------------------------------------- calls
