@@ -138,9 +138,16 @@ def test_a_keras_model_is_made_parallel() -> None:
         torch.testing.assert_close(states[variable.path], variable.value.detach(), rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "told"), [("without_a_loss", "E604"), ("without_labels", "lack `y`"), ("other_names", "not tokens")]
-)
+BAD = {
+    "without_a_loss": "E604",
+    "without_labels": "lack `y`",
+    "other_names": "not tokens",
+    "torch_inside": "a module of torch inside, `torch_module_wrapper`",
+    "huber": "E605",
+}
+
+
+@pytest.mark.parametrize(("name", "told"), BAD.items())
 def test_bad_factories_are_told(name: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", FACTORY + name, "-o", str(tmp_path / "out")]) == 2
     assert told in capsys.readouterr().err and not (tmp_path / "out").exists()
