@@ -258,18 +258,13 @@ class _ExactNumbers(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
-        if func is torch.as_tensor and _is_plain(args[0]) and _is_float(named.get("dtype")):
+        if func is torch.as_tensor and isinstance(args[0], int | float) and _is_float(named.get("dtype")):
             return func(*args, **{**named, "dtype": torch.float64})
         if func is torch.Tensor.to and _is_number(args[0]):
             return args[0]
         made = func(*args, **named)
         is_wide = isinstance(made, Tensor) and made.dtype is torch.float64 and made.dim() > 0
         return made.to(torch.float32) if is_wide else made
-
-
-def _is_plain(part: Any) -> bool:
-    """Whether it is a number of Python or of NumPy."""
-    return isinstance(part, int | float) or (isinstance(part, np.ndarray) and part.ndim == 0)
 
 
 def _is_float(dtype: Any) -> bool:
@@ -340,7 +335,7 @@ def _batch_norm(written: Any) -> Any:
     """Batch norm in training as one operator: its running variance is that of the batch, which is biased."""
 
     def call(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-        if not training or not layer.trainable or mask is not None or getattr(layer, "renorm", False):
+        if not training or not layer.trainable or mask is not None or layer.renorm:
             return written(layer, inputs, training=training, mask=mask)
         gain, bias = (getattr(layer, name).value if getattr(layer, name) is not None else None for name in _AFFINE)
         statistics = layer.moving_mean.value, layer.moving_variance.value
