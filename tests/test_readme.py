@@ -65,8 +65,8 @@ PROVED_ONCE = "unityc rules verify"
 COMMANDS_OF_A_PAGE = 3
 AS_WRITTEN = ("README.md",)
 """The documents whose commands a shell runs as they are written."""
-EXTRAS = {"--picture": "matplotlib"}
-"""Options that need an extra of the package: commands with them are run where it is installed."""
+EXTRAS = {"--picture": "matplotlib", "keras": "keras"}
+"""Words of commands that need an extra of the package: these are run where it is installed."""
 
 
 @dataclass(frozen=True)

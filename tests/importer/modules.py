@@ -314,6 +314,23 @@ def weighed() -> Example:
     return Weighed(), {"x": torch.randn(3, 5, 6), "y": torch.randn(3, 5, 6), "mask": mask}
 
 
+class Sums(nn.Module):
+    """Sums over a batch, divided by the number of elements and not, of what a frozen layer makes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen, self.way = nn.Linear(6, 6).requires_grad_(False), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, y: Tensor, labels: Tensor) -> Tensor:
+        made = self.way(self.frozen(x))
+        return (made - y).pow(2).sum() / y.numel() + F.cross_entropy(made, labels, reduction="sum")
+
+
+def sums() -> Example:
+    torch.manual_seed(0)
+    return Sums(), {"x": torch.randn(3, 6), "y": torch.randn(3, 6), "labels": torch.tensor([1, 5, 0])}
+
+
 def library_encoder() -> Example:
     """torch's own encoder, whose inputs are given by place."""
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from unity_dsl.cli import run
+from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.importer.capture import capture
 from unity_dsl.importer.model_import import ImportedModel, import_module
 from unity_dsl.importer.verification import verify
@@ -92,6 +93,22 @@ def test_running_statistics_are_updated() -> None:
     text = imported("resnet").files["resnet.udl"]
     assert text.count("update ") == 2 * 15 and "buffer bn1_running_mean: f32[4] ~ zeros" in text
     assert "buffer bn1_running_var: f32[4] ~ ones" in text and "num_batches_tracked" not in text
+
+
+def test_sums_are_those_of_another_batch_and_frozen_weights_stay(tmp_path: Path) -> None:
+    """Beside the module, on twice the examples."""
+    found = imported("sums")
+    weights = json.loads(found.files["weights.json"])
+    (tmp_path / "sums.udl").write_text(found.files["sums.udl"])
+    assert run([str(tmp_path / "sums.udl"), "-o", str(tmp_path / "out"), "--strategy", "single", "--set", "b=6"]) == 0
+    module, examples = modules.sums()
+    batch = {name: torch.cat((part, part)) for name, part in examples.items()}
+    with load_program(tmp_path / "out") as program:
+        made = program.Model(None)
+        made.load_global({name: module.state_dict()[state] for name, state in weights.items()})
+        loss, _ = made(**batch)
+        assert {weights[name] for name, _ in made.named_parameters()} == {"way.weight", "way.bias"}
+    torch.testing.assert_close(loss, module(**batch))
 
 
 def prepared(name: str) -> ModuleType:

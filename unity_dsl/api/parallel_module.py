@@ -16,6 +16,7 @@ from torch.autograd import Variable
 from torch.utils import _pytree as pytree
 
 from ..emit.rank_comparison import load_program
+from ..importer.keras_models import with_plain_weights
 from ..importer.model_import import ImportedModel, imported_model
 from ..importer.prepared_inputs import prepare_of
 from ..importer.views import View
@@ -37,12 +38,14 @@ def parallelize(
 
     `devices` is the number of ranks of the default process group, if one is there, else 1; with another number there is
     a plan alone to look at, and calling the module raises. The module has to return its loss, as for `unityc import`,
-    which says what `verify` compares. All ranks call this together. Raises InputError.
+    which says what `verify` compares. A compiled Keras model is called by names: `x` and `y`. All ranks call this
+    together. Raises InputError.
     """
     ranks = dist.get_world_size() if dist.is_initialized() else 1
+    name = "".join(part if part.isalnum() else "_" for part in type(module).__name__.lower())
+    module, example_inputs = with_plain_weights(module, example_inputs)
     named = dict(example_inputs) if isinstance(example_inputs, Mapping) else {}
     args = () if isinstance(example_inputs, Mapping) else tuple(example_inputs)
-    name = "".join(part if part.isalnum() else "_" for part in type(module).__name__.lower())
     found = imported_model(module, args, named, name, verified=verify)
     folder = TemporaryDirectory(prefix="unity-")
     model = Path(folder.name) / f"{name}.udl"

@@ -40,7 +40,8 @@ def import_command(
     """Write what the module of a FACTORY computes in training as a model: NAME.udl, weights.json, data.py.
 
     FACTORY takes no arguments and returns a torch.nn.Module and its example inputs, a dict by name or a tuple; or it is
-    a file, model.onnx. The module returns its loss, alone or among other values. Dropout is off in the comparison.
+    a file, model.onnx. The module returns its loss, alone or among other values; or it is a compiled Keras model, whose
+    inputs are x and y. Dropout is off in the comparison.
     `weights.json` has the module's names of weights, and `data.py` a function that makes the model's inputs of a batch.
 
     \b

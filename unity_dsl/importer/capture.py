@@ -20,6 +20,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
 
 from ..syntax.diagnostic import InputError, fail
+from .keras_models import KerasModule, is_keras_layer, keras_refusal, torch_for_keras, with_plain_weights
 from .whole_calls import kept_whole
 
 _PAIR = "the factory returns a module and its example inputs: `return module, {'x': x, 'target': target}`"
@@ -30,7 +31,8 @@ class Captured:
     """A module's graph in training mode, functional, with composite operators kept.
 
     `given` are the example inputs, `inputs` those that are tensors by placeholder. `states` are the names of weights
-    and buffers in the state_dict by placeholder; `constants` the values of tensors that are in none.
+    and buffers in the state_dict by placeholder, `frozen` those that a module has as weights without a gradient;
+    `constants` are the values of tensors that are in none.
     """
 
     module: nn.Module
@@ -39,6 +41,7 @@ class Captured:
     inputs: Mapping[str, Tensor]
     states: Mapping[str, str]
     buffers: frozenset[str]
+    frozen: frozenset[str]
     constants: Mapping[str, Tensor]
 
     def decomposed(self, operators: Set[Any]) -> Captured | None:
@@ -87,8 +90,11 @@ def _calling(spec: str) -> Iterator[Callable[..., Any]]:
         raise fail("E601", f"`{spec}` names no factory", help="write `package.module:function`")
     sys.path.insert(0, str(Path.cwd()))
     try:
-        yield getattr(importlib.import_module(name), function)
+        with torch_for_keras():
+            yield getattr(importlib.import_module(name), function)
     except Exception as reason:
+        if (refusal := keras_refusal(reason)) is not None:
+            raise refusal from None
         line = f"{type(reason).__name__}: {reason}".splitlines()[0]
         raise fail("E601", f"the factory `{spec}` cannot be called: {line}", help=_PAIR) from None
     finally:
@@ -114,9 +120,10 @@ def module_of(
     with torch.random.fork_rng(), _calling(spec) as factory, nullcontext() if weights else without_weights():
         torch.manual_seed(0)
         found = factory(**settings)
-    if not isinstance(found, tuple) or len(found) != 2 or not isinstance(found[0], nn.Module):
+    is_pair = isinstance(found, tuple) and len(found) == 2
+    if not is_pair or not (isinstance(found[0], nn.Module) or is_keras_layer(found[0])):
         raise fail("E602", f"`{spec}` returned {type(found).__name__}, and no module with inputs", help=_PAIR)
-    module, inputs = found
+    module, inputs = with_plain_weights(*found)
     _with_one_element(module)
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     given = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
@@ -159,7 +166,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         raise _not_captured(reason) from None
     specs = program.graph_signature.input_specs
     given = iter(part for part in (*args, *named.values()) if isinstance(part, Tensor))
-    inputs, states, buffers, constants = {}, {}, set(), {}
+    inputs, states, buffers, frozen, constants = {}, {}, set(), set(), {}
     for spec in specs:
         place = spec.arg.name
         if spec.kind is InputKind.USER_INPUT:
@@ -168,9 +175,14 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         elif spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.target in program.state_dict):
             states[place] = str(spec.target)
             buffers |= {place} if spec.kind is InputKind.BUFFER else set()
+            is_variable = isinstance(module, KerasModule) and spec.target in module.variables
+            if (is_variable or spec.kind is InputKind.PARAMETER) and not program.state_dict[
+                str(spec.target)
+            ].requires_grad:
+                frozen.add(place)
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             constants[place] = program.constants[str(spec.target)]
-    return Captured(module, (args, named), program, inputs, states, frozenset(buffers), constants)
+    return Captured(module, (args, named), program, inputs, states, frozenset(buffers), frozenset(frozen), constants)
 
 
 def without_loss() -> InputError:

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from .operators import binary, linear
-from .tensor_parts import part_of, reduced
+from .tensor_parts import joined, part_of, reduced
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import Axis, View
 
@@ -214,23 +214,34 @@ def _matrix(walk: Translation, given: int, size: int, mode: str, *, corners: boo
     return walk.known[key]
 
 
-@handles("constant_pad_nd.default", "pad.default")
+@handles("constant_pad_nd.default", "pad.default", *(f"replication_pad{rank}d.default" for rank in (1, 2, 3)))
 def _padded(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """With a number at the ends of the last dimensions; where it is negative, they are cut."""
-    view, pads = walk.view(args[0]), list(args[1])
-    if (len(args) > 2 and args[2] not in ("constant", 0, 0.0)) or (len(args) > 3 and args[3]):
+    """With zeros or copies of what is there at the ends of the last dimensions; where it is negative, they are cut."""
+    assert walk.node is not None
+    made, pads, mode, value = filled(args, (None, None, "constant", 0))
+    mode, value = ("constant", mode) if not isinstance(mode, str) else (mode, value)
+    is_copied = mode == "replicate" or "replication" in str(walk.node.target)
+    if not is_copied and (mode != "constant" or value):
         raise Unsupported("another mode, or a number that is not 0")
-    made = view
+    made = walk.view(made)
     for place, (before, after) in enumerate(zip(pads[::2], pads[1::2], strict=True)):
-        dim = len(view.dims) - 1 - place
+        dim = len(made.dims) - 1 - place
         made = part_of(walk, made, dim, max(-before, 0), made.shape[dim] - max(-after, 0))
-        if before > 0 or after > 0:
+        before, after = max(before, 0), max(after, 0)
+        if is_copied:
+            made = joined(walk, _with_copies(walk, made, dim, before, after), dim)
+        elif before or after:
             shape = [*made.shape]
-            shape[dim] += max(before, 0) + max(after, 0)
-            made = walk.make(
-                "zero_pad", walk.spread(made), shape=shape, dim=dim, before=max(before, 0), after=max(after, 0)
-            )
+            shape[dim] += before + after
+            made = walk.make("zero_pad", made, shape=shape, dim=dim, before=before, after=after)
     return made
+
+
+def _with_copies(walk: Translation, view: View, dim: int, before: int, after: int) -> list[View]:
+    """A view between as many copies of its first and its last element along a dimension."""
+    last = view.shape[dim] - 1
+    ends = [part_of(walk, view, dim, 0, 1)] * before, [part_of(walk, view, dim, last, last + 1)] * after
+    return [*ends[0], view, *ends[1]]
 
 
 @handles("pixel_shuffle.default")

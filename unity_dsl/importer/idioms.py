@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import atan2, isclose, pi, sqrt
+from math import atan2, isclose, pi, prod, sqrt
 
 import torch
 from torch import Tensor
 
 from .attention import LEAST, known_mask
 from .operators import arrangement
-from .statements import Imported, Statement
+from .statements import EXAMPLES, Imported, Statement
 from .views import Value, View
 
 COMPUTED = ("rope", "full_attention", "causal_attention")
@@ -23,7 +24,9 @@ TABLE_ERROR = 1e-3
 def with_idioms(model: Imported) -> Imported:
     """The model with these as operators of their own, and without what nothing reads any more."""
     makers = {result: statement for statement in model.statements for result in statement.results}
-    idioms = _Idioms(makers)
+    read = [view.value for statement in model.statements for view in statement.operands]
+    read += [view.value for _, view in (*model.outputs, *model.updates)]
+    idioms = _Idioms(makers, Counter(read))
     statements = [idioms.found(statement) or statement for statement in model.statements]
     changed = (new for old, new in zip(model.statements, statements, strict=True) if new is not old)
     rounded = any(statement.operator in COMPUTED for statement in changed)
@@ -46,6 +49,7 @@ def without_unread(model: Imported) -> Imported:
 @dataclass(frozen=True)
 class _Idioms:
     makers: Mapping[Value, Statement]
+    readers: Mapping[Value, int]
 
     def made(self, view: View, operator: str) -> Statement | None:
         """The statement that makes a view's value, if it is of that operator."""
@@ -57,7 +61,11 @@ class _Idioms:
             return self.rms_norm(statement) or self.gelu_tanh(statement)
         if statement.operator == "matmul":
             return self.attention(statement)
-        return self.rope(statement) if statement.operator == "add" else None
+        if statement.operator in ("scale", "reduce_mean"):
+            return self.mean(statement)
+        if statement.operator == "add":
+            return self.rope(statement) or self.linear_bias(statement)
+        return None
 
     def rms_norm(self, statement: Statement) -> Statement | None:
         """x * rsqrt(mean(x^2) + eps) * gain."""
@@ -72,6 +80,50 @@ class _Idioms:
                     if mean.settings["kept"].split() == [str(place) for place in range(len(x.dims) - 1)]:
                         eps = {"eps": shift.settings["by"]}
                         return replace(statement, operator="rms_norm", operands=(x, gain), settings=eps)
+        return None
+
+    def mean(self, statement: Statement) -> Statement | None:
+        """A sum over as many elements as it is divided by; of all elements of what makes a loss, that loss."""
+        total, made = statement, statement
+        if statement.operator == "scale":
+            found = self.made(statement.operands[0], "reduce_sum")
+            if found is None or not statement.operands[0].is_whole:
+                return None
+            count = prod(found.operands[0].shape) // prod(statement.results[0].shape)
+            if not _is(statement.settings["factor"], 1 / count):
+                return None
+            total, made = found, replace(found, operator="reduce_mean", results=statement.results)
+        inner = total.operands[0]
+        while statement.results[0].shape == () and (mean := self.made(inner, "reduce_mean")) is not None:
+            inner = mean.operands[0]
+        loss = self.loss(inner) if statement.results[0].shape == () and not inner.repeated else None
+        if loss is not None:
+            return replace(made, operator=loss[0], operands=loss[1], settings={})
+        return made if made is not statement else None
+
+    def loss(self, inner: View) -> tuple[str, tuple[View, View]] | None:
+        """The loss that is the mean of what is computed at every position."""
+        negated, difference = self.made(inner, "neg"), self.made(inner, "sub")
+        if negated is not None and (gather := self.made(negated.operands[0], "gather")) is not None:
+            logarithms, places = gather.operands
+            if places.dims[-1] or int(gather.settings["dim"]) != len(places.dims) - 1:
+                return None
+            places = places.arranged(places.dims[:-1])
+            softmax = self.made(logarithms, "log_softmax")
+            if softmax is not None and logarithms.is_whole:
+                return "cross_entropy", (softmax.operands[0], places)
+            return "nll", (logarithms, places)
+        for operator, name in (("square", "mse"), ("abs", "l1")):
+            power = self.made(inner, operator)
+            error = self.made(power.operands[0], "sub") if power is not None else None
+            if error is not None and _are_alike(*error.operands):
+                return name, (error.operands[0], error.operands[1])
+        product = self.made(difference.operands[1], "mul") if difference is not None else None
+        soft = self.made(difference.operands[0], "softplus") if difference is not None else None
+        if product is not None and soft is not None:
+            x, y = product.operands
+            if x.value is soft.operands[0].value and _are_alike(x, y):
+                return "binary_cross_entropy_with_logits", (x, y)
         return None
 
     def attention(self, statement: Statement) -> Statement | None:
@@ -125,6 +177,16 @@ class _Idioms:
                         return replace(statement, operator="gelu_tanh", operands=scaled.operands, settings={})
         return None
 
+    def linear_bias(self, statement: Statement) -> Statement | None:
+        """x w^T + bias, where the product is read here alone."""
+        for product, bias in _both(statement.operands):
+            linear = self.made(product, "linear")
+            if linear is None or not product.is_whole or self.readers[product.value] != 1:
+                continue
+            if bias.value.kind == "weight" and len(bias.dims) == 1 and bias.shape == product.shape[-1:]:
+                return replace(statement, operator="linear_bias", operands=(*linear.operands, bias))
+        return None
+
     def rope(self, statement: Statement) -> Statement | None:
         """x * cos + turned(x) * sin, of tables that a base determines."""
         for plain, turned in _both(statement.operands):
@@ -157,6 +219,10 @@ class _Idioms:
         return same and ends == [(half, width), (0, half)]
 
 
+def _are_alike(x: View, y: View) -> bool:
+    return x.shape == y.shape and not (x.repeated or y.repeated)
+
+
 def _is_causal(table: Tensor | None, shape: Sequence[int]) -> bool:
     """Whether a table that is added to scores is 0 up to the diagonal and masks what is beyond."""
     if table is None or table.dim() < 2 or tuple(table.shape[-2:]) != tuple(shape[-2:]):
@@ -173,7 +239,8 @@ def _both(operands: Sequence[View]) -> Iterator[tuple[View, View]]:
 
 
 def _is(text: str, value: float) -> bool:
-    return isclose(float(text), value, rel_tol=1e-6)
+    """Whether a setting is this number; one that depends on the batch is none."""
+    return EXAMPLES not in text and isclose(float(text), value, rel_tol=1e-6)
 
 
 def _base(cosine: View, sine: View) -> str | None:

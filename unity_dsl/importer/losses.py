@@ -6,7 +6,7 @@ from math import prod
 
 from torch import Tensor
 
-from .operators import binary, unary, ungrouped
+from .operators import WIDE, binary, unary, ungrouped
 from .tensor_parts import reduced
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import View, whole
@@ -15,8 +15,8 @@ from .views import View, whole
 @handles("cross_entropy_loss.default")
 def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, target, weight, reduction, ignored, smoothing = filled(args, (None, None, None, 1, -100, 0.0))
-    if weight is not None or reduction not in (1, 2):
-        raise Unsupported("class weights, or no reduction")
+    if weight is not None:
+        raise Unsupported("class weights")
     if isinstance(target, Tensor):
         target = walk.origins.get(id(target)) or Prepared("target", target, "torch.asarray", (target,))
     if not isinstance(target, Prepared):
@@ -28,17 +28,21 @@ def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]
     x = ungrouped(x)
     shape = [-1, *x.shape[1:-1]]
     if bool(kept.all()):
-        given = _in_shape(walk, target, shape)
-        made = walk.make("cross_entropy", x, whole(walk.as_input(given, classes)), shape=())
+        places = whole(walk.as_input(_in_shape(walk, target, shape), classes))
+        if reduction == 0 and not smoothing:
+            return _likelihoods(walk, walk.make("log_softmax", x, shape=x.shape), places)
+        made = walk.make("cross_entropy", x, places, shape=())
         if smoothing:  # as much of the mean over all classes
             spread_out = reduced(
                 walk, "reduce_mean", walk.make("log_softmax", x, shape=x.shape), range(len(x.dims)), keep=False
             )
             made = unary(walk, "scale", made, factor=1 - smoothing)
             made = binary(walk, "sub", made, unary(walk, "scale", spread_out, factor=smoothing))
-        return made if reduction == 1 else unary(walk, "scale", made, factor=prod(x.shape[:-1]))
-    if smoothing or reduction == 2:
-        raise Unsupported("label smoothing or a sum, where positions are ignored")
+        if reduction == 0:
+            raise Unsupported("label smoothing without a reduction")
+        return made if reduction == 1 else unary(walk, "scale", made, factor=walk.count(prod(x.shape[:-1])))
+    if smoothing or reduction != 1:
+        raise Unsupported("label smoothing, a sum or no reduction, where positions are ignored")
     lost = walk.prepare("ignored", ~kept, "torch.eq", target, ignored)
     clean = walk.prepare("target", target.example.masked_fill(~kept, 0), "torch.masked_fill", target, lost, 0)
     counted = walk.prepare("counted", kept, "torch.ne", target, ignored)
@@ -57,12 +61,22 @@ def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
     return walk.prepare(name, found, "torch.reshape", entry, shape)
 
 
+def _likelihoods(walk: Translation, logarithms: View, places: View) -> View:
+    """At every position the negative logarithm of the probability at a place."""
+    shape = (*places.shape, 1)
+    made = walk.make("gather", logarithms, places.arranged((*places.dims, ())), shape=shape, dim=len(places.dims))
+    return unary(walk, "neg", made.arranged(made.dims[:-1]))
+
+
 @handles("binary_cross_entropy_with_logits.default")
 def _binary_cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, target, weight, positive, reduction = filled(args, (None, None, None, None, 1))
-    if weight is not None or positive is not None or reduction != 1:
+    x, target = walk.view(x), walk.view(target)
+    if weight is not None or positive is not None or reduction == 2:
         raise Unsupported("weights, or another reduction")
-    return walk.make("binary_cross_entropy_with_logits", walk.view(x), walk.view(target), shape=())
+    if reduction == 0:
+        return binary(walk, "sub", unary(walk, "softplus", x), binary(walk, "mul", x, target))
+    return walk.make("binary_cross_entropy_with_logits", x, target, shape=())
 
 
 @handles("mse_loss.default")
@@ -86,9 +100,23 @@ def _distance(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 @handles("binary_cross_entropy.default")
 def _plain_binary(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, target, weight, reduction = filled(args, (None, None, None, 1))
-    if weight is not None or reduction != 1:
+    x, target = walk.view(x), walk.view(target)
+    if weight is not None or reduction == 2:
         raise Unsupported("weights, or another reduction")
-    return walk.make("binary_cross_entropy", walk.view(x), walk.view(target), shape=())
+    if reduction == 1:
+        return walk.make("binary_cross_entropy", x, target, shape=())
+    hit = binary(walk, "mul", target, _logarithm(walk, x))
+    rest = binary(walk, "mul", _remainder(walk, target), _logarithm(walk, _remainder(walk, x)))
+    return unary(walk, "neg", binary(walk, "add", hit, rest))
+
+
+def _logarithm(walk: Translation, x: View) -> View:
+    """At least -100, as in torch."""
+    return unary(walk, "clamp", unary(walk, "log", x), lo=-100, hi=WIDE)
+
+
+def _remainder(walk: Translation, x: View) -> View:
+    return unary(walk, "shift", unary(walk, "neg", x), by=1)
 
 
 @handles("nll_loss_nd.default", "nll_loss.default", "nll_loss_forward.default", "nll_loss2d_forward.default")

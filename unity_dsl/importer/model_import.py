@@ -128,7 +128,7 @@ def _draft(
     imported = with_idioms(imported)
     if imported.loss is None:
         raise without_loss()
-    batch = _batch(imported)
+    batch = imported.examples
     fixed = _texts(name, imported, walk, None, reserved)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
     if _is_any_batch(captured, fixed[1].text, batch, constant):
@@ -168,12 +168,7 @@ def _texts(
     """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
     text = model_text(name, imported, batch, reserved)
     inputs = {text.inputs[value]: value for value in imported.inputs}
-    return text, prepared_text(name, inputs, walk, _batch(imported))
-
-
-def _batch(imported: Imported) -> int:
-    """The first dimension of the first input."""
-    return imported.inputs[0].shape[0] if imported.inputs and imported.inputs[0].shape else 1
+    return text, prepared_text(name, inputs, walk, imported.examples)
 
 
 def _builds(text: ModelText, batch: int) -> bool:

@@ -10,7 +10,7 @@ from keyword import kwlist
 
 from ..syntax.diagnose import terminal_texts
 from .folding import Item, Repeat, folded, results_of, weights_of
-from .statements import Imported, Statement
+from .statements import EXAMPLES, Imported, Statement
 from .views import Value, View
 
 
@@ -76,7 +76,7 @@ class _Writer:
         self.lines: list[str] = []
         self.weights: dict[str, str] = {}
         self.outputs: dict[Value, str] = {}
-        self.updates = dict(model.updates)
+        self.around = _around([value.state for value in weights_of(model.statements)])
 
     def write(self, items: Sequence[Item]) -> None:
         for value in self.model.inputs:
@@ -121,7 +121,7 @@ class _Writer:
     def declare(self, values: Sequence[Value], prefix: tuple[str, ...], indent: str) -> None:
         around = ".".join(prefix) + "." if prefix else ""
         for value in values:
-            own = (value.state or value.name).removeprefix(around)
+            own = (value.state or value.name).removeprefix(around).removeprefix(self.around)
             name = self.given[value] = self.names.fresh(own, *([f"{prefix[-2]}_{own}"] if len(prefix) > 1 else []))
             kind = "f32" if value.bound is None else f"int<{value.bound}>"
             word = "weight" if value.kind == "weight" else "buffer"
@@ -197,10 +197,9 @@ class _Writer:
                 self.given[result] = self.names.fresh(*named)
         made = ", ".join(self.given[result] for result in statement.results)
         yield f"{made} = {self.call(statement)}"
-        for operand in statement.operands:
-            view = self.updates.get(operand.value)
-            if view is not None and view.value in statement.results:
-                yield f"update {self.given[operand.value]} = {self.read(view)}"
+        for buffer, view in self.model.updates:
+            if view.value in statement.results:
+                yield f"update {self.given[buffer]} = {self.read(view)}"
 
     def noun(self, statement: Statement) -> str:
         """What a result is called that no module has a name for."""
@@ -214,7 +213,8 @@ class _Writer:
             return f" {_SIGNS[statement.operator]} ".join(operands)
         if statement.operator == "rearrange":
             return operands[0]
-        settings = dict(statement.settings)
+        examples = "b" if self.batch else str(self.model.examples)
+        settings = {key: text.replace(EXAMPLES, examples) for key, text in statement.settings.items()}
         if "kept" in settings:
             letters = [f"a{place}" for place in range(len(statement.operands[0].dims))]
             kept = ", ".join(letters[int(place)] for place in settings.pop("kept").split())
@@ -243,6 +243,12 @@ _NOUNS = {
     "rms_norm": "normed",
 }
 _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+
+
+def _around(states: Sequence[str]) -> str:
+    """The name that all paths `model/layer/kernel` begin with, as those of one Keras model may."""
+    firsts = {"".join(state.partition("/")[:2]) for state in states}
+    return firsts.pop() if len(firsts) == 1 and all("/" in state for state in states) else ""
 
 
 def _initialiser(value: Value) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 
 import torch
@@ -53,12 +53,30 @@ def _rms_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 @handles("_native_batch_norm_legit_functional.default")
 def _batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    x, gain, bias, mean, variance = map(walk.view, args[:5])
-    _, momentum, eps = args[5:8]
-    results = Value(x.shape), Value(mean.shape), Value(variance.shape)
-    walk.add("batch_norm", (x, gain, bias, mean, variance), results, {"momentum": momentum, "eps": eps})
-    made, new_mean, new_variance = map(whole, results)
+    x, gain, bias, mean, variance, _, momentum, eps = args
+    made, new_mean, new_variance = _batch_normed(walk, (x, gain, bias, mean, variance), momentum, eps)
     return [made, None, None, new_mean, new_variance]
+
+
+def _batch_normed(walk: Translation, given: Sequence[Entry], momentum: float, eps: float) -> list[View]:
+    x, mean, variance = walk.view(given[0]), walk.view(given[3]), walk.view(given[4])
+    results = Value(x.shape), Value(mean.shape), Value(variance.shape)
+    operands = (x, *_affine(walk, x, given[1], given[2]), mean, variance)
+    walk.add("batch_norm", operands, results, {"momentum": momentum, "eps": eps})
+    return [whole(result) for result in results]
+
+
+@handles("unity_dsl.biased_batch_norm.default")
+def _biased_batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """The operator's unbiased variance is n / (n - 1) times the biased one, of n elements of a channel."""
+    *given, momentum, eps = args
+    made, new_mean, unbiased = _batch_normed(walk, given, momentum, eps)
+    variance, count = walk.view(given[4]), walk.count(prod(made.shape) // made.shape[1])
+    parts = [
+        walk.make("scale", unbiased, shape=variance.shape, factor=f"1 - 1 / ({count})"),
+        walk.make("scale", variance, shape=variance.shape, factor=f"{1 - momentum:.12g} / ({count})"),
+    ]
+    return [made, new_mean, walk.make("add", *parts, shape=variance.shape)]
 
 
 @handles("group_norm.default")
@@ -76,13 +94,22 @@ def _instance_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]
 
 
 def _in_groups(walk: Translation, x: View, groups: int, affine: tuple[Entry, Entry], eps: float) -> View:
-    """A norm of groups of channels; without a gain or a bias they are ones and zeros."""
-    usual = torch.ones(x.shape[1]), torch.zeros(x.shape[1])
-    given = [
-        walk.spread(walk.constant(none, "table")) if part is None else walk.view(part)
-        for part, none in zip(affine, usual, strict=True)
-    ]
-    return walk.make("group_norm", walk.spread(x), *given, shape=x.shape, groups=groups, eps=eps)
+    """A norm of groups of channels."""
+    return walk.make("group_norm", walk.spread(x), *_affine(walk, x, *affine), shape=x.shape, groups=groups, eps=eps)
+
+
+def _affine(walk: Translation, x: View, gain: Entry, bias: Entry) -> list[View]:
+    """A gain and a bias of each channel. What is left out are ones and zeros, all of them: torch's norms read a weight
+    of which one element is repeated as if it had all.
+    """
+    found = []
+    for name, part in (("ones", gain), ("zeros", bias)):
+        made = walk.prepare(name, getattr(torch, name)(x.shape[1]), f"torch.{name}", [x.shape[1]])
+        value = walk.as_input(made) if part is None else None
+        if value is not None:
+            value.constant = made.example
+        found.append(walk.view(part) if value is None else whole(value))
+    return found
 
 
 # ---------------------------------------------------------------------------------------- statistics

@@ -7,10 +7,11 @@ from functools import partial
 from math import prod
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from .translation import Entry, Noise, Prepared, Translation, Unsupported, filled, handles
-from .views import Value, View
+from .views import Axis, Dim, Value, View
 
 UNARY = {
     "relu": "relu",
@@ -60,12 +61,15 @@ for _theirs, _ours in UNARY.items():
     handles(f"{_theirs}.default")(partial(_elementwise, _ours))
 
 
-@handles("hardtanh.default", "clamp.default", "relu6.default", "clamp_min.default")
+@handles("hardtanh.default", "clamp.default", "clamp.Tensor", "relu6.default", "clamp_min.default")
 def _clamped(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     assert walk.node is not None
     word = str(walk.node.target)
     lo, hi = (0.0, 6.0) if "relu6" in word else filled(args[1:], (-1.0, 1.0) if "hardtanh" in word else (None, None))
-    lo, hi = named.get("min", lo), named.get("max", hi)
+    bounds = named.get("min", lo), named.get("max", hi)
+    lo, hi = (None if bound is None else _as_number(bound) for bound in bounds)
+    if any(bound is not None and number is None for bound, number in zip(bounds, (lo, hi), strict=True)):
+        raise Unsupported("bounds that differ")
     view = walk.view(args[0])
     lo, hi = (-WIDE if lo is None else max(lo, -WIDE)), (WIDE if hi is None else min(hi, WIDE))
     if lo == 0 and hi == WIDE:
@@ -142,11 +146,14 @@ def _gelu(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entr
     return unary(walk, "gelu_tanh" if named.get("approximate") == "tanh" else "gelu", walk.view(args[0]))
 
 
-@handles("pow.Tensor_Scalar")
+@handles("pow.Tensor_Scalar", "pow.Tensor_Tensor")
 def _power(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    if args[1] == 2:
+    exponent = _as_number(args[1])
+    if exponent is None:
+        raise Unsupported("an exponent that is no number")
+    if exponent == 2:
         return unary(walk, "square", walk.view(args[0]))
-    return unary(walk, "power", walk.view(args[0]), exponent=args[1])
+    return unary(walk, "power", walk.view(args[0]), exponent=exponent)
 
 
 # ---------------------------------------------------------------------------------------- two operands
@@ -174,7 +181,7 @@ def _as_number(entry: Entry, beside: Entry = None) -> float | None:
     """A number, or a constant of which all elements are the same and that makes what is `beside` it no larger."""
     if isinstance(entry, int | float) and not isinstance(entry, bool):
         return entry
-    if isinstance(entry, Tensor) and entry.is_floating_point() and entry.numel():
+    if isinstance(entry, Tensor) and entry.dtype is not torch.bool and entry.numel():
         same = bool((entry == entry.flatten()[0]).all())
         fits = entry.numel() == 1 or (isinstance(beside, View) and _covers(beside.shape, tuple(entry.shape)))
         return float(entry.flatten()[0]) if same and fits else None
@@ -209,12 +216,35 @@ def binary(walk: Translation, name: str, first: View, second: View) -> View:
         walk.add(name, views, (result,), {})
         return View(result, first.base, first.dims)
     first, second = (_unrepeated(walk, view) for view in (first, second))
+    shape = np.broadcast_shapes(first.shape, second.shape)
+    for larger, smaller in ((first, second), (second, first)):
+        turned = None if larger.is_whole or larger.shape != shape else _on_base(larger, smaller)
+        if turned is not None:
+            result, own = Value(larger.value.shape), View(larger.value, larger.base, larger.base)
+            turned = _without_leading(turned)
+            walk.add(name, (own, turned) if larger is first else (turned, own), (result,), {})
+            return View(result, larger.base, larger.dims)
     if len(first.dims) >= len(second.dims):
         second = _without_leading(second)
     elif len(second.dims) > len(first.dims):
         first = _without_leading(first)
-    shape = np.broadcast_shapes(first.shape, second.shape)
     return walk.make(name, first, second, shape=shape)
+
+
+def _on_base(view: View, other: View) -> View | None:
+    """What is beside a view as what is beside its value; None where it would be repeated in parts of a dimension."""
+    parts: dict[Axis, Dim] = {}
+    for dim, own in zip(view.dims, [()] * (len(view.dims) - len(other.dims)) + list(other.dims), strict=True):
+        if [axis.size for axis in dim] == [axis.size for axis in own]:
+            parts |= {axis: (part,) for axis, part in zip(dim, own, strict=True)}
+        elif len(dim) == 1 or not own:
+            parts |= dict.fromkeys(dim, own)
+        else:
+            return None
+    found = [[parts[axis] for axis in dim] for dim in view.base]
+    if any(any(dim) and not all(dim) for dim in found):
+        return None
+    return other.arranged([tuple(axis for part in dim for axis in part) for dim in found])
 
 
 def _without_leading(view: View) -> View:
@@ -331,7 +361,7 @@ def product(walk: Translation, x: View, y: View) -> View:
 
 def linear(walk: Translation, x: View, weight: View, bias: View | None) -> View:
     """Along the last dimension. Leading ones that are grouped are taken apart, and grouped again in the result."""
-    given = ungrouped(x)
+    given = ungrouped(walk.spread(x))
     operands = (given, weight) if bias is None else (given, weight, bias)
     made = walk.make("linear" if bias is None else "linear_bias", *operands, shape=(*given.shape[:-1], weight.shape[0]))
     return made.reshaped((*x.shape[:-1], weight.shape[0]))
@@ -398,9 +428,9 @@ def _with_noise(walk: Translation, name: str, x: Entry, other: Entry) -> Entry:
         return unary(walk, "dropout", factor, p=1 - noise.kept)
     if lead > 1:  # of every channel by itself
         merged = walk.reshaped(walk.spread(factor), (prod(factor.shape[:lead]), *factor.shape[lead:]))
-        made = walk.make("row_dropout", merged, shape=merged.shape, p=round(1 - noise.kept, 9))
+        made = walk.make("row_dropout", merged, shape=merged.shape, p=round(1 - noise.kept, 12))
         return made.reshaped(factor.shape)
-    return walk.make("row_dropout", walk.spread(factor), shape=factor.shape, p=round(1 - noise.kept, 9))
+    return walk.make("row_dropout", factor, shape=factor.shape, p=round(1 - noise.kept, 12))
 
 
 def _unscaled(walk: Translation, view: View, noise: Noise) -> tuple[View, Noise]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -76,8 +75,10 @@ def _layers(walk: Translation, cell: _Cell, args: list[Entry]) -> Entry:
         parts = []
         for direction in range(directions):
             first = each * (directions * layer + direction)
-            given = [walk.view(weight) for weight in weights[first : first + each]]
-            y, state = _layer(walk, cell, made, given, backward=direction == 1)
+            given, own, *biases = weights[first : first + each]
+            known = [None if _is_zero(bias) else walk.spread(walk.view(bias)) for bias in biases] or [None, None]
+            gates = linear(walk, made, walk.view(given), known[0])
+            y, state = _layer(walk, cell, gates, walk.view(own), known[1], backward=direction == 1)
             end = 0 if direction else y.shape[1] - 1
             lasts[0].append(_at(part_of(walk, y, 1, end, end + 1)))
             lasts[1].append(state)
@@ -102,13 +103,20 @@ def _stacked(walk: Translation, parts: list[View]) -> View:
     )
 
 
-def _layer(walk: Translation, cell: _Cell, x: View, weights: Sequence[View], *, backward: bool) -> tuple[View, View]:
-    given, own, *biases = weights
-    gates = linear(walk, x, given, biases[0] if biases else None)
+def _is_zero(bias: Entry) -> bool:
+    """Whether a bias is a constant that adds nothing."""
+    return isinstance(bias, Tensor) and not bool(bias.any())
+
+
+def _layer(
+    walk: Translation, cell: _Cell, gates: View, own: View, bias: View | None, *, backward: bool
+) -> tuple[View, View]:
+    """The states at all positions and at the last one, of what the inputs add to the gates."""
     gates = _reversed(walk, gates) if backward else gates
     size = own.shape[1]
-    block = _block(cell, size, biased=bool(biases))
-    y, last = walk.call(block, (gates, own, *biases[1:]), ((*x.shape[:2], size), (x.shape[0], size)))
+    block = _block(cell, size, biased=bias is not None)
+    operands = (gates, own) if bias is None else (gates, own, bias)
+    y, last = walk.call(block, operands, ((*gates.shape[:2], size), (gates.shape[0], size)))
     return (_reversed(walk, y) if backward else y), last
 
 

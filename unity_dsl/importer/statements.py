@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from .blocks import Block
 from .views import Value, View
 
+EXAMPLES = "{examples}"
+"""The number of examples of a batch in the text of a setting."""
+
 
 @dataclass(eq=False)
 class Statement:
@@ -24,7 +27,8 @@ class Statement:
 @dataclass
 class Imported:
     """A model as statements, in order: what it reads, its loss and outputs, the buffers that a step updates, and the
-    blocks that statements call. `rounded` where it computes exactly what the module has rounded to float32.
+    blocks that statements call. `rounded` where it computes exactly what the module has rounded to float32;
+    `examples` are those of a batch.
     """
 
     inputs: list[Value]
@@ -34,3 +38,4 @@ class Imported:
     updates: list[tuple[Value, View]]
     blocks: Mapping[str, Block] = field(default_factory=dict)
     rounded: bool = False
+    examples: int = 1

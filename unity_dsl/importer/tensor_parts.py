@@ -25,14 +25,24 @@ def _reduced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 def reduced(walk: Translation, name: str, view: View, dims: Iterable[int], *, keep: bool) -> View:
     """A reduction over dimensions, which are left with one element or are gone."""
-    view = walk.whole_view(walk.spread(view))
+    view = walk.spread(view)
     gone = {dim % len(view.dims) for dim in dims}
-    left = [place for place in range(len(view.dims)) if place not in gone]
-    made = walk.make(name, view, shape=[view.shape[place] for place in left], kept=" ".join(map(str, left)))
-    if not keep:
-        return made
-    parts = iter(made.dims)
-    return made.arranged([() if place in gone else next(parts) for place in range(len(view.dims))])
+    lost = {axis for place in gone for axis in view.dims[place]}
+    if any(lost & {*dim} and not lost >= {*dim} for dim in view.base):
+        view = walk.whole_view(view)
+        lost = {axis for place in gone for axis in view.dims[place]}
+    left = [place for place, dim in enumerate(view.base) if {*dim} - lost]
+    given = View(view.value, view.base, view.base)
+    made = walk.make(name, given, shape=[given.shape[place] for place in left], kept=" ".join(map(str, left)))
+    axes = [axis for place in left for axis in view.base[place]]
+    made = made.reshaped([axis.size for axis in axes])
+    apart = dict(zip(axes, made.dims, strict=True))
+    dims_left = [
+        tuple(part for axis in dim if axis not in lost for part in apart[axis])
+        for place, dim in enumerate(view.dims)
+        if keep or place not in gone
+    ]
+    return made.arranged(dims_left)
 
 
 @handles("cat.default", "concatenate.default")

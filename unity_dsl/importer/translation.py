@@ -22,7 +22,7 @@ from ..syntax.diagnostic import InputError, fail
 from .blocks import Block
 from .capture import Captured
 from .source_places import module_path, source_line
-from .statements import Imported, Statement
+from .statements import EXAMPLES, Imported, Statement
 from .views import Unarranged, Value, View, whole
 from .whole_calls import WHOLE_CALL, read_call
 
@@ -78,6 +78,17 @@ class Translation:
     node: Node | None = None
 
     # ------------------------------------------------------------------------------------------ what handlers use
+
+    @property
+    def examples(self) -> int:
+        """The first dimension of the first input of the module."""
+        first = next(iter(self.captured.inputs.values()), None)
+        return len(first) if first is not None and first.dim() else 1
+
+    def count(self, number: int) -> str:
+        """A number of elements in a setting: as many of each example, where it is a multiple of these."""
+        each, rest = divmod(number, self.examples)
+        return str(number) if rest else f"{each} * {EXAMPLES}"
 
     def make(self, name: str, *operands: View, shape: Sequence[int], **settings: object) -> View:
         """The result of an operator, which has one of this shape."""
@@ -212,6 +223,18 @@ def filled(args: Sequence[Any], usual: Sequence[Any]) -> list[Any]:
     return [*args, *usual[len(args) :]][: len(usual)]
 
 
+ALIASES = {
+    "divide": "div",
+    "true_divide": "div",
+    "multiply": "mul",
+    "subtract": "sub",
+    "absolute": "abs",
+    "negative": "neg",
+    "clip": "clamp",
+    "concat": "cat",
+    "concatenate": "cat",
+}
+"""Operators of torch that have two names."""
 IGNORED = {"_assert_tensor_metadata.default", "_assert_scalar.default", "sym_constrain_range_for_size.default"}
 RESHAPED = {
     "view.default",
@@ -272,6 +295,12 @@ def _walked(walk: Translation) -> list[Entry]:
     return outputs
 
 
+def operator_name(node: Node) -> str:
+    """The operator of torch that a node calls, with its overload: `linear.default`."""
+    name, dot, overload = str(node.target).removeprefix("aten.").partition(".")
+    return f"{ALIASES.get(name, name)}{dot}{overload}"
+
+
 # ---------------------------------------------------------------------------------------- nodes
 
 
@@ -280,10 +309,11 @@ def _placeholder(walk: Translation, node: Node) -> Entry:
     if node.name in captured.states:
         state = captured.states[node.name]
         tensor = captured.program.state_dict[state].detach()
-        if node.name in captured.buffers and state not in captured.program.graph_signature.buffers_to_mutate.values():
+        is_changed = state in captured.program.graph_signature.buffers_to_mutate.values()
+        if node.name in captured.buffers - captured.frozen and not is_changed:
             walk.tables[id(tensor)] = state
             return tensor
-        kind = "buffer" if node.name in captured.buffers else "weight"
+        kind = "buffer" if node.name in captured.buffers | captured.frozen else "weight"
         value = Value(tuple(tensor.shape), kind, state, constant=tensor)
         return whole(value) if tensor.is_floating_point() else tensor
     if node.name in captured.constants:
@@ -306,7 +336,7 @@ def _resolved(walk: Translation, part: Any) -> Entry:
 
 
 def _called(walk: Translation, node: Node) -> Entry:
-    name = str(node.target).removeprefix("aten.")
+    name = operator_name(node)
     args = [_resolved(walk, part) for part in node.args]
     named = {key: _resolved(walk, part) for key, part in node.kwargs.items()}
     if name in IGNORED:
@@ -360,7 +390,7 @@ def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
 
 def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """What depends on no input is evaluated, what depends on integers alone is left to `prepare`."""
-    name = str(node.target).removeprefix("aten.")
+    name = operator_name(node)
     is_view = name in ("view.default", "_unsafe_view.default")
     call = cast(Callable[..., Any], torch.reshape if is_view else node.target)
     found = _evaluated(call, args, named)
@@ -370,16 +400,30 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     nothing = len(args) == 2 and isinstance(args[1], int) and args[1] == 0
     if name in ("add.Tensor", "sub.Tensor") and nothing and isinstance(given, Tensor | Prepared):
         return given
+    if name == "_to_copy.default" and (source := _uncast(given, found)) is not None:
+        return source
     if name in RESHAPED and isinstance(given, Prepared) and given.example.shape == found.shape:
         return given
     told = "torch.reshape" if is_view else f"torch.ops.aten.{name}"
     made = Prepared(node.name, found, told, tuple(args), tuple(named.items()))
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
+        made = walk.known.setdefault((told, _identity(args), _identity([*named.items()])), made)
     if any(isinstance(entry, Prepared) for entry in _flat([*args, *named.values()])):
-        if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
-            return made
-        return walk.known.setdefault((told, _identity(args), _identity([*named.items()])), made)
+        return made
     walk.origins[id(found)] = made
     return found
+
+
+_WHOLE = (torch.int32, torch.int64)
+
+
+def _uncast(given: Entry, found: Tensor) -> Prepared | None:
+    """The whole numbers that were cast to what are whole numbers again, maybe by way of others."""
+    while isinstance(given, Prepared):
+        if given.example.dtype in _WHOLE and found.dtype in _WHOLE and torch.equal(given.example.long(), found.long()):
+            return given
+        given = given.args[0] if given.call.endswith("_to_copy.default") else None
+    return None
 
 
 def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, Entry]) -> Tensor:
@@ -409,9 +453,11 @@ Missing = object()
 
 
 def _identity(part: Any) -> object:
-    """Equal for equal arguments of a call: tensors are the same or not."""
+    """Equal for equal arguments of a call: tensors are the same or not, those of one element by what they are."""
     if isinstance(part, list | tuple):
         return tuple(map(_identity, part))
+    if isinstance(part, Tensor) and part.numel() == 1:
+        return part.dtype, tuple(part.shape), part.item()
     return part if isinstance(part, Prepared) else ("tensor", id(part)) if isinstance(part, Tensor) else repr(part)
 
 
@@ -475,4 +521,5 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
                 loss = entry
             elif all(entry.value is not other.value for _, other in left):
                 left.append((name, entry))
-    return Imported([*walk.inputs, *walk.prepared.values()], walk.statements, loss, left, updates, walk.blocks)
+    inputs = [*walk.inputs, *walk.prepared.values()]
+    return Imported(inputs, walk.statements, loss, left, updates, walk.blocks, examples=walk.examples)

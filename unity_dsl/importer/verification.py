@@ -12,9 +12,11 @@ from math import inf, isnan
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
 from ..compilation import Request, compile_model
 from ..emit.output_folder import write_program
@@ -113,21 +115,25 @@ def _relative(found: Tensor, wanted: Tensor, least: float = 0.0) -> float:
     return inf if isnan(error) else error
 
 
+_TABLES = {"as_tensor", "tensor", "asarray"}
+"""What makes tensors of lists and arrays."""
 _DROPPING, _KEPT = {"dropout", "dropout_"}, {"dropout_p": 0.0}
 
 
 class _InDouble(TorchFunctionMode):
-    """Casts to float32, as norms and losses of language models have them, are casts to float64 here, and nothing is
-    dropped.
+    """Casts to float32, as norms and losses of language models have them, and to what is narrower are casts to float64
+    here, and nothing is dropped.
     """
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        wide = {torch.float32: torch.float64}
-        args = tuple(wide.get(part, part) if isinstance(part, torch.dtype) else part for part in args)
-        named = {
-            key: wide.get(part, part) if isinstance(part, torch.dtype) else part for key, part in (kwargs or {}).items()
-        }
         word = getattr(func, "__name__", "")
+        if not word.endswith("_"):  # what a module has as a plain tensor is no state that is float64 by now
+            args, kwargs = tree_map(_double, (args, kwargs))
+        args = tuple(map(_wide, args))
+        named = {key: _wide(part) for key, part in (kwargs or {}).items()}
+        is_table = isinstance(args[0], list | tuple | np.ndarray) and np.ndim(args[0]) if word in _TABLES else False
+        if is_table:  # rounded, as it is in the module
+            return _double(func(args[0], **(kwargs or {})))
         if word in _DROPPING:
             return args[0]
         if word == "scaled_dot_product_attention":
@@ -150,6 +156,11 @@ class _InDouble(TorchFunctionMode):
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         return func(*args, **named)
+
+
+def _wide(part: Any) -> Any:
+    """A type of numbers as one of float64, if it has floating point."""
+    return torch.float64 if isinstance(part, torch.dtype) and part.is_floating_point else part
 
 
 def _double(part: Any) -> Any:

@@ -14,7 +14,7 @@ IMPORTS: dict[str, Code] = {
         "a factory that returns something else",
         "A factory returns a torch.nn.Module and its example inputs: a dict of keyword arguments, or a tuple of "
         "positional ones. The sizes of the examples are those of the model; the first dimension of the first one is "
-        "its batch.",
+        "its batch. Inputs of a Keras model are `x`, `y` and, if there are any, weights of examples, `sample_weight`.",
     ),
     "E603": Code(
         "a module that cannot be captured",
@@ -25,7 +25,7 @@ IMPORTS: dict[str, Code] = {
     "E604": Code(
         "a module without a loss",
         "What is imported is a training step, so the module returns a scalar, alone or as the first of several values, "
-        "and takes the labels among its inputs.",
+        "and takes the labels among its inputs. A Keras model has the loss that it was compiled with.",
     ),
     "E605": Code(
         "operators or tables without a counterpart",
@@ -69,5 +69,11 @@ IMPORTS: dict[str, Code] = {
         "Operands of the block are found by name: arguments of the module's `forward` that are tensors, and the "
         "module's parameters and buffers, with underscores for dots. The block reads every tensor that the module is "
         "called with, declares and updates none, and returns as many as `forward` does, of the same shapes.",
+    ),
+    "E613": Code(
+        "a backend of Keras that is not torch",
+        "Keras runs on the backend that KERAS_BACKEND named when it was first imported. `torch.export` captures what "
+        "torch computes, so that backend has to be torch; models are the same on every backend. Without the variable, "
+        "`unityc import` sets it before it imports the factory's module.",
     ),
 }
