@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from math import log
 
+from torch import Tensor
+
 from .operators import binary, unary
 from .tensor_parts import part_of, reduced
 from .translation import Entry, Translation, handles
@@ -43,6 +45,9 @@ def _equal(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
 
 
 def _number(entry: Entry) -> float | None:
+    """A number, as such or as a constant of one element."""
+    if isinstance(entry, Tensor) and entry.numel() == 1:
+        return float(entry)
     return float(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else None
 
 

@@ -113,4 +113,9 @@ def replaced(lines: Sequence[str], found: Mapping[tuple[int, int], Formula], div
 
 
 def _written(parts: Sequence[str], place: int, formula: Formula | None, divide: str) -> str:
-    return parts[place] if formula is None else formula.text(divide)
+    """A token, or a formula in its place: in brackets where it is a part of another."""
+    if formula is None:
+        return parts[place]
+    text = formula.text(divide)
+    before, after = "".join(parts[:place]).rstrip()[-1:], "".join(parts[place + 1 :]).lstrip()[:1]
+    return f"({text})" if {before, after} & {*"+-*/"} and not text.isidentifier() else text

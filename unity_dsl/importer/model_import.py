@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -34,12 +36,13 @@ from . import (  # noqa: F401  (their handlers)
 from .capture import Captured, capture, keywords_of, module_of, without_loss
 from .draft import Draft
 from .formulas import Point
+from .graph_walk import translate
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
 from .prepared_inputs import PreparedText, prepare_of, prepared_text
 from .sizes import Sizes, resized, with_sizes
 from .statements import Imported
-from .translation import Entry, Translation, translate
+from .translation import Entry, Translation
 from .verification import Verified, verify
 from .views import Value
 
@@ -99,8 +102,19 @@ def import_module(
 
     draft, found = attempt({}, {}), Sizes()
     if sizes:
-        draft, found = with_sizes(draft, keywords, attempt)
+        with _without_logs():
+            draft, found = with_sizes(draft, keywords, attempt)
     return replace(_finished(draft, verified=verified and weights), sizes=found)
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Where modules may raise, which torch logs before."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def imported_model(
