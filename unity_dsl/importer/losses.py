@@ -130,9 +130,9 @@ def _negative(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     if len(x.dims) > 2:
         x = x.permuted((0, *range(2, len(x.dims)), 1))
     x, kept = ungrouped(x), target.example != ignored
-    if weight is None and reduction == 1 and bool(kept.all()):
-        given = _in_shape(walk, target, [-1, *x.shape[1:-1]])
-        made = walk.make("nll", x, whole(walk.as_input(given, x.shape[-1])), shape=())
+    if weight is None and reduction < 2 and bool(kept.all()):
+        given = whole(walk.as_input(_in_shape(walk, target, [-1, *x.shape[1:-1]]), x.shape[-1]))
+        made = walk.make("nll", x, given, shape=()) if reduction == 1 else _likelihoods(walk, x, given)
     else:
         made = _of_each(walk, x, target, weight, reduction, ignored)
     return [made, None] if "forward" in str(walk.node.target) else made
