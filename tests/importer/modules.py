@@ -474,3 +474,18 @@ class Perceptron(nn.Module):
 
 def perceptron(rows: int = 4, layers: int = 2, hidden: int = 6, p: float = 0.2) -> Example:
     return Perceptron(layers, hidden, p), {"x": torch.randn(rows, 12)}
+
+
+class CountedRows(nn.Module):
+    """Divides by the number of examples of the batch that was captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.way(x).exp().sum() / (x.shape[0] + 1)
+
+
+def counted_rows() -> Example:
+    return CountedRows(), {"x": torch.randn(4, 5)}

@@ -114,3 +114,9 @@ def test_a_sum_of_products_is_no_formula() -> None:
     """As of a fused projection of heads that share keys: (heads + 2 * shared) * size."""
     at, moved = {"heads": 8, "shared": 2}, {"heads": 16, "shared": 4}
     assert formula_of(12 * 16, {"heads": (16 + 4) * 8, "shared": 16 * 16}, at, moved) is None
+
+
+def test_a_number_of_examples_that_the_module_computes_with_keeps_the_batch() -> None:
+    found = import_module(FACTORY + "counted_rows", "counted_rows")
+    assert "b" in found.sizes.fixed and "input x: f32[4, 5]" in found.files["counted_rows.udl"]
+    assert "b" not in import_module(FACTORY + "perceptron", "perceptron", verified=False).sizes.fixed

@@ -8,12 +8,14 @@ import re
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ..graph.model_graph import build_model
 from ..index.declarations.loading import library_of, library_sources
@@ -40,7 +42,7 @@ from .graph_walk import translate
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
 from .prepared_inputs import PreparedText, prepare_of, prepared_text
-from .sizes import Sizes, resized, with_sizes
+from .sizes import Sizes, is_the_same, resized, with_sizes
 from .statements import Imported
 from .translation import Entry, Translation
 from .verification import Verified, verify
@@ -94,16 +96,22 @@ def import_module(
     keywords = keywords_of(spec) if sizes else {}
     reserved = {*keywords, "s", "size"} if sizes else set[str]()
 
-    def attempt(settings: Point, inputs: Mapping[int, int]) -> Draft:
+    def attempt(settings: Point, inputs: Mapping[int, int], *, rows: int = 1, any_batch: bool = True) -> Draft:
         module, args, named = module_of(spec, weights=weights, settings=settings)
-        args = tuple(resized(part, inputs) if isinstance(part, Tensor) else part for part in args)
-        named = {key: resized(part, inputs) if isinstance(part, Tensor) else part for key, part in named.items()}
-        return _draft(module, args, named, name, reserved)
+        args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows), (args, named))
+        return _draft(module, args, named, name, reserved, any_batch=any_batch)
 
     draft, found = attempt({}, {}), Sizes()
     if sizes:
         with _without_logs():
-            draft, found = with_sizes(draft, keywords, attempt)
+            holds = "b" not in draft.model.parameters or is_the_same(draft, partial(attempt, {}, {}, rows=2))
+            draft = draft if holds else attempt({}, {}, any_batch=False)
+            draft, found = with_sizes(draft, keywords, partial(attempt, any_batch=holds))
+        found = (
+            found
+            if holds
+            else replace(found, fixed={"b": "the model is another one at twice the batch", **found.fixed})
+        )
     return replace(_finished(draft, verified=verified and weights), sizes=found)
 
 
@@ -134,8 +142,10 @@ def _draft(
     named: Mapping[str, Any],
     name: str,
     reserved: Set[str] = frozenset(),
+    *,
+    any_batch: bool = True,
 ) -> Draft:
-    """The texts of a module, before they are compared with it."""
+    """The texts of a module, before they are compared with it, with the batch as a parameter where it may be."""
     captured = capture(module, args, named)
     imported, walk = translate(captured)
     captured = walk.captured
@@ -145,7 +155,7 @@ def _draft(
     batch = imported.examples
     fixed = _texts(name, imported, walk, None, reserved)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
-    if _is_any_batch(captured, fixed[1].text, batch, constant):
+    if any_batch and _is_any_batch(captured, fixed[1].text, batch, constant):
         text, prepared = _texts(name, imported, walk, batch, reserved)
         if _builds(text, batch):
             return Draft(captured, imported, tuple(walk.results), text, prepared)

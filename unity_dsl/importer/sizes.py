@@ -249,10 +249,20 @@ def _lengths(draft: Draft, moved: Sequence[_Moved]) -> Iterator[tuple[str, int]]
                 yield "s" if not tensor.is_floating_point() and tensor.dim() == 2 else "size", size
 
 
-def resized(tensor: Tensor, sizes: Mapping[int, int]) -> Tensor:
-    """A tensor with other sizes along dimensions of these, but the first: its first elements, or all of them twice."""
+def resized(tensor: Tensor, sizes: Mapping[int, int], rows: int = 1) -> Tensor:
+    """A tensor with other sizes along dimensions of these, but the first: its first elements, or all of them again. Its
+    rows are there so many times.
+    """
     for dim, size in enumerate(tensor.shape):
         if dim and size in sizes:
             repeated = torch.cat([tensor] * ceil(sizes[size] / size), dim)
             tensor = repeated.narrow(dim, 0, sizes[size]).contiguous()
-    return tensor
+    return torch.cat([tensor] * rows) if rows > 1 and tensor.dim() else tensor
+
+
+def is_the_same(draft: Draft, attempt: Callable[[], Draft]) -> bool:
+    """Whether another module or other inputs have the same text."""
+    try:
+        return _parts(attempt()) == _parts(draft)
+    except InputError:
+        return False
