@@ -283,6 +283,7 @@ def imported(name: str, check: bool) -> dict[str, Any]:
         "seconds": round(time.perf_counter() - begun, 1),
         "lines": found.files[f"{name}.udl"].count("\n"),
         "statements": found.statements,
+        "sizes": list(found.sizes.known),
         "loss": found.verified.loss,
         "gradient": found.verified.gradient,
     }
