@@ -68,6 +68,11 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
     "experts": ("MixtralForCausalLM", {**SHARED, "num_local_experts": 4}, ("silu_experts[s=8, h=48](", "top_k(")),
     "experts of groups": ("DeepseekV3ForCausalLM", LATENT, ("silu_experts[s=8, h=16](", "one_hot(")),
     "experts and norms": ("Qwen3MoeForCausalLM", {**SHARED, **EXPERTS}, ("silu_experts[s=8, h=16](", "repeat 2 as")),
+    "experts with biases": (
+        "GptOssForCausalLM",
+        {**SHARED, "num_local_experts": 4, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
+        ("clamped_experts[s=8, limit=7.0, alpha=1.702](", "sigmoid(scale("),
+    ),
     "a scan": (
         "Mamba2ForCausalLM",
         {**SCAN, "num_heads": 8, "head_dim": 8, "n_groups": 2, "chunk_size": 4},

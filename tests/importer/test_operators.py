@@ -58,6 +58,15 @@ POINTWISE: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "lerp": (lambda x: torch.lerp(x, x.sigmoid(), 0.25), ROWS),
     "division": (lambda x: 2 / (1 + x.square()), ROWS),
     "powers": (lambda x: (x.abs() + 1) ** 1.5, ROWS),
+    "waves": (lambda x: x.sin() + 2 * x.cos() + torch.erf(x), ROWS),
+    "masks": (lambda x: torch.where(x > 0.1, x, 0.3 * x) + x * ((x < -0.2) | (x >= 0.5)), ROWS),
+    "masks of two": (lambda x: torch.where((x <= x.flip(1)) & ~(x == 0), x, x.square()), ROWS),
+    "signs": (lambda x: x.sign() * x.square() + x.amin(-1, keepdim=True), ROWS),
+    "logarithms": (lambda x: torch.log1p(x.abs()) + torch.expm1(x) + torch.exp2(x) + torch.log2(x.abs() + 2), ROWS),
+    "hyperbolic": (lambda x: torch.sinh(x) * torch.cosh(x), ROWS),
+    "bounds": (lambda x: torch.maximum(x, torch.tensor(0.1)) + torch.minimum(x, torch.tensor([0.2] * 8)), ROWS),
+    "shrinking": (lambda x: F.softshrink(x, 0.1) + F.hardshrink(x, 0.2) + F.tanhshrink(x) + F.celu(x, 1.3), ROWS),
+    "a chosen choice": (lambda x: sum((x.topk(2)[1] == k).sum(-1, keepdim=True) * x * (k + 1) for k in range(8)), ROWS),
 }
 PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "every second": (lambda x: x[:, ::2] - x[:, 1::2], ROWS),
@@ -77,6 +86,9 @@ PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "bilinear": (nn.Upsample(size=(5, 9), mode="bilinear"), IMAGES),
     "bicubic": (nn.Upsample(scale_factor=2, mode="bicubic", align_corners=True), IMAGES),
     "average": (nn.AvgPool2d(3, 2, 1), IMAGES),
+    "average without padding": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), IMAGES),
+    "average beyond the end": (nn.AvgPool2d(3, 2, ceil_mode=True), IMAGES),
+    "weight norm": (nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), ROWS),
     "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), IMAGES),
     "windows of a sequence": (nn.MaxPool1d(3), WAVES),
     "averages of a sequence": (nn.AvgPool1d(2), WAVES),
@@ -110,6 +122,12 @@ LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
     "label smoothing": lambda x, y: F.cross_entropy(x, y, label_smoothing=0.1),
     "a sum": lambda x, y: F.cross_entropy(x, y, reduction="sum"),
     "logarithms": lambda x, y: F.nll_loss(x.log_softmax(-1), y),
+    "of each": lambda x, y: F.cross_entropy(x, y, reduction="none").square().mean(),
+    "weights of classes": lambda x, y: F.cross_entropy(x, y, weight=torch.arange(1.0, 6.0)),
+    "a sum but for a class": lambda x, y: F.cross_entropy(x, y, reduction="sum", ignore_index=2),
+    "likelihoods but for a class": lambda x, y: F.nll_loss(x.log_softmax(-1), y, ignore_index=2),
+    "divergence": lambda x, y: F.kl_div(x.log_softmax(-1), x.flip(0).softmax(-1).detach(), reduction="batchmean"),
+    "margins": lambda x, y: F.triplet_margin_loss(x, x.roll(1, 0), x.roll(2, 0)) + F.multi_margin_loss(x, y),
     "distances": lambda x, y: F.smooth_l1_loss(x, F.one_hot(y, 5).float()) + F.huber_loss(x, F.one_hot(y, 5).float()),
 }
 

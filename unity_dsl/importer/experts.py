@@ -24,6 +24,20 @@ block {name}[s, h](x, chosen, weights, gate_up, down)
   made = expert_linear(gate * slice(both; dim=3, start=h, stop=2 * h), down)
   return combine_experts(made, chosen, places, weights)
 """
+_CLAMPED = """\
+## Gated feed-forward experts with biases and clamped gates, of which every token asks some; `s` places for each are
+## enough for all tokens of a group.
+block clamped_experts[s, limit, alpha](x, chosen, weights, gate_up, gate_up_bias, down, down_bias)
+  places = expert_places(chosen)
+  given = dispatch(x, chosen, places; capacity=s)
+  both = expert_linear(given, gate_up[e, i, o] -> [e, o, i]) + (gate_up_bias[e, o] -> [e, 1, 1, o])
+  pairs = both[e, g, c, (o p=2)] -> [e, g, c, o, p]
+  gate = clamp(slice(pairs; dim=4, start=0, stop=1); lo=-1e30, hi=limit)
+  up = clamp(slice(pairs; dim=4, start=1, stop=2); lo=-limit, hi=limit)
+  gated = (up + 1) * (gate * sigmoid(scale(gate; factor=alpha)))
+  made = expert_linear(gated[e, g, c, o, 1] -> [e, g, c, o], down[e, i, o] -> [e, o, i])
+  return combine_experts(made + (down_bias[e, o] -> [e, 1, 1, o]), chosen, places, weights)
+"""
 _ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "gelu": F.gelu,
@@ -40,18 +54,39 @@ def _is_experts(module: nn.Module) -> bool:
     return alike and len(list(module.parameters())) == 2
 
 
+def _is_clamped(module: nn.Module) -> bool:
+    names = {name for name, _ in module.named_parameters()}
+    wanted = {"gate_up_proj", "gate_up_proj_bias", "down_proj", "down_proj_bias"}
+    return names == wanted and hasattr(module, "alpha") and hasattr(module, "limit")
+
+
+def called_clamped(walk: Translation, call: WholeCall) -> list[Entry]:
+    """What experts with biases and clamped gates make of their tokens, GPT-OSS's. Raises Unsupported."""
+    module: Any = call.module
+    own = [walk.view(call.own[f"{name}_proj{end}"]) for name in ("gate_up", "down") for end in ("", "_bias")]
+    shaped, shape = _in_groups(walk, call, own[3].shape[1])
+    block = Block(_CLAMPED, s=shaped[0].shape[1], limit=float(module.limit), alpha=float(module.alpha))
+    (result,) = walk.call(block, (*shaped, *own), (shaped[0].shape,))
+    return [result.reshaped(shape)]
+
+
 def called_experts(walk: Translation, call: WholeCall) -> list[Entry]:
     """What experts make of their tokens. Raises Unsupported."""
     up, down = (walk.view(call.own[name]) for name in ("gate_up_proj", "down_proj"))
-    x, chosen, weights = _operands(walk, call, down.shape[1])
-    x = x.reshaped((x.shape[0], x.shape[1])) if len(x.dims) == 2 else x
-    groups, places = _groups(x)
-    shaped = [view.reshaped((groups, places, view.shape[-1])) for view in (x, chosen, weights)]
+    shaped, shape = _in_groups(walk, call, down.shape[1])
     name = _activation(call.module)
     text = _TEXT.format(name=f"{name}_experts", activation=name)
-    block = Block(text, s=places, h=down.shape[2])
-    (result,) = walk.call(block, (*shaped, up, down), ((groups, places, x.shape[-1]),))
-    return [result.reshaped(x.shape)]
+    block = Block(text, s=shaped[0].shape[1], h=down.shape[2])
+    (result,) = walk.call(block, (*shaped, up, down), (shaped[0].shape,))
+    return [result.reshaped(shape)]
+
+
+def _in_groups(walk: Translation, call: WholeCall, width: int) -> tuple[list[View], tuple[int, ...]]:
+    """Tokens, choices and weights as [groups, places, …], and the shape that the tokens came in."""
+    x, chosen, weights = _operands(walk, call, width)
+    x = x.reshaped((x.shape[0], x.shape[1])) if len(x.dims) == 2 else x
+    groups, places = _groups(x)
+    return [view.reshaped((groups, places, view.shape[-1])) for view in (x, chosen, weights)], x.shape
 
 
 def _groups(x: View) -> tuple[int, int]:
@@ -87,4 +122,7 @@ def _returned(values: Mapping[str, Any]) -> Result:
     return Result.like(next(iter(values.values())))
 
 
-FORMS.append((_is_experts, Replacement(called_experts, _returned)))
+FORMS += [
+    (_is_experts, Replacement(called_experts, _returned)),
+    (_is_clamped, Replacement(called_clamped, _returned)),
+]

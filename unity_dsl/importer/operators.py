@@ -162,7 +162,7 @@ def _power(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
 def _two(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     if named.get("alpha", 1) != 1:
         raise Unsupported(f"alpha={named['alpha']}")
-    first, second = args[:2]
+    first, second = (_as_floats(walk, entry) for entry in args[:2])
     if isinstance(first, Noise) or isinstance(second, Noise):
         return _with_noise(walk, ours, first, second)
     for one, other, turned in ((first, second, False), (second, first, True)):
@@ -175,6 +175,17 @@ def _two(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry
 for _theirs, _ours in BINARY.items():
     _overloads = [_theirs] if "." in _theirs else [f"{_theirs}.{one}" for one in ("Tensor", "default", "Scalar")]
     handles(*_overloads)(partial(_two, _ours))
+
+
+def _as_floats(walk: Translation, entry: Entry) -> Entry:
+    """Whole numbers and truth values that are computed with as floats; others as they are."""
+    if isinstance(entry, Tensor):
+        return entry.float() if entry.dtype == torch.bool else entry
+    if not isinstance(entry, Prepared) or entry.example.is_floating_point():
+        return entry
+    told, named = "torch.ops.aten._to_copy.default", (("dtype", torch.float32),)
+    made = Prepared(entry.name, entry.example.float(), told, (entry,), named)
+    return walk.known.setdefault((told, entry, torch.float32), made)
 
 
 def _as_number(entry: Entry, beside: Entry = None) -> float | None:
