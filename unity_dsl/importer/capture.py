@@ -20,7 +20,14 @@ from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
 
 from ..syntax.diagnostic import InputError, fail
-from .keras_models import KerasModule, is_keras_layer, keras_refusal, torch_for_keras, with_plain_weights
+from .keras_models import (
+    KerasModule,
+    is_keras_layer,
+    keras_refusal,
+    number_layers_anew,
+    torch_for_keras,
+    with_plain_weights,
+)
 from .whole_calls import kept_whole
 
 _PAIR = "the factory returns a module and its example inputs: `return module, {'x': x, 'target': target}`"
@@ -91,7 +98,9 @@ def _calling(spec: str) -> Iterator[Callable[..., Any]]:
     sys.path.insert(0, str(Path.cwd()))
     try:
         with torch_for_keras():
-            yield getattr(importlib.import_module(name), function)
+            factory = getattr(importlib.import_module(name), function)
+            number_layers_anew()
+            yield factory
     except Exception as reason:
         if (refusal := keras_refusal(reason)) is not None:
             raise refusal from None

@@ -43,6 +43,12 @@ def torch_for_keras() -> Iterator[None]:
             os.environ |= {} if given is None else {_BACKEND: given}
 
 
+def number_layers_anew() -> None:
+    """Layers that are made from here on have names as if none was made before: `dense`, not `dense_3`."""
+    if (keras := sys.modules.get("keras")) is not None:
+        keras.utils.clear_session()
+
+
 def keras_refusal(reason: Exception) -> InputError | None:
     """The diagnostic of a factory that cannot import Keras or its backend; None for any other reason."""
     if not isinstance(reason, ModuleNotFoundError):
