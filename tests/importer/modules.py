@@ -489,3 +489,22 @@ class CountedRows(nn.Module):
 
 def counted_rows() -> Example:
     return CountedRows(), {"x": torch.randn(4, 5)}
+
+
+class Diffusion(nn.Module):
+    """Guesses the noise that is added, at a step that is drawn."""
+
+    def __init__(self, width: int, steps: int) -> None:
+        super().__init__()
+        self.steps, self.time = steps, nn.Embedding(steps, width)
+        self.up, self.down = nn.Linear(12, width), nn.Linear(width, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        step, noise = torch.randint(0, self.steps, (x.shape[0],)), torch.randn_like(x)
+        left = (step.float() / self.steps)[:, None]
+        noisy = left.sqrt() * noise + (1 - left).sqrt() * x
+        return F.mse_loss(self.down(F.silu(self.up(noisy) + self.time(step))), noise)
+
+
+def diffusion(width: int = 16) -> Example:
+    return Diffusion(width, 50), {"x": torch.randn(4, 12)}

@@ -130,6 +130,20 @@ def test_labels_and_masks_are_prepared() -> None:
     assert prepared("encoder").prepare(batch)["mask"].shape == (2, 5, 5)
 
 
+def test_random_numbers_are_drawn_anew_for_every_batch() -> None:
+    """By `prepare`, for any number of examples, and the same of the same seed and step."""
+    found = imported("diffusion")
+    assert found.verified is not None and found.verified.ok and "[b = 4]" in found.files["diffusion.udl"]
+    data = prepared("diffusion")
+    x = torch.zeros(2000, 12)
+    one, two = data.prepare({"x": x}), data.prepare({"x": x})
+    assert not any(torch.equal(one[name], two[name]) for name in ("noise", "drawn"))
+    assert abs(float(one["noise"].std()) - 1) < 0.05 and set(range(50)) == set(one["drawn"].tolist())
+    batches = [data.batches({"x": x}, seed, step, "train") for seed, step in ((0, 3), (0, 3), (0, 4))]
+    assert torch.equal(batches[0]["noise"], batches[1]["noise"])
+    assert not torch.equal(batches[0]["noise"], batches[2]["noise"])
+
+
 def test_an_imported_model_is_compiled_and_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -93,9 +93,10 @@ class ParallelModule(nn.Module):
         """What the module returns for a whole batch, which all ranks pass."""
         if self.model is None:
             raise RuntimeError(f"this module runs on {self._program.WORLD_SIZE} ranks: start as many by torchrun")
-        inputs = {
-            name: tensor.to(self.model.device) for name, tensor in self._prepare(self._batch(args, kwargs)).items()
-        }
+        with torch.random.fork_rng():
+            torch.manual_seed(2**32 * self.model.seed + self.steps)  # as all ranks draw what is drawn for a batch
+            prepared = self._prepare(self._batch(args, kwargs))
+        inputs = {name: tensor.to(self.model.device) for name, tensor in prepared.items()}
         if self.training:
             self.model.step, self.steps = self.steps, self.steps + 1
         loss, outputs = self.model(**inputs)

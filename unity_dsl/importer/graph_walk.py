@@ -30,7 +30,9 @@ RESHAPED = {
     "clone.default",
     "expand.default",
 }
-RANDOM = {"native_dropout.default", "bernoulli.p", "rand.default", "randn.default", "dropout.default"}
+RANDOM = {"native_dropout.default", "bernoulli.p", "rand.default", "dropout.default"}
+DRAWN = {"randn.default", "randn_like.default", "randint.default", "randint.low"}
+"""Random numbers that `prepare` draws: noise that is added, steps of diffusion."""
 _ZEROS = ("zeros_like.default", "new_zeros.default", "empty_like.default", "new_empty.default")
 COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
 """Comparisons, which `prepare` makes of inputs."""
@@ -141,12 +143,27 @@ def _called(walk: Translation, node: Node) -> Entry:
         entries = list(flat([*args, *named.values()]))
     if name in FILLED and isinstance(args[0], View | Prepared):
         return _filled(walk, name, args, named)
+    if name in DRAWN:
+        return _drawn(name, args)
     if not any(isinstance(entry, View | Noise) for entry in entries) and name not in RANDOM:
         return _computed(walk, node, args, named)
     if name not in HANDLERS:
         _note_missing(walk, name, "")
         return Missing
     return _tried(walk, name, lambda: HANDLERS[name](walk, args, named))
+
+
+def _drawn(name: str, args: list[Entry]) -> Entry:
+    """Normal numbers, or whole ones below a bound, as `prepare` draws them anew for every batch."""
+    if "randint" in name:
+        *bounds, shape = args
+        example = torch.full(shape, int(bounds[-1]) - 1)
+        return Prepared("drawn", example, "torch.randint", (*bounds, list(shape)))
+    of = args[0]
+    shape = (
+        list(of) if isinstance(of, list | tuple) else list(of.example.shape if isinstance(of, Prepared) else of.shape)
+    )
+    return Prepared("noise", torch.zeros(shape), "torch.randn", (shape,))
 
 
 def _as_prepared(walk: Translation, entry: Entry) -> Entry:

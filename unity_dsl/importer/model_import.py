@@ -45,7 +45,7 @@ from .prepared_inputs import PreparedText, prepare_of, prepared_text
 from .sizes import Sizes, is_the_same, resized, with_sizes
 from .statements import Imported
 from .translation import Entry, Translation
-from .verification import Verified, verify
+from .verification import DrawnAlike, Verified, verify
 from .views import Value
 
 
@@ -212,11 +212,12 @@ def _is_any_batch(captured: Captured, prepared: str, batch: int, constant: Set[s
     prepare, inputs = prepare_of(prepared), captured.inputs
     if batch < 2 or any(tensor.dim() == 0 or len(tensor) != batch for tensor in inputs.values()):
         return False
-    once = prepare(inputs)
-    try:
-        twice = prepare({name: torch.cat((tensor, tensor)) for name, tensor in inputs.items()})
-    except (RuntimeError, IndexError):
-        return False
+    with DrawnAlike():
+        once = prepare(inputs)
+        try:
+            twice = prepare({name: torch.cat((tensor, tensor)) for name, tensor in inputs.items()})
+        except (RuntimeError, IndexError):
+            return False
     if not all(torch.equal(once[name], twice[name]) for name in constant):
         return False
     both = ((once[name], twice[name]) for name in once if name not in constant)

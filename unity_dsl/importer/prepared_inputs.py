@@ -43,7 +43,7 @@ def batches(inputs: dict, seed: int, step: int, split: str) -> dict[str, Tensor]
     \"\"\"What `train.py --data` and `unityc check --data` read; the test split has four batches.\"\"\"
     if split == "test" and step >= 4:
         return None
-    return prepare(random_batch({arguments}))
+{last}
 """
 MOST_ELEMENTS = 1 << 16
 """Of a table whose numbers are written out."""
@@ -55,12 +55,14 @@ class PreparedText:
 
     `sizes` are parameters of the model that these lines name, with their values; `read` says how `prepare` reads one
     from its batch, and `known` how `batches` reads one from the model's inputs, the first of which is `first`.
+    `draws_numbers`: whether `prepare` does, anew for every batch.
     """
 
     name: str
     lines: tuple[str, ...]
     draws: tuple[str, ...]
     first: str
+    draws_numbers: bool = False
     sizes: Mapping[str, float] = field(default_factory=dict)
     read: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
@@ -74,7 +76,12 @@ class PreparedText:
         arguments = [f'inputs["{self.first}"].shape[0]', "1000 * seed + step"]
         arguments += [f"{size}={self.known[size]}" for size in sizes if size in self.known]
         draws = "\n".join(f"        {line}" for line in self.draws)
-        written = {"parameters": ", ".join(parameters), "arguments": ", ".join(arguments), "draws": draws}
+        made = f"prepare(random_batch({', '.join(arguments)}))"
+        last = f"    return {made}"
+        if self.draws_numbers:  # the same on every rank
+            seeded = "    with torch.random.fork_rng():\n        torch.manual_seed(1000 * seed + step)\n"
+            last = f"{seeded}        return {made}"
+        written = {"parameters": ", ".join(parameters), "last": last, "draws": draws}
         return _HEAD.format(name=self.name) + body + _DRAWS.format(**written)
 
 
@@ -92,15 +99,15 @@ def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, bat
     for written, value in inputs.items():
         source = made.get(value) or f'batch["{value.name}"]'
         results.append(f'"{written}": {source}{".long()" if value.bound is not None else ""}')
-    first = next((entry.name for entry in body.known if not entry.call), "")
-    lines = [f'rows = len(batch["{first}"])'] if any("(rows)" in line for line in body.lines) else []
+    first = next(iter(walk.captured.inputs), "")
+    lines = [f'rows = len(batch["{first}"])'] if _names(body.lines, "rows") else []
     lines += [*body.lines, "return {", *(f"    {result}," for result in results), "}"]
     bounds = dict[str, int]()
     for entry, value in prepared.items():
         bounds |= {source: max(value.bound or 0, bounds.get(source, 0)) for source in _sources(entry)}
     draws = (f'"{key}": {_drawn(key, tensor, bounds.get(key, 0))},' for key, tensor in walk.captured.inputs.items())
     divided = (key for key, value in inputs.items() if value.shape and value.constant is None)
-    return PreparedText(name, tuple(lines), tuple(draws), next(divided, ""))
+    return PreparedText(name, tuple(lines), tuple(draws), next(divided, ""), body.draws)
 
 
 def _sources(entry: Any) -> set[str]:
@@ -151,6 +158,7 @@ class _Body:
     def __init__(self, batch: int, origins: Mapping[int, Prepared]) -> None:
         self.batch = batch
         self.origins = origins
+        self.draws = False
         self.lines: list[str] = []
         self.known: dict[Prepared, str] = {}
         self.names = Names(("batch", "prepare", "rows"))
@@ -173,6 +181,10 @@ class _Body:
                 return f"{self.text(x)}.to({self.text(given['dtype'])})"
             case "clone.default" | "detach.default" | "lift_fresh_copy.default", (x, *_):
                 return self.text(x)
+            case "torch.randn" | "torch.randint", (*bounds, sizes):
+                self.draws = True
+                shape = ["rows" if not place and size == self.batch else str(size) for place, size in enumerate(sizes)]
+                return f"{name}({''.join(f'{bound}, ' for bound in bounds)}[{', '.join(shape)}])"
             case "expand.default", (x, sizes, *_):
                 return f"{self.text(x)}.expand({self.text(sizes)})"
             case "slice.Tensor", (x, dim, start, stop) if isinstance(dim, int) and dim >= 0:

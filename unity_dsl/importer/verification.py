@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import inf, isnan
+from math import inf, isnan, prod
 from pathlib import Path
 from typing import Any, cast
 
@@ -120,6 +120,25 @@ _TABLES = {"as_tensor", "tensor", "asarray"}
 _DROPPING, _KEPT = {"dropout", "dropout_"}, {"dropout_p": 0.0}
 
 
+_DRAWING = {"randn", "randn_like", "normal_", "randint", "randint_like"}
+
+
+def drawn_alike(drawn: Tensor) -> Tensor:
+    """What stands for random numbers where two draw them: the same for every example, in a row along its elements."""
+    if not drawn.is_floating_point():
+        return drawn.fill_(1)
+    row = 0.3 * (torch.arange(prod(drawn.shape[1:])) % 7 - 3)
+    return drawn.copy_(row.reshape(drawn.shape[1:]).expand(drawn.shape))
+
+
+class DrawnAlike(TorchFunctionMode):
+    """Random numbers are the same meanwhile, however often they are drawn."""
+
+    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        return drawn_alike(found) if getattr(func, "__name__", "") in _DRAWING else found
+
+
 class _InDouble(TorchFunctionMode):
     """Casts to float32, as norms and losses of language models have them, and to what is narrower are casts to float64
     here, and nothing is dropped.
@@ -153,6 +172,8 @@ class _InDouble(TorchFunctionMode):
             return args[0].fill_(1)
         if word == "rand":
             return func(*args, **named).fill_(1 - 1e-9)
+        if word in _DRAWING:
+            return drawn_alike(func(*args, **named))
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         return func(*args, **named)
