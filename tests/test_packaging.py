@@ -101,7 +101,7 @@ def test_the_installed_command_explains_an_operator(installed: Path, tmp_path: P
 
 
 def test_the_installed_command_imports_a_module_and_checks_its_program(installed: Path, tmp_path: Path) -> None:
-    example = (ROOT / "examples" / "notebook" / "my_model.py").read_text()
+    example = (ROOT / "docs" / "notebook" / "my_model.py").read_text()
     (tmp_path / "my_model.py").write_text(example)
     assert "from the module in float64" in unityc(installed, tmp_path, "import", "my_model:tiny", "-o", "imported")
     unityc(installed, tmp_path, "imported/tiny.udl", "-o", "out", "--devices", "2", "--set", "width=16")

@@ -25,7 +25,7 @@ for source in json.load(sys.stdin):
 
 
 def test_every_cell_runs_and_shows_what_it_should(tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "examples" / "notebook", tmp_path / "notebook")
+    shutil.copytree(ROOT / "docs" / "notebook", tmp_path / "notebook")
     cells = json.loads((tmp_path / "notebook" / "parallel_module.ipynb").read_text())["cells"]
     sources = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

@@ -245,3 +245,30 @@ def test_a_wrong_gradient_and_a_buffer_that_is_not_updated_are_found(tmp_path: P
         path.write_text(text.replace(before, after))
         other = verify(captured, path, found.files["data.py"], weights, tmp_path / "out")
         assert not other.ok and other.weight == told
+
+
+@pytest.mark.parametrize("name", ["locked_dropout", "penalised", "taught", "padded"])
+def test_what_attacks_have_found(name: str) -> None:
+    found = imported(name)
+    assert found.verified is not None and found.verified.ok
+
+
+def test_every_element_of_a_mask_is_dropped_by_itself() -> None:
+    """Also of one that is made of equal numbers."""
+    text = imported("locked_dropout").files["locked_dropout.udl"]
+    assert "spread(" in text.split("dropout(")[0] and "size=6" in text
+
+
+def test_the_loss_is_what_the_module_calls_so() -> None:
+    text = imported("penalised").files["penalised.udl"]
+    made = next(line for line in text.splitlines() if line.startswith("  loss ")).split()[1]
+    assert f"{made} = mse + scaled" in text
+
+
+def test_parts_in_evaluation_mode_stay_so() -> None:
+    """Their statistics are not updated, nothing is dropped, and that they do not begin as in the module is told."""
+    found = imported("taught")
+    text = found.files["taught.udl"]
+    assert "batch_norm(" not in text and "dropout(" not in text and "update" not in text
+    assert any("teacher_1_running_mean" in note for note in found.notes)
+    assert not imported("plain_norms").notes

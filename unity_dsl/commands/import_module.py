@@ -82,7 +82,7 @@ def import_command(
         lines.append(("equal", f"{told} from the module in float64"))
     lines += [("sizes", ", ".join(found.sizes.known))] if found.sizes.known else []
     lines += [("note", f"`{size}` is no parameter: {why}") for size, why in found.sizes.fixed.items()]
-    lines += [("note", known)] if known else []
+    lines += [("note", note) for note in (*found.notes, *([known] if known else []))]
     lines.append(("wrote", f"{output}: {', '.join(found.files)}"))
     show_lines(lines)
 

@@ -162,7 +162,8 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
 
     Raises E603 where its Python code cannot be captured, with the line that stops it.
     """
-    module.train()
+    if not module.training:  # as a whole: parts in evaluation mode stay so
+        module.train()
     try:
         with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta(), without_caches(module):
             warnings.simplefilter("ignore", FutureWarning)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.export.graph_signature import OutputKind
 from torch.fx import Node
+from torch.utils import _pytree as pytree
 
 from ..syntax.diagnostic import InputError, fail
 from .capture import Captured
@@ -290,16 +291,27 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
         for spec, entry in zip(signature.output_specs, outputs, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT
     ]
-    loss, left, updates = None, list[tuple[str, View]](), list[tuple[Value, View]]()
+    loss = _loss(walk)
+    left, updates = list[tuple[str, View]](), list[tuple[Value, View]]()
     for spec, entry in zip(signature.output_specs, outputs, strict=True):
         name = getattr(spec.arg, "name", "")
         if name in buffers:
             if isinstance(entry, View) and buffers[name] in by_state:
                 updates.append((by_state[buffers[name]], entry))
         elif isinstance(entry, View):
-            if loss is None and entry.shape == ():
-                loss = entry
-            elif all(entry.value is not other.value for _, other in left):
+            if (loss is None or entry.value is not loss.value) and all(
+                entry.value is not other.value for _, other in left
+            ):
                 left.append((name, entry))
     inputs = [*walk.inputs, *walk.prepared.values()]
     return Imported(inputs, walk.statements, loss, left, updates, walk.blocks, examples=walk.examples)
+
+
+def _loss(walk: Translation) -> View | None:
+    """The scalar that the module returns as `loss`, else the first one."""
+    spec = walk.captured.program.call_spec.out_spec
+    assert spec is not None
+    structure = pytree.tree_unflatten(walk.results, spec)
+    named = structure.get("loss") if isinstance(structure, Mapping) else None
+    scalars = [entry for entry in (named, *walk.results) if isinstance(entry, View) and entry.shape == ()]
+    return scalars[0] if scalars else None

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..graph.model_graph import build_model
 from ..index.declarations.loading import library_of, library_sources
+from ..syntax.diagnose import terminal_texts
 from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from ..syntax.span import Source
@@ -53,7 +54,7 @@ from .views import Value
 class ImportedModel:
     """The files of an imported model by name, and how far it is from its module, if that was looked at. `results` are
     what the module returns, flat, and `outputs` the model's names of values among them. `sizes` are its parameters,
-    `weights` one name of the state_dict for each weight.
+    `weights` one name of the state_dict for each weight, `notes` what a user has to know.
     """
 
     files: dict[str, str]
@@ -65,6 +66,7 @@ class ImportedModel:
     loss: Value | None = None
     sizes: Sizes = field(default_factory=Sizes)
     weights: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def import_onnx(
@@ -93,10 +95,13 @@ def import_module(
 
     Raises E601 and E602 for a factory that cannot be called or returns something else, and as `imported_model`.
     """
-    keywords = keywords_of(spec) if sizes else {}
+    given = keywords_of(spec) if sizes else {}
+    names = {_size_name(keyword): keyword for keyword in given}
+    keywords = {size: given[keyword] for size, keyword in names.items()}
     reserved = {*keywords, "s", "size"} if sizes else set[str]()
 
     def attempt(settings: Point, inputs: Mapping[int, int], *, rows: int = 1, any_batch: bool = True) -> Draft:
+        settings = {names[size]: value for size, value in settings.items()}
         module, args, named = module_of(spec, weights=weights, settings=settings)
         args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows), (args, named))
         return _draft(module, args, named, name, reserved, any_batch=any_batch)
@@ -113,6 +118,28 @@ def import_module(
             else replace(found, fixed={"b": "the model is another one at twice the batch", **found.fixed})
         )
     return replace(_finished(draft, verified=verified and weights), sizes=found)
+
+
+_TAKEN = {
+    "b",
+    "batch",
+    "batches",
+    "inputs",
+    "prepare",
+    "random_batch",
+    "rows",
+    "seed",
+    "source",
+    "split",
+    "step",
+    "torch",
+}
+"""Names that a model has for its batch, and data.py for what is in it."""
+
+
+def _size_name(keyword: str) -> str:
+    """The name of a parameter of the model that is a keyword of the factory."""
+    return f"{keyword}_size" if keyword in _TAKEN | {*terminal_texts("udl").values()} else keyword
 
 
 @contextmanager
@@ -173,7 +200,28 @@ def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
     found = _verified(draft.captured, text.name, files, text, rounded=imported.rounded) if verified else None
     loss = imported.loss.value if imported.loss is not None else None
     made = ImportedModel(files, len(imported.statements), found, draft.captured, draft.results, text.outputs, loss)
-    return replace(made, weights=text.weights)
+    return replace(made, weights=text.weights, notes=_notes(draft))
+
+
+def _notes(draft: Draft) -> tuple[str, ...]:
+    """What the text does not say: weights and buffers whose numbers no initialiser draws."""
+    states = draft.captured.module.state_dict()
+    special = [name for name, state in draft.model.weights.items() if _is_special(states[state], draft, state)]
+    if not special:
+        return ()
+    named = ", ".join(f"`{name}`" for name in special[:3]) + (f" and {len(special) - 3} more" if special[3:] else "")
+    return (f"other numbers than in the module at first, unless train.py has --init: {named}",)
+
+
+def _is_special(tensor: Tensor, draft: Draft, state: str) -> bool:
+    """Whether it has numbers that are neither all the same nor, of a weight, seem to be drawn with a mean of 0."""
+    if not tensor.is_floating_point() or tensor.numel() < 2 or not any(tensor.stride()):
+        return False
+    if bool((tensor == tensor.flatten()[0]).all()):
+        return False
+    is_buffer = state not in dict(draft.captured.module.named_parameters(remove_duplicate=False))
+    error = float(tensor.std()) / tensor.numel() ** 0.5
+    return is_buffer or abs(float(tensor.mean())) > 5 * error
 
 
 def _names(draft: Draft) -> dict[str, str | list[str]]:
@@ -239,9 +287,5 @@ def _verified(captured: Captured, name: str, files: dict[str, str], text: ModelT
 
 def _without_draws(text: str) -> str:
     """The model with nothing dropped: of elements as in evaluation, of rows with what the kept ones are scaled by."""
-    rows = re.sub(
-        r"\brow_dropout\((.*); p=([^)]*)\)",
-        lambda found: f"scale({found[1]}; factor={1 / (1 - float(found[2])):.17g})",
-        text,
-    )
+    rows = re.sub(r"\brow_dropout\((.*); p=([^)]*)\)", r"scale(\1; factor=1 / (1 - (\2)))", text)
     return re.sub(r"(\bdropout\(.*; p)=[^)]*\)", r"\1=0)", rows)

@@ -66,6 +66,22 @@ def _batch_normed(walk: Translation, given: Sequence[Entry], momentum: float, ep
     return [whole(result) for result in results]
 
 
+@handles("_native_batch_norm_legit_no_training.default")
+def _fixed_batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Of a module in evaluation mode: by running statistics, which stay what they are."""
+    x, gain, bias, mean, variance, _, eps = args
+    view = walk.view(x)
+
+    def of_channels(entry: Entry) -> View:
+        part = walk.view(entry)
+        return part.arranged((*part.dims, *[()] * (len(view.dims) - 2)))
+
+    deviation = unary(walk, "rsqrt", unary(walk, "shift", walk.view(variance), by=eps))
+    made = binary(walk, "mul", binary(walk, "sub", view, of_channels(mean)), of_channels(deviation))
+    made = made if gain is None else binary(walk, "mul", made, of_channels(gain))
+    return [made if bias is None else binary(walk, "add", made, of_channels(bias)), None, None]
+
+
 @handles("unity_dsl.biased_batch_norm.default")
 def _biased_batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """The operator's unbiased variance is n / (n - 1) times the biased one, of n elements of a channel."""

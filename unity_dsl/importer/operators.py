@@ -392,8 +392,7 @@ def ungrouped(view: View) -> View:
 
 @handles("native_dropout.default")
 def _dropout(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view = walk.view(args[0])
-    return [view if args[1] == 0 else unary(walk, "dropout", view, p=args[1]), None]
+    return [_dropped(walk, *filled(args, (None, 0.5, True))), None]
 
 
 @handles("rand.default", "rand_like.default")
@@ -455,8 +454,13 @@ def _unscaled(walk: Translation, view: View, noise: Noise) -> tuple[View, Noise]
 
 @handles("dropout.default")
 def _plain_dropout(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    view = walk.view(args[0])
-    return view if args[1] == 0 else unary(walk, "dropout", view, p=args[1])
+    return _dropped(walk, *filled(args, (None, 0.5, True)))
+
+
+def _dropped(walk: Translation, entry: Entry, p: float, training: bool) -> View:
+    """Every element by itself, also of a tensor that repeats some."""
+    view = walk.view(entry)
+    return unary(walk, "dropout", walk.spread(view), p=p) if p and training else view
 
 
 @handles("softmax.int", "_softmax.default", "log_softmax.int", "_log_softmax.default")

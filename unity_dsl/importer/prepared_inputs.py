@@ -138,6 +138,11 @@ def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
     return prepare
 
 
+def _finite(text: str) -> str:
+    """Numbers as Python reads them, infinities too."""
+    return re.sub(r"\b(inf|nan)\b", r'float("\1")', text)
+
+
 _ATEN = "torch.ops.aten."
 _USUAL = {"device", "pin_memory", "layout", "memory_format"}
 """Arguments that captured calls have and that say what is so anyway."""
@@ -216,7 +221,9 @@ class _Body:
                 told = ", ".join(map(str, part.shape))
                 raise fail("E605", f"a table of the module, [{told}], that is computed nowhere", help=_COMPUTE)
             case Tensor():
-                return f"torch.tensor({part.tolist()}, dtype={part.dtype})"
+                return f"torch.tensor({_finite(str(part.tolist()))}, dtype={part.dtype})"
+            case float():
+                return _finite(repr(part))
             case list() | tuple():
                 return f"[{', '.join(map(self.text, part))}]"
             case torch.device():

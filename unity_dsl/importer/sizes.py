@@ -157,7 +157,7 @@ def _disagreeing(
     attempt: Callable[[Point], Draft],
 ) -> set[str]:
     """Sizes whose formulas do not hold where all sizes change together."""
-    if len(moved) < 2:
+    if not moved:
         return set()
     for together in _together(point, moved):
         try:

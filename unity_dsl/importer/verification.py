@@ -117,7 +117,8 @@ def _relative(found: Tensor, wanted: Tensor, least: float = 0.0) -> float:
 
 _TABLES = {"as_tensor", "tensor", "asarray"}
 """What makes tensors of lists and arrays."""
-_DROPPING, _KEPT = {"dropout", "dropout_"}, {"dropout_p": 0.0}
+_DROPPING = {"dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout"}
+_KEPT = {"dropout_p": 0.0}
 
 
 _DRAWING = {"randn", "randn_like", "normal_", "randint", "randint_like"}
@@ -214,8 +215,8 @@ def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list
 
 
 def _loss(result: Any) -> Tensor:
-    """The first scalar of what a module returns."""
-    parts = [result]
+    """The scalar that a module returns as `loss`, else the first one."""
+    parts = [result.get("loss"), result] if isinstance(result, Mapping) else [result]
     while parts:
         part = parts.pop(0)
         if isinstance(part, Tensor) and part.dim() == 0 and part.is_floating_point():
