@@ -602,3 +602,20 @@ def of_at_most(width: int = 16) -> Example:
 
 def of_such_names(b: int = 6, rows: int = 5, seed: int = 3, batch: int = 4, loss: int = 2, p: float = 0.2) -> Example:
     return TwoLayers(b, rows * loss + seed, p), {"x": torch.randn(batch, b)}
+
+
+class SharedLayer(nn.Module):
+    """Calls one layer of a list again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(6, 6), nn.Tanh())])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = x + self.layers[0](x)
+        return x.square().mean()
+
+
+def shared_layer() -> Example:
+    return SharedLayer(), {"x": torch.randn(4, 6)}

@@ -247,7 +247,7 @@ def test_a_wrong_gradient_and_a_buffer_that_is_not_updated_are_found(tmp_path: P
         assert not other.ok and other.weight == told
 
 
-@pytest.mark.parametrize("name", ["locked_dropout", "penalised", "taught", "padded"])
+@pytest.mark.parametrize("name", ["locked_dropout", "penalised", "taught", "padded", "shared_layer"])
 def test_what_attacks_have_found(name: str) -> None:
     found = imported(name)
     assert found.verified is not None and found.verified.ok

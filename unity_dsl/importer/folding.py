@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import groupby
@@ -49,8 +50,11 @@ def folded(model: Imported) -> list[Item]:
     for statement in model.statements:
         for value in weights_of((statement,)):
             users.setdefault(value, set()).add(_layer(statement))
-    private = {value for value, layers in users.items() if len(layers) == 1 and layers != {()}}
     groups = [(key, tuple(group)) for key, group in groupby(model.statements, _layer)]
+    calls = Counter(key for key, _ in groups)  # a module that is called several times shares its weights with itself
+    private = {
+        value for value, layers in users.items() if len(layers) == 1 and all(key and calls[key] == 1 for key in layers)
+    }
     place = 0
     while place < len(groups):
         layers = _layers(groups, place)
