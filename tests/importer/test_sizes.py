@@ -16,9 +16,9 @@ from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
-from . import modules
+from . import modules, odd_modules
 
-FACTORY = f"{modules.__name__}:"
+FACTORY, ODD = f"{modules.__name__}:", f"{odd_modules.__name__}:"
 
 
 def graph(found: ImportedModel, name: str, settings: Mapping[str, float]) -> object:
@@ -117,20 +117,20 @@ def test_a_sum_of_products_is_no_formula() -> None:
 
 
 def test_a_number_of_examples_that_the_module_computes_with_keeps_the_batch() -> None:
-    found = import_module(FACTORY + "counted_rows", "counted_rows")
+    found = import_module(ODD + "counted_rows", "counted_rows")
     assert "b" in found.sizes.fixed and "input x: f32[4, 5]" in found.files["counted_rows.udl"]
     assert "b" not in import_module(FACTORY + "perceptron", "perceptron", verified=False).sizes.fixed
 
 
 def test_a_formula_of_one_size_is_tried_at_a_third() -> None:
     for name in ("of_a_root", "of_at_most"):
-        found = import_module(FACTORY + name, name, verified=False)
+        found = import_module(ODD + name, name, verified=False)
         assert "width" in found.sizes.fixed, name
 
 
 def test_names_that_a_model_or_its_data_have_are_sizes_under_another() -> None:
     """Here the batch is no parameter, as the module divides by it."""
-    found = import_module(FACTORY + "of_such_names", "m")
+    found = import_module(ODD + "of_such_names", "m")
     assert found.verified is not None and found.verified.ok
     assert {"b_size", "p"} <= set(found.sizes.known) | set(found.sizes.fixed)
     assert "b" in found.sizes.fixed or "b = " not in found.files["m.udl"]

@@ -20,6 +20,8 @@ def float32_operators() -> Iterator[None]:
     narrow = (torch.bfloat16, torch.float16)
 
     def wide(x: Any) -> Any:
+        if isinstance(x, torch.dtype):  # an operand's, as the gradient of a softmax is told it
+            return torch.float32 if x in narrow else x
         return x.float() if isinstance(x, torch.Tensor) and x.dtype in narrow else x
 
     class Widening(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -1,0 +1,154 @@
+"""Modules that importers have got wrong: what they return, repeat, draw, keep in evaluation mode, or call sizes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .modules import Example
+
+
+class CountedRows(nn.Module):
+    """Divides by the number of examples of the batch that was captured."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.way(x).exp().sum() / (x.shape[0] + 1)
+
+
+def counted_rows() -> Example:
+    return CountedRows(), {"x": torch.randn(4, 5)}
+
+
+class Diffusion(nn.Module):
+    """Guesses the noise that is added, at a step that is drawn."""
+
+    def __init__(self, width: int, steps: int) -> None:
+        super().__init__()
+        self.steps, self.time = steps, nn.Embedding(steps, width)
+        self.up, self.down = nn.Linear(12, width), nn.Linear(width, 12)
+
+    def forward(self, x: Tensor) -> Tensor:
+        step, noise = torch.randint(0, self.steps, (x.shape[0],)), torch.randn_like(x)
+        left = (step.float() / self.steps)[:, None]
+        noisy = left.sqrt() * noise + (1 - left).sqrt() * x
+        return F.mse_loss(self.down(F.silu(self.up(noisy) + self.time(step))), noise)
+
+
+def diffusion(width: int = 16) -> Example:
+    return Diffusion(width, 50), {"x": torch.randn(4, 12)}
+
+
+class LockedDropout(nn.Module):
+    """Drops the same features at all positions of an example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = F.dropout(torch.ones(x.shape[0], 1, x.shape[2]), 0.5, self.training)
+        return (self.way(x) * kept).square().mean()
+
+
+def locked_dropout() -> Example:
+    return LockedDropout(), {"x": torch.randn(4, 5, 6)}
+
+
+class Penalised(nn.Module):
+    """Returns what is added to the loss before the loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = self.way(x)
+        penalty = y.abs().mean()
+        return {"penalty": penalty, "y": y, "loss": F.mse_loss(y, x) + 0.1 * penalty}
+
+
+def penalised() -> Example:
+    return Penalised(), {"x": torch.randn(4, 6)}
+
+
+class Taught(nn.Module):
+    """Learns from a part that stays in evaluation mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.teacher = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.5), nn.Linear(8, 3))
+        self.student = nn.Linear(6, 3)
+        self.teacher.requires_grad_(False).eval()
+        nn.init.normal_(self.teacher[1].running_mean)
+        nn.init.uniform_(self.teacher[1].running_var, 1, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = self.teacher(x).softmax(-1)
+        return -(wanted * self.student(x).log_softmax(-1)).sum(-1).mean()
+
+
+def taught() -> Example:
+    torch.manual_seed(0)
+    return Taught(), {"x": torch.randn(4, 6)}
+
+
+class Padded(nn.Module):
+    """Attention over keys that are there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor, absent: Tensor) -> Tensor:
+        return self.attention(x, x, x, key_padding_mask=absent)[0].square().mean()
+
+
+def padded() -> Example:
+    return Padded(), {"x": torch.randn(2, 3, 8), "absent": torch.tensor([[False, False, True], [False] * 3])}
+
+
+class TwoLayers(nn.Module):
+    """Of any widths, with dropout of channels."""
+
+    def __init__(self, width: int, hidden: int, p: float = 0.0) -> None:
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(width, hidden), nn.Linear(hidden, width), nn.Dropout2d(p)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.down(F.relu(self.up(x)))
+        return (self.drop(y[..., None, None]).square().sum((1, 2, 3)) / x.shape[0]).sum()
+
+
+def of_a_root(width: int = 16) -> Example:
+    return TwoLayers(width, int(width**0.5)), {"x": torch.randn(4, width)}
+
+
+def of_at_most(width: int = 16) -> Example:
+    return TwoLayers(width, min(2 * width, 32)), {"x": torch.randn(4, width)}
+
+
+def of_such_names(b: int = 6, rows: int = 5, seed: int = 3, batch: int = 4, loss: int = 2, p: float = 0.2) -> Example:
+    return TwoLayers(b, rows * loss + seed, p), {"x": torch.randn(batch, b)}
+
+
+class SharedLayer(nn.Module):
+    """Calls one layer of a list again and again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Sequential(nn.Linear(6, 6), nn.Tanh())])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(3):
+            x = x + self.layers[0](x)
+        return x.square().mean()
+
+
+def shared_layer() -> Example:
+    return SharedLayer(), {"x": torch.randn(4, 6)}
