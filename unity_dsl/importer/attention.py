@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .operators import binary, unary
+from .operators import binary, one_minus, unary
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import View, whole
 
@@ -267,7 +267,7 @@ def _inverse(walk: Translation, mask: Entry) -> Entry:
         walk.origins[id(other)] = Prepared("inverse", other, "torch.logical_not", (mask,))
         return other
     if isinstance(mask, View):
-        return unary(walk, "shift", unary(walk, "neg", mask), by=1)
+        return one_minus(walk, mask)
     if not isinstance(mask, Prepared):
         raise Unsupported("a mask that is no tensor")
     if mask.call in ("torch.ops.aten.bitwise_not.default", "torch.ops.aten.logical_not.default"):

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
+from torch.utils._pytree import tree_leaves
 
 from ..syntax.diagnostic import InputError, fail
 from .keras_models import (
@@ -193,6 +194,12 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             constants[place] = program.constants[str(spec.target)]
     return Captured(module, (args, named), program, inputs, states, frozenset(buffers), frozenset(frozen), constants)
+
+
+def loss_of(returned: Any, is_scalar: Callable[[Any], bool]) -> Any:
+    """Of what a module returns the scalar that it calls `loss`, else the first one; None if there is none."""
+    named = returned.get("loss") if isinstance(returned, Mapping) else None
+    return next(filter(is_scalar, (named, *tree_leaves(returned))), None)
 
 
 def without_loss() -> InputError:

@@ -6,7 +6,7 @@ from math import log
 
 from torch import Tensor
 
-from .operators import binary, unary
+from .operators import binary, one_minus, unary
 from .tensor_parts import part_of, reduced
 from .translation import Entry, Translation, handles
 from .views import View
@@ -24,7 +24,7 @@ def _ordered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
     if number is None:
         view, number = binary(walk, "sub", view, walk.view(bound)), 0.0
     made = _above(walk, unary(walk, "neg", view), -number) if less else _above(walk, view, number)
-    return inverted(walk, made) if word in ("ge", "le") else made
+    return one_minus(walk, made) if word in ("ge", "le") else made
 
 
 @handles("eq.Scalar", "ne.Scalar", "eq.Tensor", "ne.Tensor")
@@ -40,8 +40,8 @@ def _equal(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
     else:
         view, number = (view, number) if number is not None else (binary(walk, "sub", view, walk.view(other)), 0.0)
         both = _above(walk, view, number), _above(walk, unary(walk, "neg", view), -number)
-        made = inverted(walk, binary(walk, "add", *both))
-    return inverted(walk, made) if "ne" in str(walk.node.target).split(".")[1] else made
+        made = one_minus(walk, binary(walk, "add", *both))
+    return one_minus(walk, made) if "ne" in str(walk.node.target).split(".")[1] else made
 
 
 def _number(entry: Entry) -> float | None:
@@ -55,14 +55,9 @@ def _above(walk: Translation, view: View, bound: float) -> View:
     return unary(walk, "is_above", view, bound=bound)
 
 
-def inverted(walk: Translation, view: View) -> View:
-    """Ones for zeros, zeros for ones."""
-    return unary(walk, "shift", unary(walk, "neg", view), by=1)
-
-
 @handles("bitwise_not.default", "logical_not.default")
 def _inverted(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    return inverted(walk, walk.view(args[0]))
+    return one_minus(walk, walk.view(args[0]))
 
 
 @handles("logical_and.default", "bitwise_and.Tensor", "__and__.Tensor")

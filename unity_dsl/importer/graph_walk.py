@@ -15,7 +15,7 @@ from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from ..syntax.diagnostic import InputError, fail
-from .capture import Captured
+from .capture import Captured, loss_of
 from .source_places import module_path, source_line
 from .statements import Imported
 from .translation import ALIASES, HANDLERS, Entry, Noise, Prepared, Translation, Unsupported, flat, identity
@@ -291,7 +291,10 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
         for spec, entry in zip(signature.output_specs, outputs, strict=True)
         if spec.kind is OutputKind.USER_OUTPUT
     ]
-    loss = _loss(walk)
+    spec = walk.captured.program.call_spec.out_spec
+    assert spec is not None
+    returned = pytree.tree_unflatten(walk.results, spec)
+    loss: View | None = loss_of(returned, lambda entry: isinstance(entry, View) and entry.shape == ())
     left, updates = list[tuple[str, View]](), list[tuple[Value, View]]()
     for spec, entry in zip(signature.output_specs, outputs, strict=True):
         name = getattr(spec.arg, "name", "")
@@ -305,13 +308,3 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
                 left.append((name, entry))
     inputs = [*walk.inputs, *walk.prepared.values()]
     return Imported(inputs, walk.statements, loss, left, updates, walk.blocks, examples=walk.examples)
-
-
-def _loss(walk: Translation) -> View | None:
-    """The scalar that the module returns as `loss`, else the first one."""
-    spec = walk.captured.program.call_spec.out_spec
-    assert spec is not None
-    structure = pytree.tree_unflatten(walk.results, spec)
-    named = structure.get("loss") if isinstance(structure, Mapping) else None
-    scalars = [entry for entry in (named, *walk.results) if isinstance(entry, View) and entry.shape == ()]
-    return scalars[0] if scalars else None

@@ -6,7 +6,7 @@ from math import prod
 
 from torch import Tensor
 
-from .operators import WIDE, binary, unary, ungrouped
+from .operators import WIDE, binary, one_minus, unary, ungrouped
 from .tensor_parts import reduced
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import View, whole
@@ -43,11 +43,17 @@ def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]
         return made if reduction == 1 else unary(walk, "scale", made, factor=walk.count(prod(x.shape[:-1])))
     if smoothing or reduction != 1:
         raise Unsupported("label smoothing, a sum or no reduction, where positions are ignored")
-    lost = walk.prepare("ignored", ~kept, "torch.eq", target, ignored)
-    clean = walk.prepare("target", target.example.masked_fill(~kept, 0), "torch.masked_fill", target, lost, 0)
+    clean, _ = _without_ignored(walk, target, ignored)
     counted = walk.prepare("counted", kept, "torch.ne", target, ignored)
     parts = [(_in_shape(walk, clean, shape), classes), (_in_shape(walk, counted, shape), 2)]
     return walk.make("masked_cross_entropy", x, *(whole(walk.as_input(*part)) for part in parts), shape=())
+
+
+def _without_ignored(walk: Translation, target: Prepared, ignored: int) -> tuple[Prepared, Prepared]:
+    """The target with 0 at ignored positions, and which these are."""
+    lost = walk.prepare("ignored", target.example == ignored, "torch.eq", target, ignored)
+    clean = target.example.masked_fill(lost.example, 0)
+    return walk.prepare("target", clean, "torch.masked_fill", target, lost, 0), lost
 
 
 def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
@@ -106,17 +112,13 @@ def _plain_binary(walk: Translation, args: list[Entry], named: dict[str, Entry])
     if reduction == 1:
         return walk.make("binary_cross_entropy", x, target, shape=())
     hit = binary(walk, "mul", target, _logarithm(walk, x))
-    rest = binary(walk, "mul", _remainder(walk, target), _logarithm(walk, _remainder(walk, x)))
+    rest = binary(walk, "mul", one_minus(walk, target), _logarithm(walk, one_minus(walk, x)))
     return unary(walk, "neg", binary(walk, "add", hit, rest))
 
 
 def _logarithm(walk: Translation, x: View) -> View:
     """At least -100, as in torch."""
     return unary(walk, "clamp", unary(walk, "log", x), lo=-100, hi=WIDE)
-
-
-def _remainder(walk: Translation, x: View) -> View:
-    return unary(walk, "shift", unary(walk, "neg", x), by=1)
 
 
 @handles("nll_loss_nd.default", "nll_loss.default", "nll_loss_forward.default", "nll_loss2d_forward.default")
@@ -140,8 +142,7 @@ def _negative(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 def _of_each(walk: Translation, x: View, target: Prepared, weight: Entry, reduction: int, ignored: int) -> View:
     """The negative logarithm at each target, by the weight of its class; their mean is that of weights."""
-    lost = walk.prepare("ignored", target.example == ignored, "torch.eq", target, ignored)
-    clean = walk.prepare("target", target.example.masked_fill(lost.example, 0), "torch.masked_fill", target, lost, 0)
+    clean, lost = _without_ignored(walk, target, ignored)
     shape = [-1, *x.shape[1:-1]]
     chosen = whole(walk.as_input(_in_shape(walk, clean, shape), x.shape[-1]))
     hidden = whole(walk.as_input(_in_shape(walk, lost, shape), 2))

@@ -219,6 +219,11 @@ def _with_number(walk: Translation, name: str, view: View, number: float, *, tur
     return unary(walk, "clamp", view, **{"lo": -WIDE, "hi": WIDE, "lo" if name == "maximum" else "hi": number})
 
 
+def one_minus(walk: Translation, view: View) -> View:
+    """1 - x: of zeros and ones the opposite, of a probability that of the other case."""
+    return unary(walk, "shift", unary(walk, "neg", view), by=1)
+
+
 def binary(walk: Translation, name: str, first: View, second: View) -> View:
     """Of two tensors, one of which may be repeated. Two in the same arrangement are read as they are."""
     if arrangement(first) == arrangement(second) and not first.repeated:

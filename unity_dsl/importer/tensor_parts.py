@@ -45,7 +45,7 @@ def reduced(walk: Translation, name: str, view: View, dims: Iterable[int], *, ke
     return made.arranged(dims_left)
 
 
-@handles("cat.default", "concatenate.default")
+@handles("cat.default")
 def _concatenated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     views = [walk.view(part) for part in args[0] if not (isinstance(part, Tensor) and not part.numel())]
     return joined(walk, views, (args[1] if len(args) > 1 else 0) % len(views[0].dims))

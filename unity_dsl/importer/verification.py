@@ -22,7 +22,7 @@ from ..compilation import Request, compile_model
 from ..emit.output_folder import write_program
 from ..emit.rank_comparison import load_program
 from ..syntax.diagnostic import fail
-from .capture import Captured, without_caches, without_loss
+from .capture import Captured, loss_of, without_caches, without_loss
 from .prepared_inputs import prepare_of
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
@@ -205,24 +205,12 @@ def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list
             told = f"{type(reason).__name__}: {reason}".splitlines()[0]
             help = "--no-verify imports it without the comparison"
             raise fail("E606", f"the module does not run in float64, to compare it: {told}", help=help) from None
-    loss = _loss(result)
+    loss = loss_of(result, lambda part: isinstance(part, Tensor) and part.dim() == 0 and part.is_floating_point())
+    if loss is None:
+        raise without_loss()
     torch.autograd.backward(loss)
     names: dict[nn.Parameter, list[str]] = {}
     for name, weight in module.named_parameters(remove_duplicate=False):
         names.setdefault(weight, []).append(name)
     gradients = [(own, weight.grad) for weight, own in names.items() if weight.grad is not None and weight.numel()]
     return float(loss.detach()), gradients, module.state_dict()
-
-
-def _loss(result: Any) -> Tensor:
-    """The scalar that a module returns as `loss`, else the first one."""
-    parts = [result.get("loss"), result] if isinstance(result, Mapping) else [result]
-    while parts:
-        part = parts.pop(0)
-        if isinstance(part, Tensor) and part.dim() == 0 and part.is_floating_point():
-            return part
-        if isinstance(part, Mapping):
-            parts = [*part.values(), *parts]
-        elif isinstance(part, list | tuple):
-            parts = [*part, *parts]
-    raise without_loss()
