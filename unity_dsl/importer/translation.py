@@ -246,8 +246,8 @@ def flat(parts: Any) -> list[Entry]:
 
 
 def _number(value: object) -> str:
-    """With twelve digits, or with as few as float32 takes if that is the same number."""
+    """With twelve digits; what is a number of float32 with as many as that takes."""
     if not isinstance(value, float):
         return str(value)
-    short = str(np.float32(value))
-    return short if isfinite(value) and float(short) == value else f"{value:.12g}"
+    narrow = np.float32(value)
+    return str(narrow) if float(narrow) == value and isfinite(value) else f"{value:.12g}"
