@@ -18,7 +18,7 @@ LARGER = {
     "emit/kernels/kernel_text.py KernelText": 16,
     "emit/module_text.py ModuleText": 13,
     "emit/operator_text.py Place": 13,
-    "emit/program_state.py Program": 24,
+    "emit/program_state.py Program": 18,
     "graph/expression.py Draft": 13,
     "graph/graph.py Segment": 13,
     "graph/plan.py Plan": 26,
@@ -30,7 +30,6 @@ LARGER = {
     "search/plan_search.py search": 20,
     "search/wanted.py Wanted": 26,
     "simulation/collective_tasks.py add_collective": 9,
-    "simulation/program_variables.py Program": 15,
     "simulation/task.py Task": 15,
     "simulation/task_list.py collective": 11,
 }

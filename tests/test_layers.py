@@ -15,8 +15,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "unity_dsl"
 STAGES = (
-    *("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "emit", "profiling", "frontend"),
-    *("report", "compilation", "importer", "commands", "api", "cli", "__main__"),
+    *("syntax", "index", "graph", "prove", "rules", "schedule", "machine", "simulation", "search", "emit", "profiling"),
+    *("frontend", "report", "compilation", "importer", "commands", "api", "cli", "__main__"),
 )
 BELOW_ALL = ("collector", "resources", "__init__")
 """Modules that every stage may import and that import no stage."""

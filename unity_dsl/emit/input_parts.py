@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ..graph.graph import Value
 from ..graph.layout import PARTITION, Invariant, Kind, Layout, Mesh, Shard, invariant
 from ..graph.plan import Plan, PlannedGraph, PlannedNode, PlannedValue
+from ..schedule.ir import Tensor
 from .comment_words import layout_word
 from .forward_text import ForwardText
 from .source_lines import broken, statement
@@ -94,31 +94,20 @@ def part_entries(plan: Plan, parts: Mapping[str, InputPart]) -> Iterator[str]:
 
 
 def write_inputs(
-    forward: ForwardText,
-    inputs: Mapping[str, Value],
-    variables: Mapping[str, str],
-    sizes: str,
-    parts: Mapping[str, InputPart],
+    forward: ForwardText, tensors: Iterable[Tensor], variables: Mapping[str, str], sizes: str, parts: Collection[str]
 ) -> None:
     """Every rank may have the whole batch: an input is one logical tensor, from which its planned layout is made. Of
     those of which it reads a part that may be given.
 
     `sizes` is the variable of the sizes that this call has, if they may differ.
     """
-    whole = invariant(forward.program.mesh)
-    for name, value in inputs.items():
-        variable = variables[name]
-        given = f", {sizes}" if sizes else ""
+    for tensor in tensors:
+        name = tensor.value.name
+        variable, given = variables[name], f", {sizes}" if sizes else ""
         forward.module.lines += statement(f"{variable} = checked({json.dumps(name)}, {variable}{given})")
         if name in parts:
-            layout = parts[name].layout
-            own = forward.names.fresh(f"{name}_{layout_word(layout)}")
-            forward.module.lines += statement(
-                f"{own} = self.own({json.dumps(name)}, {variable})", f"{whole} -> {layout}"
-            )
-            forward.add(value, own, layout)
-            continue
-        forward.add(value, variable, whole)
-        produced = forward.planned.values[name].produced
-        if produced != whole:
-            forward.held[name].sources[produced] = whole
+            own = forward.names.fresh(f"{name}_{layout_word(tensor.layout)}")
+            words = f"{invariant(forward.program.mesh)} -> {tensor.layout}"
+            forward.module.lines += statement(f"{own} = self.own({json.dumps(name)}, {variable})", words)
+            variable = own
+        forward.add([tensor], [variable])

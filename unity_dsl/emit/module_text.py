@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..graph.graph import Graph, Segment, Value
+from ..graph.graph import Value
 from ..graph.layout import Layout
 from ..graph.plan import PlannedSegment
 from ..syntax.ast import Initialiser
@@ -101,9 +101,3 @@ def body_name(step: PlannedSegment, number: int, stores: bool, names: Names, cla
     while names.fresh(name) != name:
         name = classes.fresh(f"{word}_body")
     return name
-
-
-def stores_anything(graph: Graph) -> bool:
-    """Whether a graph, or a body in it, stores something."""
-    inner = (step.body for step in graph.steps if isinstance(step, Segment))
-    return bool(graph.weights or graph.buffers) or any(map(stores_anything, inner))

@@ -4,18 +4,13 @@ gradients; blocks of what is gathered are waited for one by one, and what is sum
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
-from ..graph.chunked_products import NONE, Chunked, chunked_products
-from ..graph.delayed_gradients import Delayed, WeightProduct, delayed_gradients, weight_product
-from ..graph.graph import Value
-from ..graph.layout import Layout
-from ..graph.plan import PlannedGraph, PlannedNode
-from ..graph.precision import arithmetic, operand_types
+from ..graph.delayed_gradients import WeightProduct, weight_product
+from ..graph.plan import PlannedNode
 from ..index.lowering.padded_columns import padded_weight
 from ..index.lowering.torch_term import Term
-from .interleaved_text import Travelling, arrive, depart
+from ..schedule.ir import Begin, Compute, Defer, Tensor
 from .module_text import ModuleText
 from .operator_text import ProductCall
 from .program_names import Names
@@ -24,95 +19,47 @@ from .source_lines import statement
 from .torch_text import term_text
 
 
-class ForwardText(Travelling, Protocol):
-    """The forward method that is written. `delayed` are the products whose weights were read, by operator, each with
-    the variable of its weight; `alone` are the operators that no kernel computes with others. `departed` holds what
-    was sent before a variable for it was asked for, by value and layout: by products that are in `chunks`, and in
-    blocks for these.
+class ForwardText(Protocol):
+    """The forward method that is written. `deferred` are the variables of weights with deferred gradients; what it
+    writes is `plain` where no product has gradients of its own.
     """
 
     program: Program
     module: ModuleText
     names: Names
     state: str
-    detached: bool
-    delays: Delayed
-    delayed: dict[str, tuple[WeightProduct, str]]
-    chunks: Chunked
-    departed: dict[tuple[str, Layout], str]
-    alone: set[str]
+    plain: bool
+    sent: dict[Begin | Compute, str]
+    deferred: dict[Defer, str]
 
-    def padded(self, step: PlannedNode) -> tuple[int, int] | None:
+    def padded_columns(self, step: PlannedNode) -> tuple[int, int] | None:
         """The columns of a product that is padded, and how many more it has then."""
 
-    def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> str:
-        """The variable that holds a value in a layout."""
+    def variable(self, tensor: Tensor) -> str:
+        """The variable that holds a tensor."""
 
 
-def find_delays(program: Program, planned: PlannedGraph) -> Delayed:
-    """By conversion, the products whose weights are read before it; none if the plan does not say so."""
-    if not program.delayed_gradients:
-        return {}
-    return delayed_gradients(planned, program.collectives.converting, program.mesh, program.library)
-
-
-def find_chunks(program: Program, planned: PlannedGraph, left: set[str]) -> Chunked:
-    """The products that run in chunks, if the plan has any."""
-    if program.chunks == 1:
-        return NONE
-    return chunked_products(
-        planned, program.collectives.converting, program.mesh, program.library, program.chunks, left
-    )
-
-
-def add_travelling(
-    text: ForwardText, key: tuple[str, Layout], name: str, call: str, given: Sequence[str], comment: str
-) -> bool:
-    """Writes a conversion beside which products run or gradients are computed, for a variable of this `name`. Returns
-    whether it is one.
-    """
-    delayed, sent = text.delays.get(key, ()), text.departed.pop(key, None)
-    arriving = text.chunks.arriving.get(key)
-    in_blocks = arriving is not None and arriving.product.step.node.name in text.alone
-    if not (delayed or sent or in_blocks):
-        return False
-    if sent:
-        text.travelling[name] = sent
-    else:
-        depart(text, name, call, given, comment, in_blocks=in_blocks)
-    if in_blocks:
-        text.departed[key] = text.travelling[name]
-        text.program.chunked = True
-    add_delays(text, delayed, key[0])
-    arrive(text, [name], others_first=False)
-    return True
-
-
-def product_call(text: ForwardText, step: PlannedNode, arguments: list[str]) -> ProductCall | None:
+def product_call(text: ForwardText, compute: Compute, arguments: list[str]) -> ProductCall | None:
     """How an operator is called, if it is a product beside which something travels, or that has gradients of its own.
     Its delayed weight is put among the arguments.
     """
-    node, program = step.node, text.program
-    delayed, weight = text.delayed.get(node.name, (None, ""))
-    if delayed is not None:
-        arguments[delayed.weight] = weight
-    if text.detached or node.name not in text.alone:
-        return None if delayed is None else ProductCall(delayed, True)
-    reading, leaving = text.chunks.reading(step), text.chunks.leaving.get(node.name)
-    sent = None if reading is None else text.departed.pop((reading.value.name, reading.layout), None)
-    if reading is not None and sent is not None:
-        program.products.add(reading.product.function)
-        return ProductCall(reading.product, delayed is not None, sent)
-    if leaving is not None:
-        value, source = leaving.value, step.typed.results[0]
-        choice = value.shape, value.bytes, value.stored_bytes
-        found = program.collectives.conversion(source, leaving.layout, *choice, gradient=True)
-        assert found is not None, "a sum over devices is a conversion"
-        program.products.add(leaving.product.function)
+    program, chunked = text.program, compute.chunked
+    own = compute.deferred is not None
+    if compute.deferred is not None:
+        arguments[compute.deferred.product.weight] = text.deferred[compute.deferred]
+    if compute.arrives is not None and chunked is not None:
+        program.products.add(chunked.product.function)
+        return ProductCall(chunked.product, own, text.sent[compute.arrives])
+    if chunked is not None and compute.sends is not None:
+        source, shape = compute.step.typed.results[0], chunked.value.shape
+        found = program.collectives.between(compute.sends, source, chunked.layout, shape)
+        program.products.add(chunked.product.function)
         program.chunked = True
-        given = f"parallel.{found.name}", f"{text.state}.groups", str(leaving.parts)
-        return ProductCall(leaving.product, delayed is not None, given=given)
-    return _with_own_gradients(program, step) if delayed is None else ProductCall(delayed, True)
+        given = f"parallel.{found.name}", f"{text.state}.groups", str(chunked.parts)
+        return ProductCall(chunked.product, own, given=given)
+    if compute.deferred is not None:
+        return ProductCall(compute.deferred.product, True)
+    return None if text.plain else _with_own_gradients(program, compute.step)
 
 
 def _with_own_gradients(program: Program, step: PlannedNode) -> ProductCall | None:
@@ -124,21 +71,15 @@ def _with_own_gradients(program: Program, step: PlannedNode) -> ProductCall | No
     return ProductCall(product, False)
 
 
-def add_delays(text: ForwardText, products: Sequence[WeightProduct], travelling: str) -> None:
-    """Reads the weights of products whose gradients are deferred, overlapped with that of the value of that name."""
-    library = text.program.library
-    for found in products:
-        step, node = found.step, found.step.node
-        if node.name not in text.alone:
-            continue
-        value, layout = node.arguments[found.weight], step.typed.arguments[found.weight]
-        wanted = operand_types(node, arithmetic(node, step.native, library))[found.weight]
-        read = text.variable(value, layout, wanted)
-        name = text.names.fresh(f"{value.name}_delayed")
-        words = f"its gradient is deferred, overlapped with the exchange of that of {travelling}"
-        text.module.lines += statement(f"{name} = parallel.delayed({_factor(found, read, text.padded(step))})", words)
-        text.delayed[node.name] = found, name
-        text.program.products.add(found.function)
+def add_deferred(text: ForwardText, defer: Defer) -> None:
+    """Reads the weight of a product whose gradient is deferred, overlapped with that of what travels."""
+    read, found = text.variable(defer.reads), defer.product
+    name = text.names.fresh(f"{defer.reads.value.name}_delayed")
+    words = f"its gradient is deferred, overlapped with the exchange of that of {defer.travelling.name}"
+    padded = None if defer.in_blocks else text.padded_columns(found.step)
+    text.module.lines += statement(f"{name} = parallel.delayed({_factor(found, read, padded)})", words)
+    text.deferred[defer] = name
+    text.program.products.add(found.function)
 
 
 def _factor(product: WeightProduct, read: str, padded: tuple[int, int] | None) -> str:

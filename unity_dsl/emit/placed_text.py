@@ -7,90 +7,69 @@ them in the reverse of the order in which they were made, and that is the order 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from ..graph.graph import Value
-from ..graph.layout import Layout, Mesh, Placement
-from ..graph.placed_order import read_there
-from ..graph.plan import PlannedGraph, PlannedNode
+from ..graph.layout import Layout, Mesh
+from ..schedule.ir import Compute, Instruction, Placed, Tensor
 from .module_text import ModuleText
-from .program_state import Copies, Program
+from .program_state import Program
 from .source_lines import broken, statement
 
 
 class ForwardText(Protocol):
-    """The forward method that is written."""
+    """The forward method that is written; what it writes is `plain` where no product has gradients of its own."""
 
     program: Program
-    planned: PlannedGraph
     module: ModuleText
     state: str
-    leaving: set[str]
+    plain: bool
 
-    @property
-    def held(self) -> Mapping[str, Copies]:
-        """The values that exist, by name."""
+    def instruction(self, instruction: Instruction) -> None:
+        """Writes an instruction."""
 
-    def node(self, step: PlannedNode) -> None:
-        """Writes an operator."""
-
-    def variable(self, value: Value, layout: Layout, dtype: str | None = None) -> str:
-        """The variable that holds a value in a layout."""
+    def variable(self, tensor: Tensor) -> str:
+        """The variable that holds a tensor."""
 
     def float_type(self, dtype: str) -> str:
         """The text of a float type."""
 
 
-def add_placed(text: ForwardText, steps: Sequence[PlannedNode], placement: Placement) -> None:
+def add_placed(text: ForwardText, placed: Placed) -> None:
     """Writes operators that the devices of a placement alone compute."""
-    made = {value.name for step in steps for value in step.node.results}
-    reads = read_there(steps, placement, lambda value: text.held[value.name].produced, text.program.library)
-    given = list(dict.fromkeys(text.variable(*read) for read in reads))
-    around = [held for held in text.held.values() if held.produced.placement == placement]
-    known = [(held, dict(held.variables), dict(held.cast)) for held in around]
-    before, text.module.lines = text.module.lines, []
-    for step in steps:
-        text.node(step)
-        _agree(text, step)
+    before, text.module.lines, text.plain = text.module.lines, [], True
+    for instruction in placed.body:
+        text.instruction(instruction)
+        if isinstance(instruction, Compute):
+            _agree(text, instruction)
+    text.plain = False
     there, text.module.lines = text.module.lines, before
-    for held, variables, cast in known:  # what was converted there is nowhere else
-        held.variables, held.cast = variables, cast
     groups, collectives = f"{text.state}.groups", text.program.collectives
-    here = (f"{groups}.{collectives.group((axis,))}.index == {coordinate}" for axis, coordinate in placement)
+    here = (f"{groups}.{collectives.group((axis,))}.index == {coordinate}" for axis, coordinate in placed.placement)
     text.module.lines += [f"if {' and '.join(here)}:", *(f"    {line}" for line in there)]
-    if elsewhere := list(_elsewhere(text, steps, made, given)):
+    if elsewhere := list(_elsewhere(text, placed)):
         collectives.elsewhere = True
         text.module.lines += ["else:", *(f"    {line}" for line in elsewhere)]
 
 
-def _agree(text: ForwardText, step: PlannedNode) -> None:
+def _agree(text: ForwardText, compute: Compute) -> None:
     """Results in the types that the other devices take them to have: where they have several, a call in mixed precision
     makes them in those of what it is given.
     """
-    if len({value.dtype for value in step.node.results if value.dtype != "int"}) > 1:
-        for value, layout in zip(step.node.results, step.typed.results, strict=True):
-            variable = text.held[value.name].variables[layout]
-            text.module.lines += statement(f"{variable} = {variable}.to({text.float_type(value.dtype)})")
+    if len({tensor.dtype for tensor in compute.makes if tensor.dtype != "int"}) > 1:
+        for tensor in compute.makes:
+            variable = text.variable(tensor)
+            text.module.lines += statement(f"{variable} = {variable}.to({text.float_type(tensor.dtype)})")
 
 
-def _elsewhere(
-    text: ForwardText, steps: Sequence[PlannedNode], made: Collection[str], given: Sequence[str]
-) -> Iterator[str]:
-    """Statements for the devices that compute none of the operators: of all that is read later zeros, from what is
-    `given`.
-    """
-    within = {step.node.name for step in steps}
-    others = [step for step in text.planned.graph.steps if step.name not in within]
-    later = text.leaving.union(value.name for step in others for value in step.reads)
-    for name in (value.name for step in steps for value in step.node.results):
-        held = text.held[name]
-        held.cast.clear()
-        dtype = "torch.int64" if held.value.dtype == "int" else text.float_type(held.value.dtype)
-        for layout, variable in held.variables.items() if name in later else ():
-            shape = layout.local_shape(held.value.shape, text.program.mesh)
-            size = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
-            yield from broken(f"{variable} = parallel.elsewhere({', '.join([size, dtype, *given])})")
+def _elsewhere(text: ForwardText, placed: Placed) -> Iterator[str]:
+    """Statements for the devices that compute none of the operators: of all that is read later zeros."""
+    given = list(dict.fromkeys(map(text.variable, placed.given)))
+    for tensor in placed.makes:
+        dtype = "torch.int64" if tensor.dtype == "int" else text.float_type(tensor.dtype)
+        shape = tensor.layout.local_shape(tensor.value.shape, text.program.mesh)
+        size = f"({', '.join(map(str, shape))}{',' * (len(shape) == 1)})"
+        yield from broken(f"{text.variable(tensor)} = parallel.elsewhere({', '.join([size, dtype, *given])})")
 
 
 def stored_size(layout: Layout, shape: Sequence[int], mesh: Mesh) -> str:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from itertools import groupby
 from typing import Any
 
-from ..graph.gathered_weights import GatheredWeights
 from ..graph.graph import Model, Value, computed_from
 from ..graph.layout import Layout, Shard, invariant
 from ..graph.local_lowering import declared_cut
@@ -19,6 +18,7 @@ from ..graph.reused_operands import with_reused_operands
 from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
+from ..schedule.build import build_schedule, output_layout
 from ..syntax.ast import Number
 from .column_padding import ColumnPadding
 from .constant_text import ConstantsText
@@ -162,57 +162,45 @@ def write_down(
         from .kernels.kernel_calls import KernelCalls  # with all that writes kernels, which few programs have
 
         calls = KernelCalls(mesh, library, collectives, mixed, several, contractions)
-    again = plan.recomputed, plan.kept_iterations
-    classes = Names(("Block",))
     program = Program(
-        mesh,
-        library,
-        collectives,
-        GatheredWeights(graph, plan.conversions, plan.interleaved),
-        classes,
-        sites,
-        mixed,
-        several,
-        *again,
-        plan.interleaved,
-        plan.stagger,
-        plan.delayed_gradients,
-        plan.chunks,
-        calls,
-        padding,
+        mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.stagger, calls, padding
     )
     shares = loss_shares(plan.model, collectives)
     program.shares = shares.numbers if shares is not None else {}
     if any(plan.model.weights()):  # which say of what type and on which device constants are
         program.constants = ConstantsText(bool(smaller))
     module, names = ModuleText("Model", ()), Names()
-    inputs = {given.value.name: given.value for given in graph.graph.inputs}
-    variables = {name: names.fresh(name) for name in inputs}
     optional, parts = _optional(plan.model), input_parts(plan)
+    whole = {given.value.name: invariant(mesh) for given in graph.graph.inputs}
+    function = build_schedule(
+        replace(plan, graph=graph),
+        library,
+        given=whole | {name: part.layout for name, part in parts.items()},
+        optional=optional,
+        groups=None if calls is None else calls.groups,
+    )
+    variables = {tensor.value.name: names.fresh(tensor.value.name) for tensor in function.inputs}
     sizes = names.fresh("sizes") if smaller else ""
     if sizes:
         module.lines.append(f"{sizes} = None if self.training else {{}}  # of the dimensions that may be smaller")
-    forward = ForwardText(program, graph, module, names, {}, "self")
-    write_inputs(
-        forward, {name: value for name, value in inputs.items() if name not in optional}, variables, sizes, parts
-    )
-    outputs = [(value, output_layout(plan, value)) for value in plan.model.outputs]
-    gathering = tuple(_gathering(plan.model, program.collectives, [layout for _, layout in outputs]))
+    outputs = [output_layout(plan, value) for value in plan.model.outputs]
+    gathering = tuple(_gathering(plan.model, program.collectives, outputs))
+    returned = "" if plan.model.loss is None else names.fresh("outputs")
+
+    def on_outputs(made: Sequence[str]) -> None:
+        module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
+        missing = " and ".join(f"{variables[name]} is None" for name in optional)
+        alone = f"self.gather({returned})" if gathering else returned
+        module.lines += [f"if {missing}:  # there is no loss", f"    return None, {alone}"]
+        write_inputs(forward, [one for one in function.inputs if one.value.name in optional], variables, sizes, parts)
+
+    forward = ForwardText(program, function, module, names, "self", on_outputs)
+    write_inputs(forward, [one for one in function.inputs if one.value.name not in optional], variables, sizes, parts)
     if plan.model.loss is None:
-        made = forward.write(outputs)
-        module.lines += statement(f"return None, {_outputs(plan.model, made)}")
+        module.lines += statement(f"return None, {_outputs(plan.model, forward.write())}")
     else:
-        loss, returned = (plan.model.loss, invariant(mesh)), names.fresh("outputs")
-        if optional:
-            made = forward.compute(outputs)
-            module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
-            missing = " and ".join(f"{variables[name]} is None" for name in optional)
-            alone = f"self.gather({returned})" if gathering else returned
-            module.lines += [f"if {missing}:  # there is no loss", f"    return None, {alone}"]
-            write_inputs(forward, {name: inputs[name] for name in optional}, variables, sizes, parts)
-            (minimised,) = forward.write([loss])
-        else:
-            minimised, *made = forward.write([loss, *outputs])
+        minimised, *made = forward.write()
+        if not optional:
             module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
         then = f"{returned} if self.training else self.gather({returned})" if gathering else returned
         module.lines += statement(f"return {minimised}, {then}")
@@ -233,13 +221,6 @@ def _optional(model: Model) -> tuple[str, ...]:
 def _outputs(model: Model, variables: Sequence[str]) -> str:
     pairs = zip(model.output_names, variables, strict=True)
     return f"{{{', '.join(f'{json.dumps(name)}: {variable}' for name, variable in pairs)}}}"
-
-
-def output_layout(plan: Plan, value: Value) -> Layout:
-    """In which layout an output is returned: as it is in a training step, whole by a model without a loss."""
-    if plan.model.loss is None:
-        return invariant(plan.mesh)
-    return plan.graph.values[value.name].nearest_whole
 
 
 def _gathering(model: Model, collectives: Collectives, layouts: Sequence[Layout]) -> Iterator[str]:

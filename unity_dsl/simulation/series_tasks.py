@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..graph.graph import Series
 from .collective_tasks import add_copy
+from .conversion_tasks import Variables
 from .local_tensors import Cotangents, Local, Recorded
-from .program_variables import Variables
 
 
 def unbound(around: Variables, series: Series, whole: Local, count: int) -> list[Local]:

@@ -19,13 +19,13 @@ def most_held(plan: Plan, machine: Machine, library: Library) -> tuple[HeldMost,
     things: that of the tasks of `step_tasks`. Where it is much, those of iterations and micro-batches like others are
     left out: buckets that gradients of several fill are small beside it, unless they are large.
     """
-    plan, prices = as_simulated(plan, machine, library)
+    plan, schedule, prices = as_simulated(plan, machine, library)
     full, found = FULL * max(1.0, plan.bucket_mib / BUCKET_MIB), []
     for place in different_places(plan.graph, plan.mesh):
-        tasks, held = device_tasks(plan, prices, library, place, Listed(brief=True))
+        tasks, held = device_tasks(plan, schedule, prices, place, Listed(brief=True))
         most = tasks.most(held)
         if most.bytes < full and (tasks.abridged or plan.micro_batches > PASSES):
-            tasks, held = device_tasks(plan, prices, library, place)
+            tasks, held = device_tasks(plan, schedule, prices, place)
             most = tasks.most(held)
         found.append((most, place))
     return max(found, key=lambda most: most[0].bytes)

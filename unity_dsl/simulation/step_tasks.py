@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from ..graph.layout import invariant
 from ..graph.placed_order import different_places
 from ..graph.plan import Exposure, Plan
 from ..graph.reused_operands import with_reused_operands
@@ -19,13 +18,15 @@ from ..index.lowering.local_tensor import Storage
 from ..machine.conversion_model import ConversionModel
 from ..machine.machine import Machine
 from ..machine.operator_price import MOMENTS, price_update
+from ..schedule.build import build_schedule
+from ..schedule.ir import Function
 from .device_joining import join_devices
+from .device_program import Program
 from .event_loop import simulate
 from .forward_pass import ForwardPass
 from .hardware import hardware_of
 from .iteration_turns import ATTEMPTS, EVERY, PASSES, PERIODS, Listed, NotAlikeError
 from .operator_tasks import Operators
-from .program_variables import Program
 from .task import OPTIMIZER, Phase, TaskGraph
 from .task_list import TaskList
 from .timeline import Timeline
@@ -36,24 +37,24 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
 
     All devices do the same, and one stands for them; one for each coordinate where some alone compute an operator.
     """
-    plan, prices = as_simulated(plan, machine, library)
+    plan, schedule, prices = as_simulated(plan, machine, library)
     places = different_places(plan.graph, plan.mesh)
     graphs = []
     for place in places:
-        graphs.append(_device_graph(plan, prices, library, place))
+        graphs.append(_device_graph(plan, schedule, prices, place))
     if len(graphs) == 1:
         return graphs[0]
     names = {plan.mesh.axes[axis].name: axis for axis in places[0]}
     return join_devices(places, graphs, lambda channel: [names[name] for name in channel.split(", ") if name in names])
 
 
-def _device_graph(plan: Plan, prices: ConversionModel, library: Library, place: Mapping[int, int]) -> TaskGraph:
+def _device_graph(plan: Plan, schedule: Function, prices: ConversionModel, place: Mapping[int, int]) -> TaskGraph:
     """The tasks of a device, of passes and of iterations that are alike by copies where that is found: folds begin anew
     where others would not be alike, at a few places.
     """
 
     def graph(listed: Listed) -> TaskGraph:
-        tasks, held = device_tasks(plan, prices, library, place, listed)
+        tasks, held = device_tasks(plan, schedule, prices, place, listed)
         return tasks.finished(held)
 
     cuts = frozenset[tuple[str, int]]()
@@ -72,17 +73,18 @@ def _device_graph(plan: Plan, prices: ConversionModel, library: Library, place: 
     return graph(EVERY)
 
 
-def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, ConversionModel]:
-    """A plan as its program runs it, and the prices of its conversions, nothing being hidden."""
+def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, Function, ConversionModel]:
+    """A plan as its program runs it, its schedule, and the prices of its conversions, nothing being hidden."""
     graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.recomputed)
     prices = ConversionModel(plan.mesh, machine.exposing(Exposure()), library, plan.model.gradient_bytes)
-    return replace(plan, graph=graph), prices
+    plan = replace(plan, graph=graph)
+    return plan, build_schedule(plan, library), prices
 
 
 def device_tasks(
     plan: Plan,
+    schedule: Function,
     prices: ConversionModel,
-    library: Library,
     place: Mapping[int, int],
     listed: Listed = EVERY,
 ) -> tuple[TaskList, float]:
@@ -90,7 +92,8 @@ def device_tasks(
     where it is known of the iterations that are listed that no copies can be made of them.
     """
     tasks, machine = TaskList(), prices.machine
-    program = Program(plan, tasks, prices, Operators(tasks, plan.mesh, machine, library), place, listed)
+    operators = Operators(tasks, plan.mesh, machine, prices.library)
+    program = Program(plan, schedule, tasks, prices, operators, place, listed)
     passes = min(plan.micro_batches, PASSES) if listed.brief else plan.micro_batches
     while passes:
         alike = tasks.begin_pass(program.backward.buckets.waiting()) if listed.once else False
@@ -118,16 +121,13 @@ def _list_passes(program: Program, *, last: bool) -> None:
     tasks, plan = program.tasks, program.plan
     tasks.phase = Phase.FORWARD
     program.backward.buckets.begin(accumulating=not last)
-    whole = ForwardPass(program, plan.graph, "", {}, left=(*plan.model.returned, *plan.model.outputs))
-    whole.steps()
-    returned = [whole.variable(value, invariant(plan.mesh)) for value in plan.model.whole]
-    tasks.hold(tensor.storage for tensor in returned)
-    whole.update()
-    whole.leave()
-    if plan.model.loss is not None and returned[0].moves:
+    loss, *outputs = ForwardPass(program, program.schedule, "").run()
+    if plan.model.loss is not None:
+        tasks.drop(tensor.storage for tensor in outputs)
+    if plan.model.loss is not None and loss.moves:
         tasks.phase = Phase.BACKWARD
-        program.backward.run(returned[0], program.trained)
-        tasks.drop([returned[0].storage])
+        program.backward.run(loss, program.trained)
+        tasks.drop([loss.storage])
 
 
 def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:

@@ -1,0 +1,84 @@
+"""Which weights a function gathers together, when it begins with them, and where it waits for them.
+
+While an iteration runs, the weights of the next one are gathered, in the last one those of operators behind the loop.
+What operators of the model read begins before the first of them, and each waits for its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..graph.gathered_weights import GatheredWeight, Steps
+from ..graph.plan import PlannedNode, PlannedSegment
+from .ir import AwaitGathers, Gather, Loop, StartGathers, Tensor
+from .values import Values
+
+Loops = Callable[[PlannedSegment], Loop]
+"""A segment with its bodies."""
+
+
+def add_gathers(function: Values, steps: Sequence[PlannedNode], following: Steps, loop: Loops) -> None:
+    """Gathers the weights that operators read. Where they are the model's own, all that has not begun before begins
+    here, and what a loop behind them reads first.
+    """
+    own = not function.path and not function.detached
+    placed, announced = any(step.placement for step in steps), function.announced
+    entering = [loop(step) for step in function.weights.entered(following)] if own else []
+    starts, begun = list[Gather](), list[AwaitGathers]()
+    for gathers in _gathers(function, steps):
+        if announced and gathers[0].in_buckets:
+            function.announced = ()
+            begun.append(AwaitGathers(announced, announced))
+        elif own and gathers[0].in_buckets and not placed:
+            starts += _apart(function, steps, gathers, at_once=not entering)
+        else:
+            function.add_awaited(AwaitGathers(gathers))
+        if begun and not own:
+            function.add_awaited(begun.pop())
+    if starts or entering:
+        function.instructions.append(StartGathers(tuple(starts), tuple(entering)))
+    for awaited in begun:
+        function.add_awaited(awaited)
+
+
+def announce(function: Values, following: Steps) -> tuple[Gather, ...]:
+    """What operators behind a loop gather in buckets, which its last iteration begins with."""
+    found = next((gathers for gathers in _gathers(function, following) if gathers[0].in_buckets), ())
+    function.announced = found or function.announced
+    return function.announced
+
+
+def _gathers(function: Values, steps: Iterable[PlannedNode | PlannedSegment]) -> list[tuple[Gather, ...]]:
+    """The weights that operators among these steps read gathered: those whose gradients come in buckets together, and
+    the others.
+    """
+    if function.detached:
+        return []
+    return [
+        tuple(_gather(function, w) for w in weights) for weights in function.weights.together(function.planned, steps)
+    ]
+
+
+def _gather(function: Values, weight: GatheredWeight) -> Gather:
+    held, value = function.held[weight.value.name], weight.value
+    stored = held.stored or held.tensors[held.produced]
+    return Gather(stored, Tensor(value, weight.gathered, value.dtype), weight.conversion)
+
+
+def _apart(
+    function: Values, steps: Sequence[PlannedNode], gathers: tuple[Gather, ...], *, at_once: bool
+) -> tuple[Gather, ...]:
+    """What is begun before the first operator, all together; each operator waits for its own. Nothing is, if the first
+    one reads all and may gather it itself, `at_once`.
+    """
+    wanted = {gather.value.name for gather in gathers}
+    read = (sum(value.name in wanted for value in step.node.arguments) for step in steps)
+    counts = [count for count in read if count]
+    first = gathers[0].value in steps[0].node.arguments
+    starts = () if first and at_once and len(counts) == 1 else gathers
+    begin = 0
+    for count in counts:
+        awaited = AwaitGathers(gathers[begin : begin + count], starts)
+        function.ungathered.update((gather.value.name, awaited) for gather in awaited.gathers)
+        begin += count
+    return starts
