@@ -342,6 +342,7 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, data: str
     "--forbid", "forbidden", multiple=True, metavar="NAME=LAYOUT", help="What if this was not allowed (repeatable)?"
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what is said of a plan as JSON.")
+@click.option("--schedule", is_flag=True, help="Print the step in order: streams, waits, memory.")
 def explain_command(
     name: str,
     part: str | None,
@@ -349,6 +350,7 @@ def explain_command(
     pins: tuple[str, ...],
     forbidden: tuple[str, ...],
     as_json: bool,
+    schedule: bool,
 ) -> None:
     """Say what a step of the program in the folder OUT is spent on, what is derived from the declaration NAME, or what
     the error CODE means.
@@ -356,20 +358,29 @@ def explain_command(
     A plan's step is simulated on the machine it was compiled for: seconds by operator and collective, those of all
     iterations together, what bounds them, and what data parallelism would take. TENSOR or OP, as plan.json or the table
     names it, tells of that alone, with its layouts. --pin and --forbid ask for the best plan on the same mesh with
-    these layouts, or without them: what it costs and holds, and which other layouts it has.
+    these layouts, or without them: what it costs and holds, and which other layouts it has. --schedule prints the step
+    in the order in which a device issues it: what runs on which stream, what it waits for and how much is held.
 
     \b
     unityc explain out/
+    unityc explain out/ --schedule
     unityc explain out/ 'layer.*.attn.qkv'
     unityc explain out/ --pin 'layer.attn.qkv=S0'
     unityc explain softmax
     unityc explain E012
     """
     if Path(name).is_dir():
-        from .commands.plan_explanation import explain_plan
+        from .commands.plan_explanation import explain_plan, show_schedule
 
+        if schedule:
+            if part is not None or pins or forbidden or as_json:
+                raise click.UsageError("--schedule prints a whole step, and takes no other option")
+            show_schedule(Path(name))
+            return
         explain_plan(Path(name), part, pins, forbidden, as_json)
         return
+    if schedule:
+        raise click.UsageError(f"there is no folder {name} with a program, whose step could be printed")
     if pins or forbidden:
         raise click.UsageError(f"there is no folder {name} with a program, whose plan could be another one")
     if part is not None:

@@ -54,6 +54,15 @@ def test_a_step_is_divided_among_its_parts(out: Path, capsys: pytest.CaptureFixt
     assert found["utilisation"] == pytest.approx(found["model_flops"] / 67e12 / 4 / found["seconds"])
 
 
+def test_a_schedule_is_printed_by_itself(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "out", "--schedule"]) == 0
+    text = capsys.readouterr().out
+    assert "forward:" in text and "backward:" in text and "update:" in text and "layer 0 to 3" in text
+    assert run(["explain", "out", "layer.w", "--schedule"]) == 2
+    assert run(["explain", "relu", "--schedule"]) == 2
+    assert "takes no other option" in (told := capsys.readouterr().err) and "no folder relu" in told
+
+
 def test_a_batch_that_data_parallelism_does_not_divide_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,6 @@ def listed(plan: Plan, machine: Machine, library: Library, which: Listed = EVERY
     """What is listed, by default every iteration and every pass, and the graph of the step that follows from it. Raises
     NotAlikeError where what is listed does not stand for what is left out.
     """
-    simulated, prices = as_simulated(plan, machine, library)
-    tasks, held = device_tasks(simulated, prices, library, {}, which)
+    simulated, schedule, prices = as_simulated(plan, machine, library)
+    tasks, held = device_tasks(simulated, schedule, prices, {}, which)
     return tasks, tasks.finished(held)

@@ -89,8 +89,8 @@ def test_buckets_that_fill_after_many_iterations_begin_others() -> None:
 
 def test_iterations_that_differ_are_not_copied() -> None:
     plan, machine, library = planned("gpt2", "data_parallel", "none", 1)
-    simulated, prices = as_simulated(plan, machine, library)
-    few, _ = device_tasks(simulated, prices, library, {}, Listed(period=1))
+    simulated, schedule, prices = as_simulated(plan, machine, library)
+    few, _ = device_tasks(simulated, schedule, prices, {}, Listed(period=1))
     tasks, marks, freed = few._tasks, few._marks, few._freed
     third = next(mark.task for mark in marks if mark.stretch is not None and mark.stretch.position == 3)
     tasks[third].seconds *= 1.5

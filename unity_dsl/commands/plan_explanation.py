@@ -79,19 +79,38 @@ def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Se
     show_what_if(others, found.plan, found.timeline.seconds)
 
 
-def explained(out: Path) -> Explained:
+def show_schedule(out: Path) -> None:
+    """Print the step of the program in `out` in the order in which devices issue it: of each sort of device."""
+    from ..simulation.step_text import step_lines
+
+    _, timeline, *_ = _simulated(out)
+    count = timeline.graph.devices
+    for device in range(count):
+        if count > 1:
+            click.echo(f"device {device}, one of {count} that do different things:\n")
+        click.echo("\n".join(step_lines(timeline, device)))
+
+
+def _simulated(out: Path) -> tuple[Plan, Timeline, Machine, Library, PlanFile]:
+    """The plan of a written program, its simulated step, and what both were made of."""
     from ..emit.plan_file import load_plan_file
-    from ..emit.program_check import plan_again
     from ..emit.written_plan import written_plan
     from ..machine.machine import read_machine
-    from ..simulation.breakdown import break_down
     from ..simulation.step_tasks import simulate_step
-    from ..syntax.diagnostic import InputError
 
     record = load_plan_file(out)
     machine = read_machine(record.sources.machine)
     plan, library = written_plan(record, out)
-    timeline = simulate_step(plan, machine, library)
+    return plan, simulate_step(plan, machine, library), machine, library, record
+
+
+def explained(out: Path) -> Explained:
+    from ..emit.program_check import plan_again
+    from ..simulation.breakdown import break_down
+    from ..simulation.step_tasks import simulate_step
+    from ..syntax.diagnostic import InputError
+
+    plan, timeline, machine, library, record = _simulated(out)
     other, refused = None, ""
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         try:

@@ -18,10 +18,12 @@ from .plan import PlannedNode
 from .precision import arithmetic
 
 
-def execution_of(planned: PlannedNode, strides: tuple[Shape | None, ...], mesh: Mesh, library: Library) -> Execution:
-    """The run of a node's operator on one device of a mesh, on operands of these strides."""
+def execution_of(
+    planned: PlannedNode, strides: tuple[Shape | None, ...], mesh: Mesh, library: Library, dtype: str | None = None
+) -> Execution:
+    """The run of a node's operator on one device of a mesh, on operands of these strides, in a float type."""
     node, typed, native = planned.node, planned.typed, planned.native
-    width = DTYPE_BYTES[arithmetic(node, native, library)]
+    width = DTYPE_BYTES[dtype or arithmetic(node, native, library)]
     configuration = typed.configuration
     of_operator = node.instance.identity, node.gradients, native, configuration, typed.reuse
     return _execution(_Case(*of_operator, width, strides, mesh, library, typed))

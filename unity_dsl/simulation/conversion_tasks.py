@@ -10,7 +10,7 @@ from ..graph.chunked_products import ChunkedProduct, gathers_blocks
 from ..graph.collective_steps import Step
 from ..graph.graph import Value
 from ..graph.layout import Layout, Mesh
-from ..graph.precision import SUMMED
+from ..graph.precision import FULL, SUMMED
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
 from ..schedule.ir import Arrive, AwaitGathers, Begin, Cast, Compute, Convert, Defer, Function, Tensor
@@ -86,10 +86,10 @@ class Variables:
     # ------------------------------------------------------------------------------------------ at once
 
     def cast(self, cast: Cast) -> None:
-        """A cast; on a GPU sums are as wide as what the model computes in."""
-        target = cast.makes.dtype
+        """A cast; a CPU sums in float32, a GPU in what the model computes in."""
+        target, narrow = cast.makes.dtype, self.program.plan.model.precision or FULL
         if target == SUMMED:
-            target = self.program.plan.model.precision or cast.reads.dtype
+            target = FULL if self.program.prices.machine.device == "cpu" else narrow
         given = self.local[cast.reads]
         self.local[cast.makes] = self.in_type(given, cast.reads.value.name, cast.reads.dtype, target)
 

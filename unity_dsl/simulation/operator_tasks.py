@@ -13,7 +13,7 @@ from ..graph.layout import Mesh
 from ..graph.layout_typing import TypedOperator
 from ..graph.local_executions import execution_of
 from ..graph.plan import PlannedNode
-from ..graph.precision import arithmetic, operand_types, priced_type, result_types
+from ..graph.precision import FULL, SUMMED, emitted_arithmetic, operand_types, priced_type, result_types
 from ..index.cost.work import cotangents_passed_on
 from ..index.library import Library
 from ..index.lowering.execution import Execution
@@ -98,9 +98,16 @@ class Operators:
     def types(self, planned: PlannedNode) -> Types:
         """In which an operator is given its operands, and makes its results."""
         if id(planned) not in self._types:
-            node, dtype = planned.node, arithmetic(planned.node, planned.native, self.library)
+            node, dtype = planned.node, self._arithmetic(planned)
             self._types[id(planned)] = planned, (operand_types(node, dtype), result_types(node, dtype))
         return self._types[id(planned)][1]
+
+    def _arithmetic(self, planned: PlannedNode) -> str:
+        """The float type in which an operator runs: a CPU adds up in float32 what a GPU does in the narrow type."""
+        dtype = emitted_arithmetic(planned.node, planned.native, self.library)
+        if dtype != SUMMED:
+            return dtype
+        return FULL if self.machine.device == "cpu" else planned.node.dtype
 
     def forward(
         self,
@@ -270,7 +277,7 @@ class Operators:
         key = id(planned), strides
         if key not in self._calls:
             node, typed = planned.node, planned.typed
-            dtype = arithmetic(node, planned.native, self.library)
+            dtype = self._arithmetic(planned)
             of_operator = node.instance.identity, node.gradients, planned.native, typed.configuration, typed.reuse
             alike = *of_operator, node.factor_type, dtype, result_types(node, dtype), strides
             if alike not in self._alike:
@@ -280,7 +287,7 @@ class Operators:
 
     def _new_call(self, planned: PlannedNode, strides: tuple[Shape | None, ...], dtype: str) -> _Call:
         node, typed = planned.node, replace(planned.typed, native=planned.native)
-        run = execution_of(planned, strides, self.mesh, self.library)
+        run = execution_of(planned, strides, self.mesh, self.library, dtype)
         made = zip(run.outputs, result_types(node, dtype), strict=True)
         results = tuple((prod(tensor.shape) * DTYPE_BYTES[kind], tensor.strides) for tensor, kind in made)
         shared = tuple(self._shared(node, run, typed.reuse.over is not None))

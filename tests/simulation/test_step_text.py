@@ -1,0 +1,56 @@
+"""The text of a step: every task once, alike iterations as one block, labels of what is waited for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from unity_dsl.compilation import compile_model
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.simulation.step_tasks import simulate_step
+from unity_dsl.simulation.step_text import step_lines
+from unity_dsl.simulation.task import COMPUTE, Purpose
+from unity_dsl.simulation.timeline import Timeline
+
+from .test_step_tasks import request
+
+GOLDEN = Path(__file__).parent / "golden"
+STEPS = [("mlp", "zero"), ("gpt2", "data_parallel"), ("llama3_8b", "expert")]
+
+
+def simulated(example: str, strategy: str) -> Timeline:
+    compiled = compile_model(request(example, strategy))
+    return simulate_step(compiled.plan, load_machine("local"), compiled.library)
+
+
+@pytest.mark.parametrize(("example", "strategy"), STEPS)
+def test_a_step_reads_as_it_did(example: str, strategy: str, golden: Callable[[Path, str], None]) -> None:
+    text = "\n".join(step_lines(simulated(example, strategy))) + "\n"
+    golden(GOLDEN / f"{example}-{strategy}.txt", text)
+
+
+def test_every_task_of_a_step_without_loops_has_a_line() -> None:
+    """Its name and its stream, but for views; what it waits for stands before it."""
+    timeline = simulated("dlrm", "zero")
+    lines = [line for line in step_lines(timeline) if re.match(r" *\d", line)]
+    tasks = [task for task in timeline.graph.tasks if task.launches or task.seconds]
+    assert [int(line.split()[0]) for line in lines] == [*range(1, len(tasks) + 1)]
+    for line, task in zip(lines, tasks, strict=True):
+        assert f" {task.name} " in line and f" {task.channel} " in line
+        assert all(int(one) < int(line.split()[0]) for one in re.findall(r"(?<=, )\d+$|(?<=s  )\d+", line))
+
+
+def test_gradients_of_a_loop_are_summed_up() -> None:
+    """As many buckets as the step sends."""
+    timeline = simulated("gpt2", "data_parallel")
+    sent = Counter(t.name for t in timeline.graph.tasks if t.purpose is Purpose.GRADIENTS and t.channel != COMPUTE)
+    text = "\n".join(step_lines(timeline))
+    counted = Counter[str]()
+    for name, times in re.findall(r"(all_reduce) of gradients, (\d+) in all", text):
+        counted[name] += int(times)
+    alone = len(re.findall(r"^ *\d+   all_reduce (?!loss)", text, re.MULTILINE))
+    assert counted["all_reduce"] + alone == sent["all_reduce"]
