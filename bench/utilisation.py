@@ -142,10 +142,10 @@ LAYERS = {"bench/models/llama3_8b_gathers.udl": 32, "examples/llama3_70b.udl": 8
 
 def as_published(plan: Plan, compiled: Compilation) -> Plan:
     """The plan without what only our programs do, and with FSDP's second gathering of weights in the backward pass."""
-    plan = replace(plan, chunks=1, delayed_gradients=False, interleaved=(), stagger=1)
-    whole = [path for path in plan.recomputed if path not in plan.kept_iterations]
+    plan = plan.with_passes(chunks=1, delayed_gradients=False, interleaved=(), stagger=1)
+    whole = [path for path in plan.passes.recomputed if path not in plan.passes.kept_iterations]
     again = gathered_paths(plan, compiled.library)
-    return replace(plan, gathered_again=frozenset(p for p in again if not any(p.startswith(f"{w}.") for w in whole)))
+    return plan.with_passes(gathered_again=frozenset(p for p in again if not any(p.startswith(f"{w}.") for w in whole)))
 
 
 # ---------------------------------------------------------------------------------------------- fit

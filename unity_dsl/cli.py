@@ -196,6 +196,13 @@ def unityc() -> None:
     "is short.",
 )
 @click.option(
+    "--offload",
+    default="auto",
+    metavar="NAME[:N],…|all|none",
+    help="Repeats, or their first N iterations, whose activations wait in host memory for the backward pass; by "
+    "default where that is faster than to recompute them.",
+)
+@click.option(
     "--kernels",
     type=click.Choice(["torch", "triton"]),
     default="torch",
@@ -229,6 +236,7 @@ def compile_command(
     memory: str | None,
     micro_batches: int | None,
     recompute: str,
+    offload: str,
     kernels: str,
     time_limit: float | None,
     force: bool,
@@ -271,6 +279,7 @@ def compile_command(
         memory=None if memory is None else parse_bytes(memory),
         micro_batches=micro_batches,
         recompute=recompute,
+        offload=offload,
         kernels=kernels,
         operators=ops,
         rules=rules,

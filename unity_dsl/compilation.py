@@ -34,9 +34,10 @@ from .search.memory_limit.stored_bytes import StoredBytes
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division, division_notes
+from .search.offloading import offloaded_where_shorter, offloading, parse_offload
 from .search.plan_notes import as_limited, ended_notes, limit_notes
 from .search.plan_search import meshes_for, search
-from .search.recomputed_segments import AUTOMATIC, parse_recompute
+from .search.recomputed_segments import AUTOMATIC, Recompute, parse_recompute
 from .search.search_end import SearchEnd
 from .search.search_progress import telling_progress
 from .search.shortest_beside import Later
@@ -60,9 +61,9 @@ class Request:
     """What to compile, for what, and how to choose.
 
     `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
-    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so is
-    `recompute`, `layer,head.step`; `kernels` says as what operators run on a GPU. `operators` are folders of the user's
-    own `.uop` files, `rules` files of rules.
+    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so are
+    `recompute` and `offload`, `layer,head.step`; `kernels` says as what operators run on a GPU. `operators` are folders
+    of the user's own `.uop` files, `rules` files of rules.
     `memory` are bytes that a device may hold, if not all that it has. `micro_batches` are so many, None where memory
     decides. `shipped_rules` says whether the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files. After `time_limit` seconds the search ends
@@ -82,6 +83,7 @@ class Request:
     memory: int | None = None
     micro_batches: int | None = None
     recompute: str = AUTOMATIC
+    offload: str = AUTOMATIC
     kernels: str = TORCH
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
@@ -157,9 +159,13 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     ) -> Plan:
         part, division = part_of(count)
         asked = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
+        out = parse_offload(request.offload, part, machine) or Recompute()
+        if out.paths:
+            asked = asked or Recompute()
+            asked = Recompute(asked.paths | out.paths, {**asked.kept, **out.kept})
         again = None if asked is None else asked.paths
         if again is None and chosen is not None and not chosen.warnings:
-            again = chosen.recomputed or (frozenset() if chosen.unlimited is None else None)
+            again = chosen.passes.recomputed or (frozenset() if chosen.unlimited is None else None)
         strategy = None if imported is None else imported.strategy
         given = part, every, priced, library, request.strategy, pins, applied, theorems
         products = priced.exposure.products
@@ -180,6 +186,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             of_use=lambda cheapest: in_micro_batches(cheapest, division).cost.seconds < below,
             division=division,
         )
+        found = offloading(found, out.paths, Budget(machine, library, division))
         free = None if found.unlimited is None else in_micro_batches(found.unlimited, division)
         return replace(in_micro_batches(found, division), unlimited=free)
 
@@ -223,6 +230,8 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             simulations.offer(first, "data parallelism")
             end.reserve = monotonic() - begun
         plan = found_in_time(partial(improve, first), simulations.incumbent, end)
+    if request.offload == AUTOMATIC:
+        plan = offloaded_where_shorter(plan, Budget(machine, library, plan.division), simulations.seconds)
     within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
     timeline = simulations.timeline(plan)
     slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, timeline, machine, library))

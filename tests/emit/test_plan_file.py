@@ -13,6 +13,7 @@ import pytest
 from unity_dsl.emit.plan_file import NAME, Sources, digest, load_plan_file, render_plan_file
 from unity_dsl.graph.graph import Graph, Model, Value
 from unity_dsl.graph.layout import Mesh, MeshAxis
+from unity_dsl.graph.passes import Passes
 from unity_dsl.graph.plan import Cost, Memory, Plan, PlannedGraph
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.syntax.diagnostic import InputError
@@ -39,6 +40,7 @@ class Asked:
     memory: int | None = 40_000_000_000
     micro_batches: int | None = None
     recompute: str = "layer,head.step"
+    offload: str = "none"
     kernels: str = "triton"
     forbidden: tuple[str, ...] = ("linear_with_bias",)
 
@@ -58,14 +60,21 @@ def text_of_plan(sources: Sources = SOURCES, files: dict[str, str] | None = None
         Cost(1.0, 2.0, 0.5, Memory(100.0)),
         conversions,
         ("a note",),
-        recomputed=frozenset({"layer"}),
-        kept_iterations={"layer": 2},
-        interleaved=(("left", "right"),),
-        stagger=2,
+        passes=PASSES,
     )
     return render_plan_file(
         plan, sources, Asked({"d": 8, "rate": "0.1"}), files or {"model.py": "x = 1\n"}, [], [], "0.1.0"
     )
+
+
+PASSES = Passes(
+    recomputed=frozenset({"layer"}),
+    offloaded=frozenset({"decoder"}),
+    kept_iterations={"layer": 2, "decoder": 1},
+    interleaved=(("left", "right"),),
+    stagger=2,
+    bucket_mib=0,
+)
 
 
 def code_of(action: Callable[[], object]) -> str:
@@ -80,9 +89,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert plan.world_size == 4 and plan.axes == mesh_of(2, 2).axes and plan.mesh == (2, 2)
     assert plan.settings == {"d": 8, "rate": "0.1"} and plan.preset == "small" and plan.pins == ("w=S0,I",)
     assert plan.forbidden == ("linear_with_bias",) and plan.memory == 40_000_000_000
-    assert plan.recompute == "layer,head.step" and plan.recomputed == ("layer",) and plan.kernels == "triton"
-    assert plan.kept_iterations == {"layer": 2} and plan.interleaved == (("left", "right"),)
-    assert plan.stagger == 2
+    assert plan.recompute == "layer,head.step" and plan.passes == PASSES and plan.kernels == "triton"
     assert plan.cost == Cost(1.0, 2.0, 0.5, Memory(100.0)) and plan.notes == ("a note",)
     assert plan.sources.hash == SOURCES.hash
     assert [source.text for source in plan.sources.operators] == ["op one\n", "op two\n"]

@@ -107,7 +107,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path, example: str, strategy
 def test_a_plan_in_micro_batches_that_runs_segments_again(tmp_path: Path) -> None:
     given = compiled(tmp_path, "gpt2", "auto", 2, micro_batches=2, recompute="layer:1")
     found = read(tmp_path)
-    assert given.division is not None and given.recomputed and given.kept_iterations == {"layer": 1}
+    assert given.division is not None and given.passes.recomputed and given.passes.kept_iterations == {"layer": 1}
     assert list(rows(found.graph)) == list(rows(given.graph))
     assert [getattr(found, part) for part in PARTS] == [getattr(given, part) for part in PARTS]
 

@@ -46,7 +46,7 @@ def plan_of(text: str, folder: Path, strategy: str) -> Plan:
     """Of a model, one repeat after the other."""
     (folder / "model.udl").write_text(text)
     plan = compile_model(Request(folder / "model.udl", devices=2, strategy=strategy)).plan
-    return replace(plan, graph=in_model_order(plan), interleaved=())
+    return replace(plan.with_passes(interleaved=()), graph=in_model_order(plan))
 
 
 def needs(graph: Graph) -> networkx.DiGraph:
@@ -73,7 +73,7 @@ def test_repeats_of_a_set_do_not_need_each_other(seed: int, tmp_path: Path) -> N
     if not sets:
         return
     ordered = side_by_side(plan, sets)
-    assert ordered.interleaved == sets
+    assert ordered.passes.interleaved == sets
     assert sorted(map(id, ordered.graph.steps)) == sorted(map(id, plan.graph.steps))
     made = {source.value.name for source in graph.inputs} | {weight.value.name for weight in graph.weights}
     for step in ordered.graph.graph.steps:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,14 +59,14 @@ def written(
     pins = tuple(f"{name}={layout}" for name, layout in layouts.items())
     request = Request(folder / "model.udl", pins=pins, **choices)
     compiled = compile_model(request)
-    plan, out = replace(compiled.plan, chunks=chunks, delayed_gradients=delayed), folder / "out"
+    plan, out = compiled.plan.with_passes(chunks=chunks, delayed_gradients=delayed), folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
 
 
 def places(plan: Plan, compiled: Compilation) -> set[tuple[str, bool]]:
     """The products that run in chunks, and whether each reads what arrives."""
-    found = chunks_of_plan(plan, compiled.library, plan.chunks)
+    found = chunks_of_plan(plan, compiled.library, plan.passes.chunks)
     return {(path + one.product.step.node.name, one.reads is not None) for path, one in found}
 
 
@@ -93,7 +92,7 @@ def test_a_program_in_chunks_is_the_model(
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)
-    assert again.chunks == plan.chunks
+    assert again.passes.chunks == plan.passes.chunks
     machine = load_machine("local")
     graph = step_tasks(plan, machine, compiled.library)
     assert step_tasks(again, machine, library).tasks == graph.tasks

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +76,7 @@ def written(
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
-    plan = replace(compiled.plan, delayed_gradients=True, gathered_again=again)
+    plan = compiled.plan.with_passes(delayed_gradients=True, gathered_again=again)
     out = folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
@@ -104,7 +103,7 @@ def test_a_program_with_delayed_gradients_is_the_model(
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)
-    assert again.delayed_gradients
+    assert again.passes.delayed_gradients
     machine = load_machine("local")
     graph = step_tasks(plan, machine, compiled.library)
     assert step_tasks(again, machine, library).tasks == graph.tasks

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
@@ -167,19 +166,20 @@ def test_they_are_freed_where_the_plan_fits_without_them_alone() -> None:
         return search(model, mesh, machine.holding(int(bytes_)), library, "auto", parse_pins(PINS))
 
     roomy = planned(1e9)
-    assert not roomy.gathered_again and planned(roomy.cost.memory.total).cost == roomy.cost
+    assert not roomy.passes.gathered_again and planned(roomy.cost.memory.total).cost == roomy.cost
     plans = [roomy]
     while not plans[-1].warnings:
         plans.append(planned(plans[-1].cost.memory.total - 1))
     *fitting, never = plans
-    assert [len(plan.gathered_again) for plan in fitting] == sorted(len(plan.gathered_again) for plan in fitting)
-    assert {plan.gathered_again for plan in fitting} == {frozenset(), frozenset(NAMES[:1]), frozenset(NAMES)}
+    counts = [len(plan.passes.gathered_again) for plan in fitting]
+    assert counts == sorted(counts)
+    assert {plan.passes.gathered_again for plan in fitting} == {frozenset(), frozenset(NAMES[:1]), frozenset(NAMES)}
     for before, plan in pairwise(fitting):
         assert plan.cost.memory.total < before.cost.memory.total and plan.cost.seconds > before.cost.seconds
-        kept = replace(plan, gathered_again=frozenset())
+        kept = plan.with_passes(gathered_again=frozenset())
         freed = Budget(machine, library).held(kept).total - plan.cost.memory.total
-        number = len(plan.gathered_again)
+        number = len(plan.passes.gathered_again)
         assert freed == {0: 0, 1: 3 * weight, 2: 4 * weight}[number]
         assert any("re-gathered in the backward pass" in note for note in plan.notes) == bool(number)
         assert any("1 of 2 gathered weights" in note for note in plan.notes) == (number == 1)
-    assert never.cost == roomy.cost and not never.gathered_again
+    assert never.cost == roomy.cost and not never.passes.gathered_again

@@ -55,7 +55,7 @@ def written(text: str, folder: Path, *, turns: bool, freed: bool = False, **choi
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
-    plan = replace(compiled.plan, graph=in_model_order(compiled.plan), interleaved=())
+    plan = replace(compiled.plan.with_passes(interleaved=()), graph=in_model_order(compiled.plan))
     plan = in_turns(plan) if turns else plan
     if freed:
         inner = (
@@ -64,7 +64,7 @@ def written(text: str, folder: Path, *, turns: bool, freed: bool = False, **choi
             if isinstance(step, PlannedSegment)
             for name in gathered_once(step.runs[0].body)
         )
-        plan = replace(plan, gathered_again=frozenset([*gathered_once(plan.graph), *inner]))
+        plan = plan.with_passes(gathered_again=frozenset([*gathered_once(plan.graph), *inner]))
     write_program(plan, compiled.library, compiled.sources, request, folder / "out")
     return plan, compiled
 

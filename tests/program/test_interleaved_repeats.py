@@ -75,7 +75,7 @@ def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[
     (folder / "model.udl").write_text(text)
     request = Request(folder / "model.udl", **choices)
     compiled = compile_model(request)
-    plan, out = replace(in_turns(compiled.plan), stagger=stagger), folder / "out"
+    plan, out = in_turns(compiled.plan).with_passes(stagger=stagger), folder / "out"
     write_program(plan, compiled.library, compiled.sources, request, out)
     return plan, compiled, out
 
@@ -93,11 +93,11 @@ def written(text: str, folder: Path, stagger: int = 1, **choices: Any) -> tuple[
 def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tmp_path: Path, pool: RankPool) -> None:
     """It is checked, and read back, its collectives and memory are those that are simulated."""
     plan, compiled, out = written(TOWERS, tmp_path, devices=ranks, **choices)
-    assert plan.interleaved == (("left_layer", "right_layer", "third_layer"),)
+    assert plan.passes.interleaved == (("left_layer", "right_layer", "third_layer"),)
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)
-    assert (again.interleaved, again.stagger) == (plan.interleaved, plan.stagger)
+    assert (again.passes.interleaved, again.passes.stagger) == (plan.passes.interleaved, plan.passes.stagger)
     machine = load_machine("local")
     graph = step_tasks(plan, machine, compiled.library)
     assert step_tasks(again, machine, library).tasks == graph.tasks
@@ -108,7 +108,7 @@ def test_a_program_in_turns_is_the_model(ranks: int, choices: dict[str, Any], tm
 def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
     """What they are given may be on its way as well."""
     plan, _, out = written(TOWERS, tmp_path, devices=2, strategy="random:1", kernels="triton")
-    assert plan.interleaved and "kernels." in (out / "model.py").read_text()
+    assert plan.passes.interleaved and "kernels." in (out / "model.py").read_text()
     report = check(out, steps=1, pool=pool)
     assert report.ok, report
 
@@ -118,7 +118,7 @@ def test_kernels_run_in_turns(tmp_path: Path, pool: RankPool) -> None:
 def test_operations_run_in_the_order_that_is_simulated(seed: int, stagger: int, tmp_path: Path, pool: RankPool) -> None:
     """Matrix products and the beginnings of collectives, forwards and backwards."""
     plan, compiled, out = written(CHAINS, tmp_path, stagger, devices=4, mesh=(2, 2), strategy=f"random:{seed}")
-    assert plan.interleaved
+    assert plan.passes.interleaved
     ran = pool.run(list_operations, str(out), ranks=4)[0]
     assert merged([name for name in ran if name != "wait"]) == merged(simulated(plan, compiled))
 
@@ -136,7 +136,7 @@ def test_sets_that_do_not_exist_are_refused(tmp_path: Path) -> None:
     record = load_plan_file(out)
     for names in (("left_layer", "other"), ("left_layer", "left_layer.w")):
         with pytest.raises(InputError, match=r"E405.*one number of iterations"):
-            written_plan(replace(record, interleaved=(names,)), out)
+            written_plan(replace(record, passes=replace(record.passes, interleaved=(names,))), out)
 
 
 def simulated(plan: Plan, compiled: Compilation) -> list[str]:

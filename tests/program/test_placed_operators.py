@@ -156,7 +156,7 @@ def test_a_device_does_what_the_simulation_says(tmp_path: Path, pool: RankPool) 
     compiled, out = compile_model(wanted), tmp_path / "out"
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
     graph = step_tasks(compiled.plan, load_machine("local"), compiled.library)
-    counted = pool.run(count_collectives, str(out), compiled.plan.bucket_mib * 2**20, False, True, ranks=2)
+    counted = pool.run(count_collectives, str(out), compiled.plan.passes.bucket_mib * 2**20, False, True, ranks=2)
     for device in range(2):
         for phase, ran in zip((Phase.FORWARD, Phase.BACKWARD), counted[device], strict=True):
             told = Counter(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from inspect import signature
 from itertools import pairwise
 from pathlib import Path
@@ -48,7 +47,7 @@ def compiled(example: str, machine: str, devices: int, per_device: int, strategy
 
 def simulated(found: Compilation, size: int) -> float:
     return simulate_step(
-        replace(found.plan, bucket_mib=size), read_machine(found.sources.machine), found.library
+        found.plan.with_passes(bucket_mib=size), read_machine(found.sources.machine), found.library
     ).seconds
 
 
@@ -117,8 +116,8 @@ def test_the_step_of_a_plan_is_the_shortest_of_all_sizes(
     example: str, machine: str, devices: int, per_device: int, strategy: str, size: int | None
 ) -> None:
     found = compiled(example, machine, devices, per_device, strategy)
-    assert found.plan.bucket_mib == size or (size is None and found.plan.bucket_mib != BUCKET_MIB)
-    chosen = found.plan.bucket_mib
+    assert found.plan.passes.bucket_mib == size or (size is None and found.plan.passes.bucket_mib != BUCKET_MIB)
+    chosen = found.plan.passes.bucket_mib
     least, most = (chosen // 2, BUCKET_MIB) if chosen < BUCKET_MIB else (BUCKET_MIB, 2 * chosen)
     compared = [other for other in SIZES if size is not None or least <= other <= most]
     size, seconds = chosen, {other: simulated(found, other) for other in compared}
@@ -138,7 +137,7 @@ def test_what_a_plan_holds_with_its_buckets_fits_the_memory() -> None:
     free = compiled(*example).plan
     limit = int(free.cost.memory.total) - 1
     short = compiled(*example, memory=limit).plan
-    assert BUCKET_MIB < short.bucket_mib < free.bucket_mib
+    assert BUCKET_MIB < short.passes.bucket_mib < free.passes.bucket_mib
     assert short.cost.memory.total <= limit and not short.warnings
     assert free.simulated is not None and short.simulated is not None and free.simulated < short.simulated
 
@@ -152,7 +151,7 @@ def test_nothing_is_simulated_where_sums_are_hidden(
     simulate = simulated_search.simulate_step
 
     def noting(plan, machine, library):  # type: ignore[no-untyped-def]
-        sizes.append(plan.bucket_mib)
+        sizes.append(plan.passes.bucket_mib)
         return simulate(plan, machine, library)
 
     monkeypatch.setattr(simulated_search, "simulate_step", noting)
@@ -168,11 +167,11 @@ def test_the_size_is_written_read_back_and_what_the_program_does_by_itself(
 ) -> None:
     request = Request(EXAMPLES / "mlp.udl", preset="small", devices=2, strategy="data_parallel")
     found, out = compile_model(request), tmp_path / "out"
-    assert found.plan.bucket_mib == BUCKET_MIB
-    plan = replace(found.plan, bucket_mib=size)
+    assert found.plan.passes.bucket_mib == BUCKET_MIB
+    plan = found.plan.with_passes(bucket_mib=size)
     write_program(plan, found.library, found.sources, request, out)
     read, _ = written_plan(load_plan_file(out), out)
-    assert read.bucket_mib == size
+    assert read.passes.bucket_mib == size
     with load_program(out) as module:
         assert signature(module.Model).parameters["bucket_bytes"].default == size * 2**20
     default = re.search(r'"--bucket-mb", type=float, default=([\d.]+),', (out / "train.py").read_text())

@@ -119,4 +119,4 @@ model layers[b = 8]
 """.lstrip()
     )
     plan = compile_model(Request(path, devices=2, recompute="layer:1", time_limit=1e-6)).plan
-    assert plan.ended and plan.recomputed == {"layer"} and plan.kept_iterations == {"layer": 3}
+    assert plan.ended and plan.passes.recomputed == {"layer"} and plan.passes.kept_iterations == {"layer": 3}

@@ -55,11 +55,11 @@ def test_of_a_second_plan_is_known_what_the_first_takes_without_a_limit(library:
     found = load_machine("dgx-h100")
     plan = search(build(MODEL.format(precision="")), build_mesh(found, 2), found, library)
     free, other = replace(plan, simulated=1.0), replace(plan, simulated=2.0)
-    first = replace(plan, unlimited=free, unlimited_seconds=2.0, recomputed=frozenset({"layer"}))
+    first = replace(plan.with_passes(recomputed=frozenset({"layer"})), unlimited=free, unlimited_seconds=2.0)
     second = replace(plan, notes=("own",), unlimited=other, unlimited_seconds=3.0)
     both = as_limited(second, first)
     assert both.unlimited is free and both.unlimited_seconds == 2.0 and both.notes == second.notes
-    unchanged = as_limited(second, replace(first, recomputed=frozenset()))
+    unchanged = as_limited(second, first.with_passes(recomputed=frozenset()))
     assert unchanged.unlimited is free and unchanged.unlimited_seconds == 3.0
     assert as_limited(second, replace(first, unlimited=None)).unlimited is other
 

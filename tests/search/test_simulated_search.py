@@ -212,7 +212,7 @@ def test_a_plan_is_simulated_once(build: Build, library: Library, monkeypatch: p
     assert simulations.timeline(plan) is simulations.timeline(other)
     assert simulated == [plan]
     assert simulations.seconds(other) == simulate(other, machine, library).seconds
-    again = replace(plan, recomputed=frozenset({"layer"}))
+    again = plan.with_passes(recomputed=frozenset({"layer"}))
     assert simulations.timeline(again) is not simulations.timeline(plan)
     assert simulated == [plan, again]
 
@@ -238,7 +238,7 @@ def test_gradients_are_delayed_where_a_step_is_shorter(build: Build, library: Li
     plan = search(model, all_meshes(machine, 2), machine, library, "auto", pins=pins)
     simulations = Simulations(machine, library)
     before, after = plan, simulations.delayed(plan)
-    assert after.delayed_gradients and not before.delayed_gradients
+    assert after.passes.delayed_gradients and not before.passes.delayed_gradients
     assert simulations.shortest_seconds(plan) < simulations.seconds(plan)
     assert "weight gradients are deferred" in after.notes[-1]
     assert simulations.delayed(replace(plan, notes=("other",))).notes == ("other", after.notes[-1])
@@ -251,7 +251,7 @@ def test_products_run_in_chunks_where_a_step_is_shorter(build: Build, library: L
     plan = search(build(MEGATRON), all_meshes(machine, 2), machine, library, "auto", pins=pins)
     simulations = Simulations(machine, library)
     after = simulations.shortest(plan)
-    assert after.chunks == 2 and after.delayed_gradients
+    assert after.passes.chunks == 2 and after.passes.delayed_gradients
     assert simulations.seconds(after) < simulations.seconds(simulations.delayed(plan))
     assert "`h_1`: a part of 2 is summed while the next is computed" in after.notes[-1]
     assert simulations.shortest(replace(plan, notes=("other",))).notes == ("other", *after.notes[-2:])
@@ -259,7 +259,7 @@ def test_products_run_in_chunks_where_a_step_is_shorter(build: Build, library: L
     assert after.cost.memory.total == step_tasks(after, machine, library).peak().bytes
     small = build(MEGATRON.replace("4096", "64"))
     plan = search(small, all_meshes(machine, 2), machine, library, "auto", pins=pins)
-    assert simulations.shortest(plan).chunks == 1
+    assert simulations.shortest(plan).passes.chunks == 1
 
 
 def test_no_other_way_is_simulated_that_could_not_be_shorter(
@@ -297,10 +297,10 @@ def test_repeats_in_turns_are_staggered_where_a_step_is_shorter(tmp_path: Path) 
     for seed, expected in ((1, 2), (2, 3), (8, 1)):
         compiled = compile_model(Request(towers, machine="dgx-h100", devices=4, strategy=f"random:{seed}"))
         simulations = Simulations(machine, compiled.library)
-        plan = replace(in_turns(compiled.plan), stagger=1)
+        plan = in_turns(compiled.plan).with_passes(stagger=1)
         found = simulations.in_buckets(plan)
-        seconds = {count: simulations.seconds(replace(plan, stagger=count)) for count in (1, 2, 3, 4)}
-        assert found.stagger == expected == min(seconds, key=seconds.__getitem__), seed
+        seconds = {count: simulations.seconds(plan.with_passes(stagger=count)) for count in (1, 2, 3, 4)}
+        assert found.passes.stagger == expected == min(seconds, key=seconds.__getitem__), seed
         assert any("skewed start" in note for note in found.notes) is (expected > 1)
 
 
@@ -315,13 +315,13 @@ class Overlapping(Simulations):
         return self.told[plan.delayed_gradients, bool(plan.interleaved)]
 
     def _with_delays(self, plan: Plan) -> Plan:
-        return self.shorter(plan, replace(plan, delayed_gradients=True))
+        return self.shorter(plan, plan.with_passes(delayed_gradients=True))
 
     def _with_chunks(self, plan: Plan) -> Plan:
         return plan
 
     def _with_turns(self, plan: Plan) -> Plan:
-        return self.shorter(plan, replace(plan, interleaved=(("a", "b"),)))
+        return self.shorter(plan, plan.with_passes(interleaved=(("a", "b"),)))
 
     def shorter(self, plan: Plan, other: Plan) -> Plan:
         return replace(other, notes=(*plan.notes, "shorter")) if self.seconds(other) < self.seconds(plan) else plan
@@ -354,13 +354,13 @@ class Sized(Simulations):
 
     def in_buckets(self, plan: Plan) -> Plan:
         self.asked.append(plan.machine)
-        return replace(plan, bucket_mib=100, simulated=self.sizes[plan.machine][1])
+        return replace(plan.with_passes(bucket_mib=100), simulated=self.sizes[plan.machine][1])
 
     def least_seconds(self, plan: Plan, *, overlapping: bool = False) -> float:
         return self.sizes[plan.machine][0]
 
     def seconds(self, plan: Plan) -> float:
-        return plan.simulated if plan.bucket_mib == 100 and plan.simulated is not None else super().seconds(plan)
+        return plan.simulated if plan.passes.bucket_mib == 100 and plan.simulated is not None else super().seconds(plan)
 
 
 @pytest.mark.parametrize(("least", "sized", "taken"), [(7.0, 7.5, "first"), (7.0, 9.0, "near"), (8.6, 7.5, "near")])
@@ -381,7 +381,7 @@ def test_a_longer_plan_is_taken_that_is_shorter_in_other_buckets(
         return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
 
     plan = search_simulated(find, simulations, AHEAD, begin)
-    assert (plan.machine, plan.bucket_mib) == (taken, 100)
+    assert (plan.machine, plan.passes.bucket_mib) == (taken, 100)
     assert ("first" in simulations.asked) == (least < 8.5)
 
 
@@ -407,7 +407,7 @@ def test_a_plan_of_another_mesh_is_taken_that_is_shorter_in_other_buckets(
         return nullcontext(lambda: Shortest.of(replace(given, machine="near", simulated=9.0)))
 
     plan = search_simulated(find, simulations, AHEAD, begin, lambda first: [other])
-    assert (plan.machine, plan.bucket_mib) == (taken, 100)
+    assert (plan.machine, plan.passes.bucket_mib) == (taken, 100)
     if taken == "other":
         assert plan.seconds == sized and plan.cost.memory.total > 0
         told = "with what overlaps the shortest step is that on"

@@ -70,7 +70,7 @@ def test_copies_of_iterations_are_the_tasks_that_each_would_list(case: tuple[str
 @pytest.mark.parametrize("period", [1, 2])
 def test_few_iterations_are_listed(period: int) -> None:
     plan, machine, library = planned("gpt2", "data_parallel", "none", 1)
-    plan = replace(plan, bucket_mib=100)
+    plan = plan.with_passes(bucket_mib=100)
     few, _ = listed(plan, machine, library, Listed(period=period))
     _, every = listed(plan, machine, library)
     iterations = Fold("layer", 0, 44, period).listed
@@ -79,7 +79,7 @@ def test_few_iterations_are_listed(period: int) -> None:
 
 def test_buckets_that_fill_after_many_iterations_begin_others() -> None:
     plan, machine, library = planned("gpt2", "data_parallel", "none", 1)
-    plan = replace(plan, bucket_mib=3)
+    plan = plan.with_passes(bucket_mib=3)
     with pytest.raises(NotAlikeError) as raised:
         listed(plan, machine, library, Listed(period=1))
     assert raised.value.cuts

@@ -136,7 +136,7 @@ def test_tasks_of_other_buckets_are_what_the_program_does(
     sizes = {"d": 256, "h": 1024, "layers": 4}
     wanted = replace(request("mlp", "data_parallel"), settings=sizes)
     compiled = compile_model(wanted)
-    compiled = replace(compiled, plan=replace(compiled.plan, bucket_mib=bucket_mib))
+    compiled = replace(compiled, plan=compiled.plan.with_passes(bucket_mib=bucket_mib))
     compare_plan(compiled, wanted, tmp_path / "out", pool)
     assert collectives(tasks_of(compiled), Phase.BACKWARD).total() == sums
 
@@ -147,7 +147,7 @@ def compare(wanted: Request, out: Path, pool: RankPool) -> None:
 
 def compare_plan(compiled: Compilation, wanted: Request, out: Path, pool: RankPool) -> None:
     write_program(compiled.plan, compiled.library, compiled.sources, wanted, out)
-    counted = pool.run(count_collectives, str(out), compiled.plan.bucket_mib * 2**20, False, True, ranks=2)[0]
+    counted = pool.run(count_collectives, str(out), compiled.plan.passes.bucket_mib * 2**20, False, True, ranks=2)[0]
     graph = tasks_of(compiled)
     for phase, found in zip((Phase.FORWARD, Phase.BACKWARD), counted, strict=True):
         ran: Counter[str] = Counter()

@@ -56,12 +56,12 @@ def _cut(graph: PlannedGraph, axes: set[int], prefix: str) -> Iterator[str]:
 def overlap_words(plan: Plan) -> str:
     """How the program overlaps communication and computation, besides gradient buckets of the usual size."""
     told = {
-        f"interleaved execution of {len(plan.interleaved)} sets of repeats": len(plan.interleaved) > 1,
-        "interleaved execution": len(plan.interleaved) == 1,
-        "deferred weight gradients": plan.delayed_gradients,
-        f"decomposed matmul in {plan.chunks} chunks": plan.chunks > 1,
-        f"gradient buckets of {plan.bucket_mib} MiB": plan.bucket_mib > 0,
-        "no gradient buckets": plan.bucket_mib == 0,
+        f"interleaved execution of {len(plan.passes.interleaved)} sets of repeats": len(plan.passes.interleaved) > 1,
+        "interleaved execution": len(plan.passes.interleaved) == 1,
+        "deferred weight gradients": plan.passes.delayed_gradients,
+        f"decomposed matmul in {plan.passes.chunks} chunks": plan.passes.chunks > 1,
+        f"gradient buckets of {plan.passes.bucket_mib} MiB": plan.passes.bucket_mib > 0,
+        "no gradient buckets": plan.passes.bucket_mib == 0,
     }
     return ", ".join(words for words, holds in told.items() if holds)
 

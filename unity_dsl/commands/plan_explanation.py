@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..emit.passes_data import describe_passes
 from ..graph.model_flops import model_flops, seconds_at_peak
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
@@ -184,7 +185,7 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     excluded = {part.replace(".*.", "."): frozenset(made_in(plan.graph, part))}
     try:
         pins = parse_pins(found.record.pins)
-        priced, again = found.machine.exposing(plan.exposed), plan.recomputed
+        priced, again = found.machine.exposing(plan.exposed), plan.passes.recomputed
         other = search(
             plan.model,
             plan.mesh,
@@ -193,7 +194,7 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
             pins=pins,
             excluded=excluded,
             recompute=again,
-            kept_iterations=plan.kept_iterations,
+            kept_iterations=plan.passes.kept_iterations,
         )
         other = in_micro_batches(other, plan.division)
     except InputError:
@@ -257,13 +258,7 @@ def summarise_explained(
         "strategy": found.plan.strategy,
         "precision": found.plan.model.precision,
         "micro_batches": found.plan.micro_batches,
-        "recomputed": sorted(found.plan.recomputed),
-        "kept_iterations": dict(found.plan.kept_iterations),
-        "interleaved": [list(names) for names in found.plan.interleaved],
-        "stagger": found.plan.stagger,
-        "delayed_gradients": found.plan.delayed_gradients,
-        "chunks": found.plan.chunks,
-        "bucket_mib": found.plan.bucket_mib,
+        **describe_passes(found.plan.passes),
         "seconds": found.timeline.seconds,
         "exposed": found.timeline.exposed(),
         "utilisation": found.utilisation,
@@ -285,7 +280,7 @@ def summarise_explained(
 
 def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
-    from ..search.accounting.kept_iterations import recomputed_words
+    from ..search.accounting.kept_iterations import recomputed_words, segment_words
     from ..search.bucket_size import bucket_words
     from ..search.overlapping import chunked_words
 
@@ -309,8 +304,10 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     lines.append(("memory", f"at most {describe_bytes(memory.total)} a device{at_peak}"))
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
-    if plan.recomputed:
+    if plan.passes.recomputed:
         lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
+    if plan.passes.offloaded:
+        lines.append(("offloaded", f"activations in host memory: {segment_words(plan, plan.passes.offloaded)}"))
     if words := chunked_words(plan, found.library):
         lines.append(("in chunks", words))
     if words := bucket_words(plan):

@@ -13,7 +13,7 @@ from ..graph.model_flops import seconds_at_peak
 from ..graph.plan import Advice, Plan, Proof
 from ..machine.machine import Machine, read_machine
 from ..machine.written_figures import duration, percent
-from ..search.accounting.kept_iterations import recomputed_words
+from ..search.accounting.kept_iterations import recomputed_words, segment_words
 from ..search.plan_notes import DUALITY
 from ..simulation.timeline import StepTime
 from ..syntax.diagnostic import first_of
@@ -66,8 +66,10 @@ def _head(plan: Plan, machine: Machine, spent: StepTime | None) -> Iterator[Line
         yield "divided", f"{division_words(plan)} [mesh {axes}]"
     if count > 1 and plan.model.loss is not None:
         yield "overlap", overlap_words(plan)
-    if plan.recomputed:
+    if plan.passes.recomputed:
         yield "recompute", f"activation checkpointing: {recomputed_words(plan)}"
+    if plan.passes.offloaded:
+        yield "offload", f"activations in host memory: {segment_words(plan, plan.passes.offloaded)}"
     yield "rewrites", rewrite_words(plan)
     if proofs := _proofs(plan):
         yield "search", "; ".join(proofs)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..compilation import Compilation
+from ..emit.passes_data import describe_passes
 from ..emit.plan_file import TORCH, describe_cost
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.graph import Buffer, Weight
@@ -37,13 +38,7 @@ def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TO
         "rules": [{"rule": used.rule, "place": used.place} for used in plan.rules],
         "declared": list_declared(plan),
         "assumed": list_assumed(plan, compilation.library),
-        "recomputed": sorted(plan.recomputed),
-        "kept_iterations": dict(plan.kept_iterations),
-        "interleaved": [list(names) for names in plan.interleaved],
-        "stagger": plan.stagger,
-        "delayed_gradients": plan.delayed_gradients,
-        "chunks": plan.chunks,
-        "bucket_mib": plan.bucket_mib,
+        **describe_passes(plan.passes),
         "notes": [*plan.notes, *kernel_notes(files, kernels)],
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "files": [str(path) for path in files],

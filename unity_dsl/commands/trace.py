@@ -85,7 +85,7 @@ def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     """A few lines for people."""
     from ..machine.byte_count import describe_bytes
     from ..machine.written_figures import duration
-    from ..search.accounting.kept_iterations import recomputed_words
+    from ..search.accounting.kept_iterations import recomputed_words, segment_words
     from .summary import batch_text
 
     found = summarise_timeline(timeline)
@@ -101,8 +101,10 @@ def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     ]
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
-    if plan.recomputed:
+    if plan.passes.recomputed:
         lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
+    if plan.passes.offloaded:
+        lines.append(("offloaded", f"activations in host memory: {segment_words(plan, plan.passes.offloaded)}"))
     if found["sent"]:
         lines.append(("sent", ", ".join(f"{name} {describe_bytes(count)}" for name, count in found["sent"].items())))
     lines.append(("wrote", f"{output}: {found['tasks']} tasks, to be opened in {VIEWER}"))

@@ -319,6 +319,8 @@ class ForwardText:
         """What iterations made, stacked; the modules of bodies that store something, others are functions."""
         loop, segment = closed.loop, closed.loop.step.segment
         modules, runs = self.modules[loop], loop.step.runs
+        if loop.offloaded:
+            self.module.lines.append(f"{self.state}.host.finish()")
         if any(module.stores for module in modules):
             bodies = tuple((module, run.first, run.count) for module, run in zip(modules, runs, strict=True))
             repeat = Repeat(segment.name, segment.count, bodies, alone=segment.predicate is not None)
@@ -345,13 +347,15 @@ class ForwardText:
         index = "0" if self.state == "self" else self.index
         called = path("self", segment.name, "_modules") if module.stores else module.name
         given = [*carried, *self.captured[loop], self.state, *([index] if module.sites and not module.stores else [])]
-        self.module.lines += statement(f"{targets}{self._call(called, given, again=loop.again > 0)}", indent="    ")
+        self.module.lines += statement(
+            f"{targets}{self._call(called, given, 'recomputed' if loop.again else '')}", indent="    "
+        )
         self.add(branch.makes, carried)
 
-    def _call(self, body: str, given: Sequence[str], *, again: bool) -> str:
-        """The text of one execution of a body, whose forward may be run again."""
-        if again:
-            return f"{self.state}.recomputed({', '.join([body, *given])})"
+    def _call(self, body: str, given: Sequence[str], how: str) -> str:
+        """The text of one execution of a body; `how` is what keeps less of it for the backward pass."""
+        if how:
+            return f"{self.state}.{how}({', '.join([body, *given])})"
         return f"{body}({', '.join(given)})"
 
     def _iterate(self, iterate: Iterate) -> None:
@@ -394,7 +398,8 @@ class ForwardText:
             given.append(variable if self.state == "self" else f"{segment.count} * {self.index} + {variable}")
         made = [self.names.fresh(stack.replace("_parts", "_part")) for stack in self.stacks[loop]]
         targets, indent = ", ".join([*carried, *made]), "" if once else "    "
-        call = f"{targets} = " * bool(targets) + self._call(called, given, again=iterate.again)
+        how = "recomputed" if iterate.again else "offloaded" if iterate.offloaded else ""
+        call = f"{targets} = " * bool(targets) + self._call(called, given, how)
         lines += statement(call, words if once else "", indent=indent)
         for stack, part in zip(self.stacks[loop], made, strict=True):
             lines += statement(f"{stack}.append({part})", indent=indent)

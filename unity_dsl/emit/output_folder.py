@@ -24,7 +24,7 @@ from .column_padding import ColumnPadding
 from .comment_words import where
 from .kernels.contraction_choice import ContractionChoice
 from .plan_file import NAME, TRITON, Choices, Sources, digest, load_plan_file, render_plan_file
-from .program_text import ProgramText, render_kernels, render_model, render_parallel, write_down
+from .program_text import ProgramText, render_kernels, render_model, render_offload, render_parallel, write_down
 from .smaller_sizes import NONE, SmallerSizes, find_smaller_sizes
 from .theorem_list import list_declared, list_theorems
 from .train_files import render_checkpoint, render_data, render_optimizer, render_train
@@ -54,6 +54,7 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
         "model.py": render_model(text),
         **({"kernels.py": kernels} if kernels else {}),
         **({"parallel.py": render_parallel(text)} if plan.mesh.size > 1 else {}),
+        **({"offload.py": render_offload()} if plan.passes.offloaded else {}),
         **train,
         "checkpoint.py": render_checkpoint(plan),
     }

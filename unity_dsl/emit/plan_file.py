@@ -16,12 +16,13 @@ from typing import Any, Protocol
 
 from ..graph.interleaved_repeats import in_model_order
 from ..graph.layout import MeshAxis
-from ..graph.layout_conversion import BUCKET_MIB
+from ..graph.passes import Passes
 from ..graph.plan import AppliedRule, Cost, Exposure, Memory, Plan
 from ..syntax.diagnostic import fail
 from ..syntax.read import read_bytes
 from ..syntax.span import Source
 from .json_fields import Garbled, as_amount, as_count, as_list, as_table, as_text
+from .passes_data import read_passes, written_passes
 from .planned_graph_data import describe_graph
 
 FORMAT = 2
@@ -59,8 +60,8 @@ class Sources:
 
 class Choices(Protocol):
     """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
-    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute` is as written too;
-    `kernels` is one of KERNELS.
+    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute` and `offload` are as
+    written too; `kernels` is one of KERNELS.
     """
 
     @property
@@ -81,6 +82,8 @@ class Choices(Protocol):
     def micro_batches(self) -> int | None: ...
     @property
     def recompute(self) -> str: ...
+    @property
+    def offload(self) -> str: ...
     @property
     def kernels(self) -> str: ...
     @property
@@ -107,14 +110,9 @@ class PlanFile:
     memory: int | None
     micro_batches: int
     recompute: str
+    offload: str
     kernels: str
-    recomputed: tuple[str, ...]
-    kept_iterations: Mapping[str, int]
-    interleaved: tuple[tuple[str, ...], ...]
-    stagger: int
-    delayed_gradients: bool
-    chunks: int
-    bucket_mib: int
+    passes: Passes
     forbidden: tuple[str, ...]
     exposed: Exposure
     axes: tuple[MeshAxis, ...]
@@ -123,7 +121,6 @@ class PlanFile:
     cost: Cost
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1
-    gathered_again: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     simulated: float | None = None
     unlimited_seconds: float | None = None
@@ -172,6 +169,7 @@ def render_plan_file(
             "memory": choices.memory,
             "micro_batches": choices.micro_batches,
             "recompute": choices.recompute,
+            "offload": choices.offload,
             "kernels": choices.kernels,
             "forbidden": list(choices.forbidden),
         },
@@ -183,14 +181,7 @@ def render_plan_file(
         **({} if plan.ended is None else {"ended": plan.ended}),
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
-        "recomputed": sorted(plan.recomputed),
-        **({"kept_iterations": dict(sorted(plan.kept_iterations.items()))} if plan.kept_iterations else {}),
-        **({"interleaved": [list(names) for names in plan.interleaved]} if plan.interleaved else {}),
-        **({"stagger": plan.stagger} if plan.stagger > 1 else {}),
-        **({"delayed_gradients": True} if plan.delayed_gradients else {}),
-        **({"chunks": plan.chunks} if plan.chunks > 1 else {}),
-        **({"bucket_mib": plan.bucket_mib} if plan.bucket_mib != BUCKET_MIB else {}),
-        "gathered_again": sorted(plan.gathered_again),
+        **written_passes(plan.passes),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": describe_graph(in_model_order(plan)),
         "theorems": list(theorems),
@@ -332,17 +323,9 @@ def _read(document: object) -> PlanFile:
         memory=None if memory is None else as_count(memory, "request.memory"),
         micro_batches=as_count(division.get("count"), "micro_batches.count"),
         recompute=as_text(request.get("recompute", "none"), "request.recompute"),
+        offload=as_text(request.get("offload", "none"), "request.offload"),
         kernels=_kernels(as_text(request.get("kernels", TORCH), "request.kernels")),
-        recomputed=_texts(top.get("recomputed"), "recomputed"),
-        kept_iterations={
-            name: as_count(count, f"kept_iterations.{name}")
-            for name, count in as_table(top.get("kept_iterations", {}), "kept_iterations").items()
-        },
-        interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
-        stagger=as_count(top.get("stagger", 1), "stagger"),
-        delayed_gradients=top.get("delayed_gradients", False) is True,
-        chunks=as_count(top.get("chunks", 1), "chunks"),
-        bucket_mib=as_count(top.get("bucket_mib", BUCKET_MIB), "bucket_mib", least=0),
+        passes=read_passes(top),
         forbidden=_texts(request.get("forbidden"), "request.forbidden"),
         exposed=_exposure(as_table(top.get("exposed", {}), "exposed")),
         axes=tuple(_mesh_axis(as_table(axis, "mesh")) for axis in as_list(top.get("mesh"), "mesh")),
@@ -351,7 +334,6 @@ def _read(document: object) -> PlanFile:
         cost=_cost(as_table(top.get("cost"), "cost")),
         rules=tuple(_applied(as_table(rule, "rules")) for rule in as_list(top.get("rules"), "rules")),
         considered=as_count(top.get("models_considered"), "models_considered"),
-        gathered_again=_texts(top.get("gathered_again"), "gathered_again"),
         notes=_texts(top.get("notes"), "notes"),
         simulated=_seconds_or_none(top.get("simulated_seconds"), "simulated_seconds"),
         unlimited_seconds=_seconds_or_none(top.get("unlimited_seconds"), "unlimited_seconds"),

@@ -9,6 +9,7 @@ from keyword import iskeyword, issoftkeyword
 
 PROGRAM_NAMES = frozenset({
     "self", "model", "nn", "torch", "F", "Tensor", "parallel", "hashlib", "DeviceMesh", "NamedTuple", "Path", "Model",
+    "offload",
     "MESH", "WORLD_SIZE", "INPUTS", "PARAMETERS", "BUFFERS", "MODEL", "DTYPE", "CUTS", "factory", "inputs",
     "COMPUTE_DTYPE", "PARTS", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
     "at_least", "drawn", "mixed", "places", "uniform", "Einsum", "Factory", "Surrogate", "of_factor", "surrogate",
@@ -35,7 +36,7 @@ ATTRIBUTES = STATE | frozenset({
     "stored",
     "micro_batches", "join", "parts", "own", "blocks", "constants",
     "initialise", "load_global", "global_tensors", "load_weights", "shard", "full", "gather", "gathers", "synchronise",
-    "recomputed",
+    "recomputed", "offloaded", "host",
     "grad_norm", "T_destination", "add_module", "apply", "bfloat16", "buffers", "call_super_init", "children",
     "compile", "cpu", "cuda", "double", "dump_patches", "eval", "extra_repr", "float", "forward", "get_buffer",
     "get_extra_state", "get_parameter", "get_submodule", "half", "ipu", "load_state_dict", "modules", "mtia",

@@ -19,6 +19,7 @@ from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
 from ..schedule.build import build_schedule, output_layout
+from ..simulation.offloading_tasks import LEAST_BYTES
 from ..syntax.ast import Number
 from .column_padding import ColumnPadding
 from .constant_text import ConstantsText
@@ -71,7 +72,11 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
     kernel_lines = (
         [line for kernel in program.kernels.known.values() for line in kernel.torch] if program.kernels else []
     )
-    beside = {"kernels": program.kernels and program.kernels.known, "parallel": mesh.size > 1}
+    beside = {
+        "kernels": program.kernels and program.kernels.known,
+        "offload": bool(plan.passes.offloaded),
+        "parallel": mesh.size > 1,
+    }
     narrow = any(_is_narrow(stored) for module in modules for stored in module.stored)
     helpers = {"factory": narrow, "surrogate": any("surrogate(" in line for line in text_lines)}
     return template("model.py.j2").render(
@@ -96,18 +101,19 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         smaller=bool(text.smaller),
         parts=list(part_entries(plan, text.parts)),
         trained=plan.model.loss is not None,
-        bucket_mib=plan.bucket_mib,
+        bucket_mib=plan.passes.bucket_mib,
         outputs=bool(plan.model.outputs),
         gathering=text.gathering,
         optional=bool(text.optional),
         constants=list(_constants(text)),
         random=program.random,
         gathered=program.gathered,
-        freed=sorted(plan.gathered_again),
+        freed=sorted(plan.passes.gathered_again),
         held=program.constants.lines if program.constants else [],
-        recomputed=bool(plan.recomputed),
+        recomputed=bool(plan.passes.recomputed),
+        offloaded=bool(plan.passes.offloaded),
         in_turns=any(module.in_turns for module in program.modules),
-        updating=updates_again(plan.graph, plan.recomputed),
+        updating=updates_again(plan.graph, plan.passes.recomputed),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
         sync=bool(program.collectives.parameters),
@@ -130,10 +136,15 @@ def render_kernels(text: ProgramText) -> str | None:
     return kernels.file_text(docstring_text(text.plan.model.name), text.plan.model.precision == TF32)
 
 
+def render_offload() -> str:
+    """offload.py: what iterations save, kept in host memory."""
+    return template("offload.py.j2").render(least=LEAST_BYTES)
+
+
 def render_parallel(text: ProgramText) -> str:
     """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
     program = text.program
-    facts = program.gathered, program.mixed, bool(text.plan.recomputed)
+    facts = program.gathered, program.mixed, bool(text.plan.passes.recomputed)
     in_turns = any(module.in_turns for module in program.modules)
     products = sorted(program.products)
     return render_collectives(
@@ -154,7 +165,7 @@ def write_down(
     """
     mesh, graph = plan.mesh, plan.graph
     if kernels != TRITON:  # which make tensors of their own
-        graph = with_reused_operands(graph, plan.model, mesh, library, plan.recomputed)
+        graph = with_reused_operands(graph, plan.model, mesh, library, plan.passes.recomputed)
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several, calls = is_mixed(plan.model), plan.division is not None, None
@@ -163,7 +174,7 @@ def write_down(
 
         calls = KernelCalls(mesh, library, collectives, mixed, several, contractions)
     program = Program(
-        mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.stagger, calls, padding
+        mesh, library, collectives, Names(("Block",)), sites, mixed, several, plan.passes.stagger, calls, padding
     )
     shares = loss_shares(plan.model, collectives)
     program.shares = shares.numbers if shares is not None else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ..graph.graph import Model
@@ -51,14 +52,7 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         record.rules,
         record.considered,
         tuple(memory_warnings(record.cost.memory, machine)),
-        frozenset(record.gathered_again),
-        frozenset(record.recomputed),
-        record.kept_iterations,
-        (),
-        record.stagger,
-        record.delayed_gradients,
-        record.chunks,
-        record.bucket_mib,
+        replace(record.passes, interleaved=()),
         division,
         record.unlimited_seconds,
         exposed=record.exposed,
@@ -66,7 +60,7 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         ended=record.ended,
     )
     try:
-        return (side_by_side(plan, record.interleaved) if record.interleaved else plan), library
+        return (side_by_side(plan, record.passes.interleaved) if record.passes.interleaved else plan), library
     except ValueError as reason:
         raise _stale(out, str(reason)) from None
 

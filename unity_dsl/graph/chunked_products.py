@@ -65,7 +65,7 @@ def chunks_of_plan(plan: Plan, library: Library, count: int) -> Iterator[tuple[s
     """The products of a plan that can be computed so, sums in `count` parts, each with the path of the body it is in.
     Those of repeats in turns are not: they compute while others send.
     """
-    turns = {name for names in plan.interleaved for name in names}
+    turns = {name for names in plan.passes.interleaved for name in names}
 
     def within(graph: PlannedGraph, path: str, left: Collection[str]) -> Iterator[tuple[str, ChunkedProduct]]:
         found = chunked_products(graph, plan.conversions, plan.mesh, library, count, left)

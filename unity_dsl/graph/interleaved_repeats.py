@@ -52,12 +52,12 @@ def side_by_side(plan: Plan, interleaved: Interleaved) -> Plan:
     steps = graph.graph.steps
     ordered = replace(graph.graph, steps=tuple(steps[number] for number in order))
     graph = replace(graph, graph=ordered, steps=tuple(graph.steps[number] for number in order))
-    return replace(plan, graph=graph, interleaved=interleaved)
+    return replace(plan.with_passes(interleaved=interleaved), graph=graph)
 
 
 def in_model_order(plan: Plan) -> PlannedGraph:
     """The plan's graph with its steps as the model has them."""
-    if not plan.interleaved:
+    if not plan.passes.interleaved:
         return plan.graph
     place = {id(step): number for number, step in enumerate(plan.model.graph.steps)}
     pairs = zip(plan.graph.graph.steps, plan.graph.steps, strict=True)
@@ -105,7 +105,11 @@ def _goes_on(step: PlannedSegment, iteration: int, around: PlannedGraph) -> bool
 
 def _plain_repeats(plan: Plan) -> Iterator[PlannedSegment]:
     for step in plan.graph.steps:
-        if isinstance(step, PlannedSegment) and _is_plain(step.segment) and step.segment.name not in plan.recomputed:
+        if (
+            isinstance(step, PlannedSegment)
+            and _is_plain(step.segment)
+            and step.segment.name not in plan.passes.recomputed
+        ):
             if not any(node.placement for run in step.runs for node in run.body.nodes()):
                 yield step
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..index.evaluation.native_calls import changed_in_place
 from ..syntax.diagnostic import Diagnostic
 from ..syntax.span import Span
 from .graph import Graph, Model, Node, Segment, Value
 from .layout import At, Layout, Mesh, Partial, Placement, Replicate, Shard, Window
-from .layout_conversion import BUCKET_MIB, Conversions
+from .layout_conversion import Conversions
 from .layout_typing import TypedOperator
+from .passes import Passes
 
 
 @dataclass(frozen=True)
@@ -301,20 +303,12 @@ class Plan:
 
     `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
     `conversions` chooses the steps from each layout to another, as they were priced.
-    `warnings` are what the user should know before running it. `gathered_again` are the paths of weights, `layer.w`,
-    that no device keeps gathered for the backward pass, which gathers them anew. `recomputed` are paths of segments,
-    `layer`: an iteration keeps only what enters it, and the backward pass runs it again for the rest; so many of the
-    last iterations as `kept_iterations` says are not among them. Repeats of a set that is `interleaved` run their
-    iterations in turns: the graph has them one behind the other; they begin `stagger`ed, as `turns_behind` says. With
-    `delayed_gradients` those of weights are computed while cotangents travel, where there are such products. With
-    `chunks`, more than 1, products that read what is gathered are computed in blocks as these arrive, and those whose
-    results are summed over devices in so many parts, one while another is summed. Gradients are summed over devices in
-    buckets of so many `bucket_mib`, each by itself where that is 0. With a `division` the plan is that of a
-    micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does not fit the memory, its
-    step would take `unlimited_seconds`, and `unlimited` is that of the whole batch; where none fits, the one that was
-    found to hold the least holds `least_bytes`. The cost counts work as far as the search took it to be `exposed`;
-    `simulated` are the seconds of the simulated step. Where the search was ended before it was through, `ended` says by
-    what.
+    `warnings` are what the user should know before running it. `passes` change its schedule. With a `division` the plan
+    is that of a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does not fit
+    the memory, its step would take `unlimited_seconds`, and `unlimited` is that of the whole batch; where none fits,
+    the one that was found to hold the least holds `least_bytes`. The cost counts work as far as the search took it to
+    be `exposed`; `simulated` are the seconds of the simulated step. Where the search was ended before it was through,
+    `ended` says by what.
     """
 
     model: Model
@@ -328,14 +322,7 @@ class Plan:
     rules: tuple[AppliedRule, ...] = ()
     considered: int = 1
     warnings: tuple[Diagnostic, ...] = ()
-    gathered_again: frozenset[str] = frozenset()
-    recomputed: frozenset[str] = frozenset()
-    kept_iterations: Mapping[str, int] = field(default_factory=dict)
-    interleaved: tuple[tuple[str, ...], ...] = ()
-    stagger: int = 1
-    delayed_gradients: bool = False
-    chunks: int = 1
-    bucket_mib: int = BUCKET_MIB
+    passes: Passes = field(default_factory=Passes)
     division: BatchDivision | None = None
     unlimited_seconds: float | None = None
     unlimited: Plan | None = field(default=None, compare=False, repr=False)
@@ -349,17 +336,9 @@ class Plan:
         """What a step is predicted to take: simulated, or else by its cost."""
         return self.cost.seconds if self.simulated is None else self.simulated
 
-    @property
-    def how_run(self) -> Hashable:
-        """What of its graph overlaps, and what is run or gathered again: of plans with one graph, mesh and division
-        these alone tell their steps apart.
-        """
-        again = self.recomputed, frozenset(self.kept_iterations.items()), self.gathered_again
-        return self.interleaved, self.stagger, self.delayed_gradients, self.chunks, self.bucket_mib, again
-
-    def run_again(self, path: str, count: int) -> int:
-        """Of the iterations of a segment, so many first ones the backward pass runs again."""
-        return run_again(path, count, self.recomputed, self.kept_iterations)
+    def with_passes(self, **settings: Any) -> Plan:
+        """The plan with other settings of passes: the fields of `Passes`."""
+        return replace(self, passes=replace(self.passes, **settings))
 
     @property
     def micro_batches(self) -> int:
@@ -386,13 +365,6 @@ def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:
     unlimited = plan.unlimited_seconds
     cost = plan.cost.with_passes(division.count)
     return replace(plan, division=division, cost=cost, unlimited_seconds=unlimited and division.count * unlimited)
-
-
-def run_again(path: str, count: int, recomputed: Collection[str], kept_iterations: Mapping[str, int]) -> int:
-    """Of the `count` iterations of a segment, so many first ones the backward pass runs again: its last ones come first
-    there, and what they keep is gone before any of the others is held as a whole.
-    """
-    return max(count - kept_iterations.get(path, 0), 0) if path in recomputed else 0
 
 
 def without_iterations(name: str) -> str:

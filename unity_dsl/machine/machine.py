@@ -75,13 +75,15 @@ class DeviceKind:
 
 @dataclass(frozen=True)
 class Collectives:
-    """What is known of collectives besides the levels: what is `measured`, settings of NCCL, if that runs them, and the
-    fraction of their speed that kernels lose while one runs on their device.
+    """What is known of communication besides the levels: what is `measured` of collectives, settings of NCCL, if that
+    runs them, the fraction of their speed that kernels lose while one runs on their device, and the link to the host,
+    whose bandwidth is a device's own when all use it at once, in both directions each.
     """
 
     measured: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
     nccl: NcclSettings | None = None
     overlap_slowdown: float = 0.0
+    host: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,9 @@ def read_machine(source: Source) -> Machine:
         levels=levels,
         kinds=kinds if len(kinds) > 1 else (),
         measured=read_measured_operators(reader, FACTOR_TYPES).sustained(_sustained(reader)),
-        collectives=Collectives(read_measured_collectives(reader), read_nccl_settings(reader), slowdown),
+        collectives=Collectives(
+            read_measured_collectives(reader), read_nccl_settings(reader), slowdown, _host_link(reader, device)
+        ),
     )
 
 
@@ -222,7 +226,8 @@ RESERVED_GB = {"cuda": 4.0, "cpu": 0.0}
 """What a context, buffers of NCCL and fragmentation take of a device's memory, 3 to 8 GB on a GPU, unless the file says
 otherwise.
 """
-_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind", LIBRARY, TABLE, SLOWDOWN)
+HOST = "host"
+_MACHINE_KEYS = ("name", "device", "source", "level", "device_kind", LIBRARY, TABLE, SLOWDOWN, HOST)
 _DEVICE_KEYS = ("memory_gb", RESERVED, "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
 _MEASURED_KEYS = (OPERATORS, PRODUCTS, OPTIMIZER, UNALIGNED, COLLECTIVES)
 _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s", "latency_us", "network", "source")
@@ -295,6 +300,18 @@ def _links(reader: TomlTable) -> tuple[Link, ...]:
     if len(links) > 1 and not any("network" in table for table in tables):
         links[-1] = replace(links[-1], network=True)
     return tuple(links)
+
+
+def _host_link(reader: TomlTable, device: str) -> Link | None:
+    """The link from a device to its host's memory, which so many `devices` share; of a CPU its own memory."""
+    if HOST not in reader:
+        return Link(HOST, 1, reader.positive("memory_bandwidth_gb_per_s") * 5e8, 0.0) if device == "cpu" else None
+    table = reader.table(HOST)
+    table.only(("bandwidth_gb_per_s", "latency_us", "devices", "source"))
+    devices = table.whole("devices") if "devices" in table else 1
+    return Link(
+        HOST, devices, table.positive("bandwidth_gb_per_s") * 1e9 / devices, table.positive("latency_us") * 1e-6
+    )
 
 
 def _link(reader: TomlTable) -> Link:

@@ -52,7 +52,7 @@ def build_schedule(
     that are `optional` are read by the loss alone. Operators run in `groups`, if any.
     """
     model, whole = plan.model, invariant(plan.mesh)
-    weights = GatheredWeights(plan.graph, plan.conversions, plan.interleaved)
+    weights = GatheredWeights(plan.graph, plan.conversions, plan.passes.interleaved)
     building = Building(plan, library, weights, groups)
     builder = Builder(building, plan.graph, "", left=model.returned, interleaved=False)
     for source in plan.graph.graph.inputs:
@@ -76,7 +76,7 @@ class Builder(Values):
             for placement, same in in_stretches(nodes):
                 add_placed(self, same, placement) if placement else add_operators(self, same)
             bodies = (step for step in stretch if isinstance(step, PlannedSegment))
-            for together in in_turns(bodies, () if self.path else self.building.plan.interleaved):
+            for together in in_turns(bodies, () if self.path else self.building.plan.passes.interleaved):
                 after = following if together[-1] is stretch[-1] else []
                 loops = [self.loop(step) for step in together]
                 add_interleaved(self, loops, after) if len(loops) > 1 else add_segment(self, loops[0], after)
@@ -85,11 +85,12 @@ class Builder(Values):
         """A segment with its bodies."""
         segment, plan = step.segment, self.building.plan
         if segment.name not in self.loops:
-            together = {name for names in plan.interleaved for name in names}
+            together = {name for names in plan.passes.interleaved for name in names}
             interleaved = not self.path and segment.name in together
             bodies = tuple(self._body(step, number, interleaved) for number in range(len(step.runs)))
-            again = plan.run_again(self.path + segment.name, segment.count)
-            self.loops[segment.name] = Loop(step, bodies, again)
+            path, count = self.path + segment.name, segment.count
+            first_ones = plan.passes.run_again(path, count), plan.passes.moved_out(path, count)
+            self.loops[segment.name] = Loop(step, bodies, *first_ones)
         return self.loops[segment.name]
 
     def _body(self, step: PlannedSegment, number: int, interleaved: bool) -> Function:

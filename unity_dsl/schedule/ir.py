@@ -215,12 +215,13 @@ class AwaitGathers:
 @dataclass(frozen=True, eq=False)
 class Loop:
     """A repeat, scan or cond with the function of each of its runs. So many first iterations the backward pass runs
-    `again`.
+    `again`, or keep what they save in the host's memory (`offloaded`).
     """
 
     step: PlannedSegment
     bodies: tuple[Function, ...]
     again: int
+    offloaded: int
 
     @property
     def count(self) -> int:
@@ -250,10 +251,19 @@ class Iterate:
     loop: Loop
     numbers: tuple[int, ...]
     run: Run
-    again: bool
     given: tuple[Tensor, ...]
     makes: tuple[Tensor, ...]
     then: tuple[Gather, ...] = ()
+
+    @property
+    def again(self) -> bool:
+        """Whether the backward pass runs them again."""
+        return self.run.first < self.loop.again
+
+    @property
+    def offloaded(self) -> bool:
+        """Whether they keep what they save in the host's memory."""
+        return self.run.first < self.loop.offloaded
 
     @property
     def end(self) -> int:

@@ -17,13 +17,13 @@ from .values import Values
 
 @dataclass(frozen=True)
 class Part:
-    """Iterations that one loop executes: those of runs of these `numbers`, with the body of the first of them. The
-    backward pass may run its forward `again`.
+    """Iterations that one loop executes: those of runs of these `numbers`, with the body of the first of them. They are
+    among the `first_ones` of the segment, or none of them is.
     """
 
     numbers: tuple[int, ...]
     run: Run
-    again: bool = False
+    first_ones: bool = False
 
     def followed_by(self, other: Part) -> Part:
         """Both as one."""
@@ -31,17 +31,17 @@ class Part:
         return replace(self, numbers=numbers, run=replace(self.run, count=self.run.count + other.run.count))
 
 
-def find_parts(step: PlannedSegment, around: PlannedGraph, run_again: int) -> list[Part]:
+def find_parts(step: PlannedSegment, around: PlannedGraph, first_ones: int) -> list[Part]:
     """One part for the iterations of a run, or of several whose bodies store something, of which each takes what the
-    one before leaves. The first iterations that are `run_again` have parts of their own.
+    one before leaves. So many `first_ones` of the iterations have parts of their own.
     """
     found: list[Part] = []
     for number, run in enumerate(step.runs):
-        for iterations, again in run.parts(run_again):
-            part = Part((number,), iterations, again)
+        for iterations, among in run.parts(first_ones):
+            part = Part((number,), iterations, among)
             if not found or not (part.run.first > run.first or _follows(step, around, number)):
                 found.append(part)
-            elif part.again == found[-1].again:
+            elif part.first_ones == found[-1].first_ones:
                 found[-1] = found[-1].followed_by(part)
             else:
                 found.append(part)
@@ -74,7 +74,7 @@ def add_segment(function: Values, loop: Loop, following: Steps) -> None:
         _add(function, makes)
         return
     function.instructions.append(Open(loop, captured, tuple(taken[len(segment.captured) :])))
-    for part in find_parts(step, function.planned, loop.again):
+    for part in find_parts(step, function.planned, max(loop.again, loop.offloaded)):
         layouts = [part.run.body.values[value.name].produced for value in segment.entry]
         carried = segment.initial if part.run.first == 0 else segment.results
         carries = zip(carried, layouts, segment.entry, strict=True)
@@ -82,7 +82,7 @@ def add_segment(function: Values, loop: Loop, following: Steps) -> None:
         end = part.run.first + part.run.count
         then = announce(function, following) if 1 < segment.count == end else ()
         makes = _results(segment.results, step.leaving(part.numbers[-1], function.planned))
-        function.instructions.append(Iterate(loop, part.numbers, part.run, part.again, given, makes, then))
+        function.instructions.append(Iterate(loop, part.numbers, part.run, given, makes, then))
         _add(function, makes)
     layouts = [layout.inserted(series.dim) for series, layout in zip(segment.stacked, border.stacked, strict=True)]
     makes = _results([series.whole for series in segment.stacked], layouts)

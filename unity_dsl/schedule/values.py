@@ -104,12 +104,12 @@ class Values:
         self.ungathered: dict[str, AwaitGathers] = {}
         self.written: set[int] = set()
         self.leaving = frozenset(value.name for value in (*left, *(update.value for update in graph.updates)))
-        delays = plan.delayed_gradients and not interleaved
+        delays = plan.passes.delayed_gradients and not interleaved
         shared = plan.conversions, plan.mesh, building.library
         self.delays: Delayed = delayed_gradients(planned, *shared) if delays else {}
         self.chunks: Chunked = NONE
-        if plan.chunks > 1 and not interleaved:
-            self.chunks = chunked_products(planned, *shared, plan.chunks, self.leaving)
+        if plan.passes.chunks > 1 and not interleaved:
+            self.chunks = chunked_products(planned, *shared, plan.passes.chunks, self.leaving)
         self.inputs: list[Tensor] = []
         changed = updated_in_place(planned)
         self.updates_left = [update for update in graph.updates if update.buffer.name not in changed]

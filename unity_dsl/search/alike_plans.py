@@ -216,7 +216,7 @@ def begun_alike(
 def _like(given: Plan, plan: Plan, of: Plan, told: str) -> Plan:
     """A plan with what is known of the given one besides its layouts and memory, and with the operators of another."""
     return replace(
-        given,
+        given.with_passes(gathered_again=frozenset(), recomputed=plan.passes.recomputed, kept_iterations={}),
         model=plan.model,
         rules=of.rules,
         considered=max(given.considered, of.considered),
@@ -225,9 +225,6 @@ def _like(given: Plan, plan: Plan, of: Plan, told: str) -> Plan:
         cost=plan.cost,
         conversions=plan.conversions,
         notes=(*of_any_layouts(given.notes, of is given), told),
-        gathered_again=frozenset(),
-        recomputed=plan.recomputed,
-        kept_iterations={},
         least_bytes=None,
         division=None,
         simulated=None,

@@ -54,8 +54,8 @@ def describe_buckets(plan: Plan, part: float) -> str:
 
 def bucket_words(plan: Plan) -> str:
     """How gradients are summed, where the size of buckets is not the usual one; else empty."""
-    if plan.bucket_mib == BUCKET_MIB:
+    if plan.passes.bucket_mib == BUCKET_MIB:
         return ""
-    if plan.bucket_mib == 0:
+    if plan.passes.bucket_mib == 0:
         return "no bucketing of gradients"
-    return f"gradient buckets of {plan.bucket_mib} MiB"
+    return f"gradient buckets of {plan.passes.bucket_mib} MiB"

@@ -30,19 +30,21 @@ def staggers(plan: Plan) -> Sequence[int]:
     """Those of a plan with repeats in turns that are tried: every second one begins a turn later, or each a turn after
     the one behind it, of three or of all.
     """
-    most = max(map(len, plan.interleaved), default=1)
+    most = max(map(len, plan.passes.interleaved), default=1)
     return sorted({2, 3, most} & {*range(2, most + 1)})
 
 
 def describe_turns(plan: Plan, part: float) -> str:
     """What is told of a plan with repeats in turns, whose step takes this part of the time that it takes without."""
-    named = "; ".join(", ".join(f"`{name}`" for name in names) for names in plan.interleaved)
+    named = "; ".join(", ".join(f"`{name}`" for name in names) for names in plan.passes.interleaved)
     return f"interleaved execution of {named}: one computes while another communicates ({part:.2f} x step time)"
 
 
 def describe_stagger(plan: Plan, part: float) -> str:
     """What is told of a plan with staggered repeats, whose step takes this part of the time that it takes without."""
-    behind = "; ".join(", ".join(map(str, turns_behind(len(names), plan.stagger))) for names in plan.interleaved)
+    behind = "; ".join(
+        ", ".join(map(str, turns_behind(len(names), plan.passes.stagger))) for names in plan.passes.interleaved
+    )
     return f"skewed start of these repeats, by {behind} iterations ({part:.3f} x step time)"
 
 
@@ -59,10 +61,10 @@ def describe_chunks(plan: Plan, part: float, library: Library) -> str:
 def chunked_words(plan: Plan, library: Library) -> str:
     """Which products of a plan run in chunks, and how; empty where none does."""
     reading, sent = dict[str, None](), dict[str, None]()
-    for path, found in chunks_of_plan(plan, library, plan.chunks) if plan.chunks > 1 else ():
+    for path, found in chunks_of_plan(plan, library, plan.passes.chunks) if plan.passes.chunks > 1 else ():
         (sent if found.reads is None else reading)[f"`{path}{found.product.step.node.name}`"] = None
     told = [
         *([f"{', '.join(reading)}: blocks of what is gathered are multiplied as they arrive"] if reading else []),
-        *([f"{', '.join(sent)}: a part of {plan.chunks} is summed while the next is computed"] if sent else []),
+        *([f"{', '.join(sent)}: a part of {plan.passes.chunks} is summed while the next is computed"] if sent else []),
     ]
     return "; ".join(told)

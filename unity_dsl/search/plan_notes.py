@@ -94,7 +94,7 @@ LEAST_TOLD = 0.05
 def as_limited(plan: Plan, first: Plan) -> Plan:
     """A plan by other prices, that recomputes what the `first` one does, with what is known of that without a limit."""
     unlimited = first.unlimited or plan.unlimited
-    seconds = first.unlimited_seconds if first.recomputed else plan.unlimited_seconds
+    seconds = first.unlimited_seconds if first.passes.recomputed else plan.unlimited_seconds
     return replace(plan, unlimited=unlimited, unlimited_seconds=seconds)
 
 
@@ -129,7 +129,7 @@ def describe_gap(tried: Tried, many: bool) -> Proof:
         return Proof(f"{DUALITY}no bound is known on the plans that fit")
     over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
     first = tried.attempts[0].plan
-    again = "the same" if first.recomputed else "nothing"
+    again = "the same" if first.passes.recomputed else "nothing"
     repeats = any(isinstance(step, Segment) for step in first.model.graph.steps)
     alike = f" and recomputes {again}" if repeats else ""
     return Proof(

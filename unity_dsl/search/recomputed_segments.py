@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from ..graph.graph import Model, Segment
@@ -33,23 +33,31 @@ def parse_recompute(text: str, model: Model) -> Recompute | None:
         return Recompute()
     if model.loss is None:
         raise fail("E315", f"`{model.name}` has no loss: no backward pass runs anything again")
-    known = dict(segments(model.graph))
+    return parse_segments(text, model, dict(segments(model.graph)), outermost(model.graph), "E315")
+
+
+def parse_segments(
+    text: str, model: Model, known: Mapping[str, Segment], every: Collection[str], code: str
+) -> Recompute:
+    """Segments of those that are `known`, `every` one by `all`, and how many of their last iterations are not meant.
+    Raises the code for a name of none, and for more iterations than there are.
+    """
     if text == ALL:
-        return Recompute(frozenset(outermost(model.graph)))
+        return Recompute(frozenset(every))
     kept: dict[str, int] = {}
     for word in text.split(","):
         name, colon, number = (part.strip() for part in word.partition(":"))
         if name not in known:
             listed = f"there are {', '.join(f'`{path}`' for path in known)}" if known else "the model has none"
             message = f"no repeat, scan or cond of `{model.name}` is called `{name}`"
-            raise fail("E315", message, help=suggest(name, (*known, ALL, NONE, AUTOMATIC)) or listed)
-        kept[name] = known[name].count - _iterations(name, number, known[name]) if colon else 0
+            raise fail(code, message, help=suggest(name, (*known, ALL, NONE, AUTOMATIC)) or listed)
+        kept[name] = known[name].count - _iterations(name, number, known[name], code) if colon else 0
     return Recompute(frozenset(kept), {name: count for name, count in kept.items() if count})
 
 
-def _iterations(name: str, number: str, segment: Segment) -> int:
+def _iterations(name: str, number: str, segment: Segment, code: str) -> int:
     """How many first iterations of a segment."""
     if not number.isdecimal() or not 1 <= int(number) <= segment.count:
         message = f"`{name}:{number}` is no number of iterations: `{name}` has {segment.count}"
-        raise fail("E315", message, help=f"`{name}:{segment.count}` or `{name}` runs all of them again")
+        raise fail(code, message, help=f"`{name}:{segment.count}` or `{name}` are all of them")
     return int(number)

@@ -89,7 +89,7 @@ def shortest_beside(found: Plan, every: Sequence[Mesh], wanted: Wanted, later: L
     looked at `later`, unless there are branches. The plan itself without a referee, or where memory makes it recompute
     or gather again.
     """
-    if wanted.referee is None or found.recomputed or found.gathered_again:
+    if wanted.referee is None or found.passes.recomputed or found.passes.gathered_again:
         return found
     alike = shortest_alike(found, wanted.referee, wanted) if later is None else found
     best = shortest_with_branches(alike, every, wanted.referee, wanted)
@@ -110,4 +110,4 @@ def limited_beside(found: Plan, wanted: Wanted, free: Wanted) -> Plan:
         return found
     if wanted.machine.exposure.gathers == 1:
         return shortest_alike(found, wanted.referee, wanted, free)
-    return shortest_alike(found, wanted.referee, wanted, ways=(IN_SLICES,)) if found.recomputed else found
+    return shortest_alike(found, wanted.referee, wanted, ways=(IN_SLICES,)) if found.passes.recomputed else found

@@ -105,9 +105,9 @@ class Simulations:
             return plan
         delayed = self.delayed(plan)
         found = self._changed(delayed, self._turns, self._with_turns)
-        if delayed.delayed_gradients != plan.delayed_gradients:
+        if delayed.passes.delayed_gradients != plan.passes.delayed_gradients:
             other = self._changed(plan, self._turns, self._with_turns)
-            found = other if other.interleaved and self.seconds(other) < self.seconds(found) else found
+            found = other if other.passes.interleaved and self.seconds(other) < self.seconds(found) else found
         if (1 - self._beside_products(found)[0]) * self.seconds(found) >= below:
             return found
         return self._changed(found, self._chunked, self._with_chunks)
@@ -128,7 +128,12 @@ class Simulations:
         """What other plans are simulated to take next to a chosen one: with what their steps are shortened by where
         that is of use to this one, or where everything is exposed at first.
         """
-        shortened = plan.interleaved or plan.delayed_gradients or plan.chunks > 1 or plan.bucket_mib != BUCKET_MIB
+        shortened = (
+            plan.passes.interleaved
+            or plan.passes.delayed_gradients
+            or plan.passes.chunks > 1
+            or plan.passes.bucket_mib != BUCKET_MIB
+        )
         if not shortened and self.machine.device != "cpu":
             return self.seconds
         return lambda other: self.seconds(self.in_buckets(self.shortest(other)))
@@ -163,8 +168,8 @@ class Simulations:
         seconds = self.seconds(plan)
         if exposed <= GAIN or (1 - exposed) * seconds >= below:
             return seconds
-        chunked = replace(plan, chunks=counts[0])
-        return min(seconds, self.seconds(chunked), self.seconds(replace(chunked, delayed_gradients=True)))
+        chunked = plan.with_passes(chunks=counts[0])
+        return min(seconds, self.seconds(chunked), self.seconds(chunked.with_passes(delayed_gradients=True)))
 
     def referee(self, machine: Machine) -> Referee:
         """What plans are compared by in a search at the prices of a machine: with all that may overlap where values in
@@ -187,37 +192,38 @@ class Simulations:
             return plan
         cost, notes = replace(plan.cost, memory=found.cost.memory), (*plan.notes, *found.notes[len(before.notes) :])
         return replace(
-            plan,
+            plan.with_passes(
+                interleaved=found.passes.interleaved,
+                stagger=found.passes.stagger,
+                delayed_gradients=found.passes.delayed_gradients,
+                chunks=found.passes.chunks,
+                bucket_mib=found.passes.bucket_mib,
+            ),
             graph=found.graph,
             cost=cost,
-            interleaved=found.interleaved,
-            stagger=found.stagger,
-            delayed_gradients=found.delayed_gradients,
-            chunks=found.chunks,
-            bucket_mib=found.bucket_mib,
             notes=notes,
         )
 
     def _with_delays(self, plan: Plan) -> Plan:
-        if plan.delayed_gradients or exposed_backwards(self.timeline(plan)) <= GAIN:
+        if plan.passes.delayed_gradients or exposed_backwards(self.timeline(plan)) <= GAIN:
             return plan
         if not delays_gradients(plan, self.library):
             return plan
-        return self._shorter(plan, replace(plan, delayed_gradients=True), describe_delays)
+        return self._shorter(plan, plan.with_passes(delayed_gradients=True), describe_delays)
 
     def _with_chunks(self, plan: Plan) -> Plan:
         exposed, counts = self._beside_products(plan)
         if exposed <= GAIN:
             return plan
         told = partial(describe_chunks, library=self.library)
-        others = (self._shorter(plan, replace(plan, chunks=count), told) for count in counts)
+        others = (self._shorter(plan, plan.with_passes(chunks=count), told) for count in counts)
         return next((other for other in others if other is not plan), plan)
 
     def _beside_products(self, plan: Plan) -> tuple[float, Sequence[int]]:
         """The part of a step in which values travel that could do so beside products in chunks, and the parts in which
         results may be sent there: that makes no difference to products of what is gathered.
         """
-        if plan.chunks > 1 or exposed_values(self.timeline(plan)) <= GAIN:
+        if plan.passes.chunks > 1 or exposed_values(self.timeline(plan)) <= GAIN:
             return 0.0, ()
         key = _simulated_of(plan)
         if key not in self._products:
@@ -233,19 +239,19 @@ class Simulations:
         return plan if other is plan else self._shorter(plan, other, describe_turns)
 
     def _with_stagger(self, plan: Plan) -> Plan:
-        if plan.stagger > 1 or not plan.interleaved:
+        if plan.passes.stagger > 1 or not plan.passes.interleaved:
             return plan
-        others = [replace(plan, stagger=stagger) for stagger in staggers(plan)]
+        others = [plan.with_passes(stagger=stagger) for stagger in staggers(plan)]
         return self._shorter(plan, min(others, key=self.seconds), describe_stagger)
 
     def _with_buckets(self, plan: Plan) -> Plan:
         timeline = self.timeline(plan)
-        if plan.bucket_mib != BUCKET_MIB or exposed_sums(timeline) <= EXPOSED:
+        if plan.passes.bucket_mib != BUCKET_MIB or exposed_sums(timeline) <= EXPOSED:
             return plan
         made = {BUCKET_MIB: plan}
 
         def simulated(size: int) -> Tried:
-            other = replace(plan, bucket_mib=size)
+            other = plan.with_passes(bucket_mib=size)
             if size not in made:
                 made[size] = self._shorter(plan, other, describe_buckets)
             return self.seconds(made[size]), len(gradient_sums(self.timeline(other)))
@@ -267,7 +273,7 @@ class Simulations:
 
 def _simulated_of(plan: Plan) -> object:
     """What a plan's simulated step depends on."""
-    return id(plan.graph), plan.micro_batches, plan.how_run
+    return id(plan.graph), plan.micro_batches, plan.passes
 
 
 Finish = Callable[[Plan, float], AbstractContextManager[Callable[[], Shortest]]]
@@ -439,5 +445,5 @@ def _simulated(plan: Plan, simulations: Simulations, expected: Exposure, below: 
     found = exposure_of(timeline, expected)
     counted = Exposure(**{name: max(LEAST, part) for name, part in asdict(found).items()})
     counted = replace(counted, devices=max(LEAST_OF_DEVICES, counted.devices), summed=summed_part(plan) or 1.0)
-    counted = replace(counted, products=IN_CHUNKS if shortest.chunks > 1 else 1.0)
+    counted = replace(counted, products=IN_CHUNKS if shortest.passes.chunks > 1 else 1.0)
     return replace(plan, simulated=timeline.seconds), counted

@@ -49,7 +49,7 @@ def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequen
     def fits(model: Model, graph: PlannedGraph, mesh: Mesh) -> bool:
         conversions = wanted.priced(mesh).conversions
         plan = Plan(model, mesh, machine.name, wanted.strategy, graph, Cost(), conversions)
-        plan = replace(plan, gathered_again=gathered_paths(plan, library))
+        plan = plan.with_passes(gathered_again=gathered_paths(plan, library))
         return not wanted.budget.is_beyond(plan) and wanted.budget.fits(counted(plan, wanted.budget))
 
     return Space(model, meshes, machine, library, rules, problem, fits)

@@ -16,6 +16,7 @@ from .collective_tasks import Conversions
 from .gathering_tasks import Gathering
 from .iteration_turns import EVERY, Listed, Stretch, Turn
 from .local_tensors import Local
+from .offloading_tasks import HostMemory
 from .operator_tasks import Operators
 from .task_list import TaskList
 
@@ -44,8 +45,9 @@ class Program:
 
     def __post_init__(self) -> None:
         self.conversions = Conversions(self.tasks, self.prices)
-        self.gathering = Gathering(self.tasks, self.conversions, self.plan.gathered_again)
-        mesh, machine, bucket_bytes = self.prices.mesh, self.prices.machine, self.plan.bucket_mib * 2**20
+        self.gathering = Gathering(self.tasks, self.conversions, self.plan.passes.gathered_again)
+        self.host = HostMemory(self.tasks, self.prices.machine)
+        mesh, machine, bucket_bytes = self.prices.mesh, self.prices.machine, self.plan.passes.bucket_mib * 2**20
         self.backward = BackwardPass(self.tasks, mesh, machine, bucket_bytes)
         self._standing = 1, 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -133,7 +134,7 @@ class ForwardPass(Variables):
         )
         self.name([*([] if compute.sent else [result.storage for result in results]), *named])
         if record is not None:
-            backward.record(self._regathering(record))
+            backward.record(self.program.host.packed(self._regathering(record), self.path + node.name))
         if last:
             raise Complete
         for made, dtype, local in zip(compute.makes, made_in, results, strict=True):
@@ -223,7 +224,7 @@ class ForwardPass(Variables):
         if loop.bodies[0].interleaved:
             turns = [Turn(loop.number(iteration), iteration) for iteration in range(segment.count)]
         else:
-            turns = [*turns_of(loop.step, loop.again, listed)]
+            turns = [*turns_of(loop.step, max(loop.again, loop.offloaded), listed)]
         bodies = [self._body(loop, turn, captured) for turn in turns]
         self.loops[loop] = _Iterating(captured, slices, [[] for _ in segment.stacked], turns, bodies)
 
@@ -265,8 +266,14 @@ class ForwardPass(Variables):
         turn, body, captured = loop.turns[place], loop.bodies[place], loop.captured
         entering = [*carried, *(parts[turn.iteration] for parts in loop.slices)]
         first, again_later = program.backward.recorded, turn.iteration < key.again
+        stays = [tensor.storage for tensor in (*entering, *captured, *body.stored.values())]
+        moved_out = program.host.keeping(stays) if turn.iteration < key.offloaded else nullcontext()
         try:
-            with gathering.in_what_is_run_again(again_later), program.standing(turn.stored, turn.gradients):
+            with (
+                gathering.in_what_is_run_again(again_later),
+                program.standing(turn.stored, turn.gradients),
+                moved_out,
+            ):
                 left, made = self._iteration(key, body, entering)
         except Complete:
             program.tasks.drop(part.storage for stack in loop.stacks for part in stack)
@@ -315,7 +322,7 @@ class ForwardPass(Variables):
         given = zip(found.loops, found.given, following, strict=True)
         left = completed(
             [self._through(loop, found.iterations, entering, then) for loop, entering, then in given],
-            turns_behind(len(found.loops), self.program.plan.stagger),
+            turns_behind(len(found.loops), self.program.plan.passes.stagger),
         )
         for makes, local in zip(found.makes, left, strict=True):
             self._add(makes, local)
@@ -336,5 +343,7 @@ class ForwardPass(Variables):
 
     def _close(self, closed: Close) -> None:
         loop, segment = self.loops.pop(closed.loop), closed.loop.step.segment
+        if closed.loop.offloaded:
+            self.program.host.finish()
         for series, tensor, parts in zip(segment.stacked, closed.makes, loop.stacks, strict=True):
             self.local[tensor] = stacked(self, series, parts)

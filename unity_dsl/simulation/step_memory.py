@@ -20,7 +20,7 @@ def most_held(plan: Plan, machine: Machine, library: Library) -> tuple[HeldMost,
     left out: buckets that gradients of several fill are small beside it, unless they are large.
     """
     plan, schedule, prices = as_simulated(plan, machine, library)
-    full, found = FULL * max(1.0, plan.bucket_mib / BUCKET_MIB), []
+    full, found = FULL * max(1.0, plan.passes.bucket_mib / BUCKET_MIB), []
     for place in different_places(plan.graph, plan.mesh):
         tasks, held = device_tasks(plan, schedule, prices, place, Listed(brief=True))
         most = tasks.most(held)

@@ -75,7 +75,7 @@ def _device_graph(plan: Plan, schedule: Function, prices: ConversionModel, place
 
 def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, Function, ConversionModel]:
     """A plan as its program runs it, its schedule, and the prices of its conversions, nothing being hidden."""
-    graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.recomputed)
+    graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.passes.recomputed)
     prices = ConversionModel(plan.mesh, machine.exposing(Exposure()), library, plan.model.gradient_bytes)
     plan = replace(plan, graph=graph)
     return plan, build_schedule(plan, library), prices
@@ -127,6 +127,7 @@ def _list_passes(program: Program, *, last: bool) -> None:
     if plan.model.loss is not None and loss.moves:
         tasks.phase = Phase.BACKWARD
         program.backward.run(loss, program.trained)
+        program.host.end_backward()
         tasks.drop([loss.storage])
 
 

@@ -46,7 +46,7 @@ def test_iterations_that_stand_for_others_hold_what_all_do(
     for strategy in ("data_parallel", "random:1"):
         request = Request(EXAMPLES / f"{example}.udl", settings, "small", devices=2, strategy=strategy)
         compiled = compile_model(replace(request, recompute=recompute, micro_batches=micro_batches))
-        plan, library = replace(compiled.plan, bucket_mib=0), compiled.library
+        plan, library = compiled.plan.with_passes(bucket_mib=0), compiled.library
         every = step_tasks(plan, machine, library).peak()
         brief, _ = most_held(plan, machine, library)
         assert brief.bytes == pytest.approx(every.bytes, rel=1e-3), strategy

@@ -49,9 +49,9 @@ def kept(plan: Plan, library: Library) -> Memory:
         plan.graph,
         plan.mesh,
         library,
-        gathered_again=plan.gathered_again,
-        recomputed=plan.recomputed,
-        kept_iterations=plan.kept_iterations,
+        gathered_again=plan.passes.gathered_again,
+        recomputed=plan.passes.recomputed,
+        kept_iterations=plan.passes.kept_iterations,
     )
 
 

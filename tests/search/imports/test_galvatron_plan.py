@@ -57,10 +57,10 @@ def test_tensor_parallelism_over_neighbours_and_over_others(planned: Planned) ->
 
 
 def test_layers_that_run_again(planned: Planned) -> None:
-    assert planned(LAYERS, config(), 4).plan.recomputed == frozenset()
+    assert planned(LAYERS, config(), 4).plan.passes.recomputed == frozenset()
     for checkpoint, kept in (("1,1,1,1", {}), ("1,1,1,0", {"layer": 1}), ("1,1,0,1", {"layer": 1})):
         plan = planned(LAYERS, config(checkpoint=checkpoint), 4).plan
-        assert plan.recomputed == {"layer"} and plan.kept_iterations == kept
+        assert plan.passes.recomputed == {"layer"} and plan.passes.kept_iterations == kept
         told = "the plan runs 3 layers of `layer` again, here the first ones" in plan.notes
         assert told == (checkpoint == "1,1,0,1")
 

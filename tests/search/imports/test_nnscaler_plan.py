@@ -73,7 +73,7 @@ def test_operators_that_run_again(planned: Planned) -> None:
     layer = [[((0, 0), 2)]] * 4
     data = config(*layer * 4, [((0, 0), 2)], [((0, 0), 2)], mesh=(1, 2))
     data["desc"]["spmd_descs"][0]["recompute_groups"] = [[2, 3, 4, 5], [6, 7, 8, 9]]
-    assert planned(LAYERS, data, 2).plan.recomputed == {"layer"}
+    assert planned(LAYERS, data, 2).plan.passes.recomputed == {"layer"}
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -44,7 +43,7 @@ def test_no_plan_of_a_small_model_holds_less(name: str, count: int, library: Lib
     for number, graph in enumerate(every_plan(model, TWO, library)):
         if number % 7 == 0:
             plan = Plan(model, TWO, MACHINE.name, "auto", graph, Cost(), conversions)
-            plan = replace(plan, gathered_again=gathered_paths(plan, library))
+            plan = plan.with_passes(gathered_again=gathered_paths(plan, library))
             found.append(budget.held(plan).total)
     print(name, len(found), f"{least / min(found):.3f}")
     assert len(found) > 20 and 0.5 * min(found) < least <= min(found)
@@ -58,7 +57,7 @@ def test_a_plan_of_one_device_holds_hardly_more(name: str, precision: str, libra
     plan, budget = search(model, Mesh(()), MACHINE, library, "single"), Budget(MACHINE, library)
     least, ratios = LeastBytes(StoredBytes.of(model), 1, library, accumulates=False), []
     for again in ((), outermost(model.graph)):
-        ratios.append(least.of(model, again) / budget.held(replace(plan, recomputed=frozenset(again))).total)
+        ratios.append(least.of(model, again) / budget.held(plan.with_passes(recomputed=frozenset(again))).total)
     print(name, precision, " ".join(f"{ratio:.3f}" for ratio in ratios))
     assert max(ratios) <= 1 and ratios[0] > 0.6
 
@@ -73,7 +72,7 @@ def test_plans_drawn_by_chance_hold_more(library: Library, build: Build) -> None
         least = LeastBytes(StoredBytes.of(model), 4, library, accumulates=False).of(model, again)
         plan = search(model, FOUR, MACHINE, library, f"random:{seed}")
         for paths in ((), again, again[: rng.randint(0, len(again))]):
-            assert least <= budget.held(replace(plan, recomputed=frozenset(paths))).total, f"seed {seed}, {paths}"
+            assert least <= budget.held(plan.with_passes(recomputed=frozenset(paths))).total, f"seed {seed}, {paths}"
 
 
 def test_numbers_of_micro_batches_that_are_left_out_do_not_fit() -> None:

@@ -51,22 +51,22 @@ def test_the_cheapest_set_that_fits_is_recomputed(library: Library, build: Build
     model, machine = build(MODEL), load_machine("dgx-a100")
     plans = {some: search(model, ONE, machine, library, recompute=some) for some in SETS}
     sizes = {some: plan.cost.memory.total for some, plan in plans.items()}
-    assert len(set(sizes.values())) >= 6 and all(plan.recomputed == some for some, plan in plans.items())
+    assert len(set(sizes.values())) >= 6 and all(plan.passes.recomputed == some for some, plan in plans.items())
     chosen, kept = set(), 0
     for limit in sorted((*sizes.values(), *(1.3 * size for size in sizes.values()))):
         best = min((plan.cost.seconds, sizes[some]) for some, plan in plans.items() if sizes[some] <= limit)
         limited = machine.holding(int(limit))
         found = search(model, ONE, limited, library, recompute=None)
         assert not found.warnings and found.cost.seconds <= best[0] and found.cost.memory.total <= limit
-        whole = plans[found.recomputed]
-        if not found.kept_iterations:
+        whole = plans[found.passes.recomputed]
+        if not found.passes.kept_iterations:
             assert (found.cost.seconds, found.cost.memory.total) == best
-        for path in found.recomputed:
-            more = {**found.kept_iterations, path: found.kept_iterations.get(path, 0) + 1}
+        for path in found.passes.recomputed:
+            more = {**found.passes.kept_iterations, path: found.passes.kept_iterations.get(path, 0) + 1}
             if more[path] < COUNTS[path]:
                 assert keeping_iterations(whole, more, Budget(limited, library)).cost.memory.total > limit
-        chosen.add(found.recomputed)
-        kept += sum(found.kept_iterations.values())
+        chosen.add(found.passes.recomputed)
+        kept += sum(found.passes.kept_iterations.values())
     assert len(chosen) >= 3 and frozenset() in chosen and kept
     short = search(model, ONE, machine.holding(int(min(sizes.values())) - 1), library, recompute=None)
     assert [warning.code for warning in short.warnings] == ["W301"]
@@ -77,12 +77,12 @@ def test_what_all_has_room_is_not_run_again(library: Library, build: Build) -> N
     model, machine = build(MODEL), load_machine("dgx-a100")
     free = search(model, ONE, machine, library)
     again = search(model, ONE, machine, library, recompute=SEGMENTS)
-    assert again.recomputed == frozenset(SEGMENTS) and again.cost.memory.total < free.cost.memory.total
+    assert again.passes.recomputed == frozenset(SEGMENTS) and again.cost.memory.total < free.cost.memory.total
     found = with_room_used(again, Budget(machine, library))
-    assert not found.recomputed and not found.kept_iterations and found.cost.memory == free.cost.memory
+    assert not found.passes.recomputed and not found.passes.kept_iterations and found.cost.memory == free.cost.memory
     assert found.cost.seconds == pytest.approx(free.cost.seconds)
     less = with_room_used(again, Budget(machine.holding(int(free.cost.memory.total) - 1), library))
-    assert less.recomputed and less.cost.memory.total < free.cost.memory.total
+    assert less.passes.recomputed and less.cost.memory.total < free.cost.memory.total
 
 
 def test_layouts_and_segments_are_chosen_together(library: Library, build: Build) -> None:
@@ -117,17 +117,17 @@ def test_plans_of_other_meshes_that_fit_are_kept(
     later, budget = Later(), Budget(limited, library)
     found = search(model, meshes, limited, library, recompute=None, kept_iterations=None, referee=referee, later=later)
     others = later.compared(found)
-    assert others and found.recomputed and not found.warnings
+    assert others and found.passes.recomputed and not found.warnings
     for other in others:
         assert other.mesh.degrees != found.mesh.degrees and referee(other) >= referee(found)
         held = counted(other, budget).cost.memory
         assert other.cost.memory == held and 0 < held.total <= limited.memory_bytes
         assert (other.unlimited_seconds, other.exposed) == (found.unlimited_seconds, found.exposed)
-        assert any(note.startswith("recomputed") for note in other.notes) == bool(other.recomputed)
+        assert any(note.startswith("recomputed") for note in other.notes) == bool(other.passes.recomputed)
 
 
 def test_none_forbids_it(library: Library, build: Build) -> None:
     model, machine = build(MODEL), load_machine("dgx-a100")
     most = search(model, ONE, machine, library).cost.memory.total
     found = search(model, ONE, machine.holding(int(most) - 1), library, recompute=())
-    assert found.warnings and not found.recomputed
+    assert found.warnings and not found.passes.recomputed

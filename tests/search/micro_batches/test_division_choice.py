@@ -96,7 +96,7 @@ def test_what_runs_iterations_again_is_compared_with_what_does_not_by_their_step
             memory = Memory(activations=100.0 if count == 1 else 3.0)
             cost = Cost(compute={1: 1.0, 2: 1.2, 16: 1.55}[count], memory=memory)
             again = frozenset({"layer"} if count == 2 else ())
-            plan = replace(some, cost=cost, unlimited_seconds=1.0, division=division, recomputed=again)
+            plan = replace(some.with_passes(recomputed=again), cost=cost, unlimited_seconds=1.0, division=division)
             return replace(plan, warnings=warning if count == 1 else (), least_bytes=6.0 if count == 1 else None)
 
         def kept_bytes(plan: Plan) -> float:

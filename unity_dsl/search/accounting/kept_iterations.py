@@ -23,12 +23,12 @@ def keeping_iterations(plan: Plan, iterations: Mapping[str, int], budget: Budget
     so. Weights that they gather are gathered again. What it holds is counted, with a warning where that is more than
     there is.
     """
-    kept = {path: count for path, count in iterations.items() if count and path in plan.recomputed}
+    kept = {path: count for path, count in iterations.items() if count and path in plan.passes.recomputed}
     if not kept:
         return plan
     less = forward_price(plan, budget.machine, budget.library).of_last(plan.graph, kept)
-    again = plan.gathered_again | _inside(gathered_paths(plan, budget.library), kept)
-    plan = replace(plan, cost=added(plan.cost, less, -1.0), kept_iterations=kept, gathered_again=again)
+    again = plan.passes.gathered_again | _inside(gathered_paths(plan, budget.library), kept)
+    plan = replace(plan.with_passes(kept_iterations=kept, gathered_again=again), cost=added(plan.cost, less, -1.0))
     memory = budget.held(plan)
     warnings = tuple(memory_warnings(memory, budget.machine))
     return replace(plan, cost=replace(plan.cost, memory=memory), warnings=warnings)
@@ -43,17 +43,17 @@ def with_room_used(plan: Plan, budget: Budget) -> Plan:
     """A plan that fits the memory with as few iterations run again as the room that is left allows, none of a segment
     if all have room: of the segments that take the longest first.
     """
-    if not plan.recomputed or plan.kept_iterations or not budget.fits(plan):
+    if not plan.passes.recomputed or plan.passes.kept_iterations or not budget.fits(plan):
         return plan
     machine, library = budget.machine, budget.library
-    counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.recomputed}
+    counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.passes.recomputed}
     seconds = {path: cost.seconds for path, cost in forward_price(plan, machine, library).of_segments(plan.graph)}
     gathered, chosen = gathered_paths(plan, library), dict[str, int]()
 
     def held(path: str, number: int) -> float:
         kept = {**chosen, path: number}
-        again = plan.gathered_again | _inside(gathered, kept)
-        return budget.held(_without_whole(replace(plan, kept_iterations=kept, gathered_again=again), counts)).total
+        again = plan.passes.gathered_again | _inside(gathered, kept)
+        return budget.held(_without_whole(plan.with_passes(kept_iterations=kept, gathered_again=again), counts)).total
 
     for path in sorted(counts, key=lambda path: (-seconds[path], path)):
         found = most_within(counts[path], partial(held, path), budget.bytes)
@@ -65,16 +65,16 @@ def with_room_used(plan: Plan, budget: Budget) -> Plan:
 
 def _without_whole(plan: Plan, counts: Mapping[str, int]) -> Plan:
     """The plan as one that does not run those segments again of which it keeps all iterations."""
-    whole = {path for path, count in plan.kept_iterations.items() if count == counts[path]}
-    kept = {path: count for path, count in plan.kept_iterations.items() if path not in whole}
-    return replace(plan, recomputed=plan.recomputed - whole, kept_iterations=kept) if whole else plan
+    whole = {path for path, count in plan.passes.kept_iterations.items() if count == counts[path]}
+    kept = {path: count for path, count in plan.passes.kept_iterations.items() if path not in whole}
+    return plan.with_passes(recomputed=plan.passes.recomputed - whole, kept_iterations=kept) if whole else plan
 
 
 def worth_of_room(plan: Plan, budget: Budget) -> float:
     """Seconds that a byte of room is worth to a plan that runs segments again: the more there is, the fewer iterations
     need to, though what they gather is gathered again. 0 where running them again frees nothing.
     """
-    counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.recomputed}
+    counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.passes.recomputed}
     less = forward_price(plan, budget.machine, budget.library).of_last(plan.graph, counts)
     freed = budget.held_if_kept(plan).total - budget.held(plan).total
     return less.seconds / freed if freed > 0 else 0.0
@@ -117,11 +117,11 @@ def told_kept(
 
 def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
     """What running segments again saves and costs."""
-    if plan.recomputed:
+    if plan.passes.recomputed:
         kept = budget.held_if_kept(plan)
         price = forward_price(plan, budget.machine, budget.library)
-        more = sum(forward.seconds for path, forward in price.of_segments(plan.graph) if path in plan.recomputed)
-        more -= price.of_last(plan.graph, plan.kept_iterations).seconds
+        more = sum(forward.seconds for path, forward in price.of_segments(plan.graph) if path in plan.passes.recomputed)
+        more -= price.of_last(plan.graph, plan.passes.kept_iterations).seconds
         freed = kept.total - plan.cost.memory.total
         yield (
             f"recomputed in the backward pass: {recomputed_words(plan, '`')}, of which an iteration keeps only what "
@@ -131,12 +131,14 @@ def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
 
 
 def recomputed_words(plan: Plan, mark: str = "") -> str:
-    """The segments that are run again, their names between marks, with how many of their iterations where these are not
-    all.
-    """
-    counts = {path: segment.count for path, segment in segments(plan.model.graph)}
+    """The segments that are run again, their names between marks."""
+    return segment_words(plan, plan.passes.recomputed, mark)
+
+
+def segment_words(plan: Plan, paths: Collection[str], mark: str = "") -> str:
+    """Segments by their names, with how many first iterations are meant where these are not all."""
+    counts, kept = {path: segment.count for path, segment in segments(plan.model.graph)}, plan.passes.kept_iterations
     return ", ".join(
-        f"{mark}{path}{mark}"
-        + (f" (the first {plan.run_again(path, counts[path])} of {counts[path]})" * (path in plan.kept_iterations))
-        for path in sorted(plan.recomputed)
+        f"{mark}{path}{mark}" + (f" (the first {counts[path] - kept.get(path, 0)} of {counts[path]})" * (path in kept))
+        for path in sorted(paths)
     )

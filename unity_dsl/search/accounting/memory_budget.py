@@ -46,14 +46,14 @@ class Budget:
 
     def held(self, plan: Plan) -> Memory:
         """The most that a plan holds on a device at a time."""
-        key = id(plan.graph), plan.mesh.degrees, plan.how_run
+        key = id(plan.graph), plan.mesh.degrees, plan.passes
         if key not in self.known:
             self.known[key] = plan.graph, self._held(plan)
         return self.known[key][1]
 
     def held_if_kept(self, plan: Plan) -> Memory:
         """The same if the plan ran nothing again for the backward pass."""
-        return self.held(replace(plan, recomputed=frozenset(), kept_iterations={}))
+        return self.held(plan.with_passes(recomputed=frozenset(), kept_iterations={}))
 
     def _held(self, plan: Plan) -> Memory:
         most, place = most_held(replace(plan, division=self.division), self.machine, self.library)
@@ -71,9 +71,9 @@ class Budget:
             plan.graph,
             plan.mesh,
             self.library,
-            gathered_again=plan.gathered_again,
-            recomputed=plan.recomputed,
-            kept_iterations=plan.kept_iterations,
+            gathered_again=plan.passes.gathered_again,
+            recomputed=plan.passes.recomputed,
+            kept_iterations=plan.passes.kept_iterations,
         )
         gradients = found.gradients if self.division is None else 0.0
         return found.total - gradients > SURELY * self.bytes

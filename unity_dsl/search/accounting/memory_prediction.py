@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 from ...graph.graph import Model, Value
 from ...graph.layout import PARTITION, Invariant, Layout, Mesh, Placement, Replicate, Shard, invariant
 from ...graph.local_executions import execution_of
+from ...graph.passes import first_iterations
 from ...graph.placed_order import different_places
-from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once, run_again
+from ...graph.plan import Memory, PlannedGraph, PlannedNode, PlannedSegment, PlannedValue, Run, gathered_once
 from ...graph.precision import arithmetic, operand_types
 from ...graph.reused_operands import with_reused_operands
 from ...index.library import Library
@@ -195,7 +196,7 @@ class Activations:
         borders = {0: [value.name for value in segment.initial], segment.count: [v.name for v in segment.results]}
         inside = most = 0.0
         shared: Saved = {}
-        first_ones = run_again(path, segment.count, self.recomputed, self.kept_iterations)
+        first_ones = first_iterations(path, segment.count, self.recomputed, self.kept_iterations)
         for run, is_run_again in (part for whole in planned.runs for part in whole.parts(first_ones)):
             walk = self.keeping_gathered() if is_run_again else self
             found = walk.of(run.body, f"{path}.", stored & outside)

@@ -30,7 +30,7 @@ def recomputing(plan: Plan, paths: Collection[str], machine: Machine, library: L
     """The plan with the backward pass running these segments again, besides those that it does already, and with the
     seconds of that; what it holds is not counted.
     """
-    new = frozenset(paths) - plan.recomputed
+    new = frozenset(paths) - plan.passes.recomputed
     return _running_again(plan, new, _prices_again(plan, machine, library)) if new else plan
 
 
@@ -45,7 +45,7 @@ def _running_again(plan: Plan, paths: Collection[str], prices: Sequence[tuple[st
     for path, forward in prices:
         if path in paths:
             cost = added(cost, forward)
-    return replace(plan, cost=cost, recomputed=plan.recomputed | frozenset(paths))
+    return replace(plan.with_passes(recomputed=plan.passes.recomputed | frozenset(paths)), cost=cost)
 
 
 def forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPrice:
@@ -69,7 +69,7 @@ def _fitting(plan: Plan, budget: Budget, segments: Sequence[str]) -> Plan | None
     """Of the ways in which a plan fits, the one of the fewest seconds. Sets of segments are looked at in the order of
     what they take, and none that takes longer by itself than a way that fits.
     """
-    new = [path for path in segments if path not in plan.recomputed]
+    new = [path for path in segments if path not in plan.passes.recomputed]
     prices = _prices_again(plan, budget.machine, budget.library) if new else ()
     ways = [_running_again(plan, paths, prices) if paths else plan for paths in _subsets(new)]
     best: Plan | None = None
@@ -95,8 +95,8 @@ def least_held(plan: Plan, budget: Budget) -> float:
     """The most bytes on a device, were every weight that can be gathered again."""
     again = gathered_paths(plan, budget.library)
     return (
-        budget.held(replace(plan, gathered_again=again)).total
-        if again - plan.gathered_again
+        budget.held(plan.with_passes(gathered_again=again)).total
+        if again - plan.passes.gathered_again
         else plan.cost.memory.total
     )
 
@@ -112,11 +112,11 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
     seconds: dict[str, float] = {}
     freed: dict[str, float] = {}
     for kept in kept_gathered(plan.graph, mesh, budget.library):
-        if not any(kept.path.startswith(f"{path}.") for path in plan.recomputed):
+        if not any(kept.path.startswith(f"{path}.") for path in plan.passes.recomputed):
             once = conversion_seconds(kept.planned, kept.layout, conversions)
             seconds[kept.path] = seconds.get(kept.path, 0.0) + kept.times * once
             freed[kept.path] = freed.get(kept.path, 0.0) + kept.bytes
-    if budget.is_beyond(replace(plan, gathered_again=frozenset(seconds))):
+    if budget.is_beyond(plan.with_passes(gathered_again=frozenset(seconds))):
         return None
     plan = plan if is_counted else counted(plan, budget)
     if budget.fits(plan):
@@ -124,7 +124,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
     needed = plan.cost.memory.total - budget.bytes
     while True:
         again = cheapest_of(seconds, freed, needed)
-        memory = budget.held(replace(plan, gathered_again=again))
+        memory = budget.held(plan.with_passes(gathered_again=again))
         if memory.total <= budget.bytes:
             break
         if len(again) == len(seconds):
@@ -137,7 +137,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
         f"{describe_bytes(plan.cost.memory.total - memory.total)} less a device, {duration(more)} more a step"
     )
     cost = replace(plan.cost, communication=plan.cost.communication + more, memory=memory)
-    return replace(plan, cost=cost, notes=(*plan.notes, note), gathered_again=again)
+    return replace(plan.with_passes(gathered_again=again), cost=cost, notes=(*plan.notes, note))
 
 
 def cheapest_of(seconds: Mapping[str, float], freed: Mapping[str, float], needed: float) -> frozenset[str]:

@@ -220,7 +220,7 @@ def shortest_with_branches(given: Plan, meshes: Sequence[Mesh], referee: Referee
     seconds. Several processes look at the ways to place branches where the problem is large enough. Where the search
     ends, the plan itself.
     """
-    if given.mesh.size == 1 or given.warnings or given.recomputed or given.gathered_again:
+    if given.mesh.size == 1 or given.warnings or given.passes.recomputed or given.passes.gathered_again:
         return given
     with suppress(SearchEnded):
         most = placings(given, meshes, wanted.machine, wanted.library)[:SEARCHED]

@@ -54,7 +54,7 @@ class LeastBytes:
         its `cheapest` plan, with any of the `segments` recomputed besides those that this plan does.
         """
         graphs = {id(one.graph): one for one in (model, cheapest.model)}
-        return min(self.of(one, (*cheapest.recomputed, *segments)) for one in graphs.values())
+        return min(self.of(one, (*cheapest.passes.recomputed, *segments)) for one in graphs.values())
 
     def lengthened(self, cheapest: Plan, segments: Collection[str], budget: Budget) -> Plan:
         """The cheapest plan without a limit with the seconds of what it has to run again at least, to fit: where room

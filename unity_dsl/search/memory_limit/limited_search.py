@@ -144,7 +144,7 @@ class LimitedSearch:
         """Multipliers on coarse meshes, with small problems, or on the only mesh, from a plan that does not fit, and
         another that may.
         """
-        coarse, again = self.scouted, start.plan.recomputed
+        coarse, again = self.scouted, start.plan.passes.recomputed
         attempts = [start, Attempt(inf, other, least_held(other, self.budget))]
         tried = Tried(self.budget.bytes, attempts, worth=self.worth.get(again, 0.0))
         self.busy.setdefault(again, start.plan.cost.memory.place)
@@ -166,7 +166,7 @@ class LimitedSearch:
         """Fine meshes at the best multiplier, near the plan of a coarse one where that is known; and the mesh of the
         best plan at others.
         """
-        again, multiplier = scouted.attempts[0].plan.recomputed, scouted.multiplier
+        again, multiplier = scouted.attempts[0].plan.passes.recomputed, scouted.multiplier
         if again in self.beyond:
             return scouted
         start = self.scouts.get((multiplier, again))
@@ -195,8 +195,8 @@ class LimitedSearch:
         """Searches with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
         though no more iterations are run again than the room asks for, or needs no multiplier.
         """
-        best = min((p for p in self.fitting if p.recomputed), key=lambda plan: plan.cost.seconds, default=None)
-        again = frozenset(self.segments) if best is None else best.recomputed
+        best = min((p for p in self.fitting if p.passes.recomputed), key=lambda plan: plan.cost.seconds, default=None)
+        again = frozenset(self.segments) if best is None else best.passes.recomputed
         start = counted(recomputing(cheapest.plan, again, self.budget.machine, self.budget.library), self.budget)
         if not again:
             return None
@@ -218,7 +218,7 @@ class LimitedSearch:
     def expected(self, plan: Plan) -> float:
         """The seconds of a plan that fits once the room that it leaves is used, by what that is worth on average."""
         room = max(0.0, self.budget.bytes - plan.cost.memory.total)
-        return plan.cost.seconds - self.worth.get(plan.recomputed, 0.0) * room
+        return plan.cost.seconds - self.worth.get(plan.passes.recomputed, 0.0) * room
 
     def _shorter_with_room(self, plan: Plan, seconds: float) -> bool:
         """Whether a plan takes less with all its room used."""
@@ -258,8 +258,8 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
     """
     limited.others.append(lessened)
     first = Attempt(0.0, cheapest, least_held(cheapest, limited.budget), bounds)
-    if cheapest.recomputed:
-        limited.worth[cheapest.recomputed] = worth_of_room(cheapest, limited.budget)
+    if cheapest.passes.recomputed:
+        limited.worth[cheapest.passes.recomputed] = worth_of_room(cheapest, limited.budget)
     tried = limited.scout(first, within_memory(cheapest, limited.budget))
     other = limited.scout_recomputed(first, tried)
     every = [tried] if other is None else [tried, other]

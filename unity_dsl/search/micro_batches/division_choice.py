@@ -111,7 +111,7 @@ def _next_numbers(plan: Plan, stored: float, machine: Machine, kept_bytes: Calla
     least of all plans hold T bytes, that is stored + (T - stored) / k.
     """
     first = count = 2 * plan.micro_batches
-    held = plan.least_bytes if plan.warnings else kept_bytes(plan) if plan.recomputed else None
+    held = plan.least_bytes if plan.warnings else kept_bytes(plan) if plan.passes.recomputed else None
     if held is not None:
         besides = (held - stored) * plan.micro_batches
         while stored + besides / count > machine.memory_bytes:

@@ -1,0 +1,53 @@
+"""The passes of a plan as data: their settings in plan.json and in what commands print as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..graph.passes import Passes
+from .json_fields import as_count, as_list, as_table, as_text
+
+ALWAYS = ("recomputed", "gathered_again")
+"""Settings that plan.json has whatever they are; others where they are not the usual ones."""
+
+
+def describe_passes(passes: Passes) -> dict[str, Any]:
+    """All settings by name."""
+    return {
+        "recomputed": sorted(passes.recomputed),
+        "offloaded": sorted(passes.offloaded),
+        "kept_iterations": dict(sorted(passes.kept_iterations.items())),
+        "interleaved": [list(names) for names in passes.interleaved],
+        "stagger": passes.stagger,
+        "delayed_gradients": passes.delayed_gradients,
+        "chunks": passes.chunks,
+        "bucket_mib": passes.bucket_mib,
+        "gathered_again": sorted(passes.gathered_again),
+    }
+
+
+def written_passes(passes: Passes) -> dict[str, Any]:
+    """The settings that plan.json has."""
+    usual = describe_passes(Passes())
+    return {name: found for name, found in describe_passes(passes).items() if name in ALWAYS or found != usual[name]}
+
+
+def read_passes(top: Mapping[str, Any]) -> Passes:
+    """The passes that plan.json tells of. Raises what `json_fields` does for values of another kind."""
+    usual, kept = Passes(), as_table(top.get("kept_iterations", {}), "kept_iterations")
+    return Passes(
+        gathered_again=frozenset(_texts(top.get("gathered_again", []), "gathered_again")),
+        recomputed=frozenset(_texts(top.get("recomputed", []), "recomputed")),
+        offloaded=frozenset(_texts(top.get("offloaded", []), "offloaded")),
+        kept_iterations={name: as_count(count, f"kept_iterations.{name}") for name, count in kept.items()},
+        interleaved=tuple(_texts(names, "interleaved") for names in as_list(top.get("interleaved", []), "interleaved")),
+        stagger=as_count(top.get("stagger", usual.stagger), "stagger"),
+        delayed_gradients=top.get("delayed_gradients", False) is True,
+        chunks=as_count(top.get("chunks", usual.chunks), "chunks"),
+        bucket_mib=as_count(top.get("bucket_mib", usual.bucket_mib), "bucket_mib", least=0),
+    )
+
+
+def _texts(value: Any, where: str) -> tuple[str, ...]:
+    return tuple(as_text(text, where) for text in as_list(value, where))

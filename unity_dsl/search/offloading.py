@@ -1,0 +1,99 @@
+"""Activation offloading: which segments keep what they save in the host's memory instead of being recomputed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from functools import partial
+
+from ..graph.graph import Model, Segment
+from ..graph.plan import Plan
+from ..machine.machine import Machine
+from ..syntax.diagnostic import fail
+from .accounting.kept_iterations import most_within, segment_words
+from .accounting.memory_budget import Budget, memory_warnings
+from .accounting.recomputation import added, outermost, segments
+from .accounting.weighed_plan import counted, forward_price
+from .recomputed_segments import ALL, AUTOMATIC, NONE, Recompute, parse_segments
+
+RECOMPUTED = "recomputed in the backward pass"
+"""How the note begins that tells what a plan recomputes."""
+
+
+def parse_offload(text: str, model: Model, machine: Machine) -> Recompute | None:
+    """The segments that `layer,decoder:12` moves to the host's memory, of which the latter only its first 12
+    iterations; None where memory is to decide. Raises E324 where there is none to move, or nowhere to move it.
+    """
+    if text in (AUTOMATIC, NONE):
+        return None if text == AUTOMATIC else Recompute()
+    repeats = _repeats(model)
+    if machine.collectives.host is None:
+        raise fail(
+            "E324", f"`{machine.name}` has no link to its host", help="a table [host] of the machine file has it"
+        )
+    return parse_segments(text, model, repeats, tuple(repeats) if text == ALL else (), "E324")
+
+
+def offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
+    """The plan that keeps in the host's memory what these segments save, which it recomputes; what it holds is counted,
+    with a warning where that is more than there is.
+    """
+    moved = plan.passes.recomputed & frozenset(paths)
+    if not moved:
+        return plan
+    price = forward_price(plan, budget.machine.exposing(plan.exposed), budget.library)  # as its cost counts it
+    cost, kept = plan.cost, {path: count for path, count in plan.passes.kept_iterations.items() if path in moved}
+    for path, forward in price.of_segments(plan.graph):
+        if path in moved:
+            cost = added(cost, forward, -1.0)
+    cost = added(cost, price.of_last(plan.graph, kept))
+    passes = {"recomputed": plan.passes.recomputed - moved, "offloaded": plan.passes.offloaded | moved}
+    plan = counted(replace(plan.with_passes(**passes), cost=cost, simulated=None), budget)
+    notes = [note for note in plan.notes if not note.startswith(RECOMPUTED)]
+    warnings = tuple(memory_warnings(plan.cost.memory, budget.machine))
+    return replace(plan, notes=(*notes, *_told(plan)), warnings=warnings)
+
+
+def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan], float]) -> Plan:
+    """The plan, or one that offloads what it recomputes, with as many last iterations kept as there is room for, if
+    that fits the memory and its simulated step is shorter.
+    """
+    repeats = _repeats(plan.model)
+    paths = plan.passes.recomputed & repeats.keys()
+    if not paths or budget.machine.collectives.host is None or plan.warnings:
+        return plan
+    moved = offloading(plan, paths, budget)
+    if not budget.fits(moved):
+        return plan
+    for path in sorted(paths):
+        least = moved.passes.kept_iterations.get(path, 0)
+        keeping = partial(_keeping, moved, path, least)
+        more = most_within(repeats[path].count - 1 - least, partial(_held, budget, keeping), budget.bytes)
+        moved = counted(keeping(more), budget) if more else moved
+    if (shorter := seconds(moved)) >= seconds(plan):
+        return plan
+    notes = [note for note in moved.notes if not note.startswith(_OFFLOADED)]
+    return replace(moved, notes=(*notes, *_told(moved)), simulated=shorter)
+
+
+def _keeping(plan: Plan, path: str, least: int, more: int) -> Plan:
+    """The plan with so many more last iterations of a segment kept as they are."""
+    return plan.with_passes(kept_iterations={**plan.passes.kept_iterations, path: least + more})
+
+
+def _held(budget: Budget, keeping: Callable[[int], Plan], more: int) -> float:
+    return budget.held(keeping(more)).total
+
+
+def _repeats(model: Model) -> dict[str, Segment]:
+    """The loops that are in no other segment."""
+    outer = outermost(model.graph)
+    return {path: one for path, one in segments(model.graph) if path in outer and one.is_loop}
+
+
+_OFFLOADED = "offloaded to the host's memory"
+
+
+def _told(plan: Plan) -> Iterator[str]:
+    if plan.passes.offloaded:
+        yield f"{_OFFLOADED}: what {segment_words(plan, plan.passes.offloaded, '`')} save for the backward pass"
