@@ -105,15 +105,17 @@ def decode(held: Locals, layout: Layout, shape: tuple[int, ...], mesh: Mesh, lib
     return total
 
 
-def run(steps: tuple[Step, ...], held: Locals, mesh: Mesh, shape: tuple[int, ...]) -> Locals:
+def run(
+    steps: tuple[Step, ...], held: Locals, mesh: Mesh, shape: tuple[int, ...], library: Library = LIBRARY
+) -> Locals:
     for step in steps:
-        held = run_step(step, held, mesh, shape)
+        held = run_step(step, held, mesh, shape, library)
     return held
 
 
-def run_step(step: Step, held: Locals, mesh: Mesh, shape: tuple[int, ...]) -> Locals:
+def run_step(step: Step, held: Locals, mesh: Mesh, shape: tuple[int, ...], library: Library = LIBRARY) -> Locals:
     if step.source is not None and step.target is not None:
-        return run_transfers(step.source, step.target, held, mesh, shape)
+        return run_transfers(step.source, step.target, held, mesh, shape, library)
     out: list[np.ndarray] = [np.empty(0)] * mesh.size
     for rank in range(mesh.size):
         group = group_of(rank, step.axes, mesh)
@@ -154,13 +156,15 @@ def _apply(step: Step, held: Locals, group: list[int], position: int) -> np.ndar
     raise AssertionError(step)
 
 
-def run_transfers(source: Layout, target: Layout, held: Locals, mesh: Mesh, shape: tuple[int, ...]) -> Locals:
+def run_transfers(
+    source: Layout, target: Layout, held: Locals, mesh: Mesh, shape: tuple[int, ...], library: Library = LIBRARY
+) -> Locals:
     out = []
     for rank in range(mesh.size):
         here = mesh.coordinates(rank)
-        local = tuple(len(positions_of(target, dim, extent, mesh, here, LIBRARY)) for dim, extent in enumerate(shape))
+        local = tuple(len(positions_of(target, dim, extent, mesh, here, library)) for dim, extent in enumerate(shape))
         out.append(np.zeros(local))
-    for transfer in transfers(source, target, shape, mesh, LIBRARY):
+    for transfer in transfers(source, target, shape, mesh, library):
         out[transfer.taker][np.ix_(*transfer.put_at)] += held[transfer.giver][np.ix_(*transfer.taken_from)]
     return out
 

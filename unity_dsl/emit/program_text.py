@@ -19,6 +19,7 @@ from ..index.library import Library
 from ..index.lowering.division import global_positions
 from ..index.lowering.torch_term import word
 from ..schedule.build import build_schedule, output_layout
+from ..schedule.legality import check_schedule
 from ..simulation.offloading_tasks import LEAST_BYTES
 from ..syntax.ast import Number
 from .column_padding import ColumnPadding
@@ -190,6 +191,7 @@ def write_down(
         optional=optional,
         groups=None if calls is None else calls.groups,
     )
+    check_schedule(function)
     variables = {tensor.value.name: names.fresh(tensor.value.name) for tensor in function.inputs}
     sizes = names.fresh("sizes") if smaller else ""
     if sizes:

@@ -1,0 +1,114 @@
+"""How many faults in a folder of sources its tests find: `python bench/mutants.py --count 100`.
+
+A mutant is one change of one expression or statement, drawn by seed: a comparison or a condition turned round, `and`
+for `or`, a number or a default changed, a statement left out. The tests run in a copy of the project, each mutant for a
+minute at most; one is killed if they fail or do not end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+from measure import write_results
+
+ROOT = Path(__file__).parent.parent
+COPIED = ("unity_dsl", "ops", "rules", "grammar", "codegen", "machines", "examples", "tests", "bench", "pyproject.toml")
+OPPOSITE = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
+OPPOSITE |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", default="unity_dsl/schedule")
+    parser.add_argument("--tests", nargs="+", default=["tests/schedule", "tests/replay"])
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60)
+    options = parser.parse_args()
+    every = [(path, number) for path in sorted((ROOT / options.folder).glob("*.py")) for number in places(path)]
+    chosen = Random(options.seed).sample(every, min(options.count, len(every)))
+    survivors, killed = [], 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name in COPIED:
+            source, target = ROOT / name, Path(folder) / name
+            shutil.copytree(source, target) if source.is_dir() else shutil.copy(source, target)
+        for done, (path, number) in enumerate(chosen, 1):
+            relative = path.relative_to(ROOT)
+            text, told = mutant(path, number)
+            (Path(folder) / relative).write_text(text)
+            dies = fails(Path(folder), options.tests, options.seconds)
+            shutil.copy(path, Path(folder) / relative)
+            killed += dies
+            survivors += [] if dies else [f"{relative}: {told}"]
+            print(
+                f"{done} of {len(chosen)}, {killed} killed: {relative}: {told}{'' if dies else '  SURVIVES'}",
+                flush=True,
+            )
+    row = {"mutants": len(chosen), "killed": killed, "survivors": survivors}
+    write_results(f"mutants_{Path(options.folder).name}", f"python bench/mutants.py --count {options.count}", row)
+
+
+def fails(folder: Path, tests: list[str], seconds: float) -> bool:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    try:
+        found = subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return True
+    return found.returncode != 0
+
+
+def places(path: Path) -> Iterator[int]:
+    """The numbers of the nodes of a file that can be changed."""
+    yield from (number for number, node in enumerate(ast.walk(ast.parse(path.read_text()))) if is_changed(node))
+
+
+def is_changed(node: ast.AST) -> bool:
+    match node:
+        case ast.Compare(ops=[one]):
+            return type(one) in OPPOSITE
+        case ast.BoolOp() | ast.IfExp() | ast.If():
+            return True
+        case ast.Constant(value=bool() | int()):
+            return True
+        case ast.Expr(value=ast.Call()) | ast.AugAssign():
+            return True
+    return False
+
+
+def mutant(path: Path, number: int) -> tuple[str, str]:
+    """The text of a file with one node changed, and what was."""
+    tree = ast.parse(path.read_text())
+    node = copy.copy([*ast.walk(tree)][number])
+    target = [*ast.walk(tree)][number]
+    before = ast.unparse(node).split("\n")[0]
+    match target:
+        case ast.Compare(ops=[one]):
+            target.ops = [OPPOSITE[type(one)]()]
+        case ast.BoolOp(op=one):
+            target.op = ast.Or() if isinstance(one, ast.And) else ast.And()
+        case ast.IfExp() | ast.If():
+            target.test = ast.UnaryOp(ast.Not(), target.test)
+        case ast.Constant(value=bool() as value):
+            target.value = not value
+        case ast.Constant(value=int() as value):
+            target.value = value + 1
+        case ast.Expr():
+            target.value = ast.Constant(None)
+        case ast.AugAssign():
+            target.op = ast.Sub() if isinstance(target.op, ast.Add) else ast.BitXor()
+    return ast.unparse(ast.fix_missing_locations(tree)), f"line {getattr(node, 'lineno', 0)}: {before}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Tests of schedules: built, legal, and what they compute on simulated ranks."""

@@ -1,0 +1,219 @@
+"""Runs schedules on all ranks of a mesh in one process, in NumPy and float64: no launcher, no sockets.
+
+Operators are evaluated by their declarations on whole tensors, which are put together of what the ranks hold and laid
+out again, terms of sums by chance. Conversions take their steps between the ranks. What is on its way is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from unity_dsl.graph.collective_steps import Step
+from unity_dsl.graph.graph import Value
+from unity_dsl.graph.layout import Layout
+from unity_dsl.graph.plan import Plan
+from unity_dsl.index.evaluation.evaluate import evaluate
+from unity_dsl.index.evaluation.uniform import uniform
+from unity_dsl.index.library import Library
+from unity_dsl.schedule.ir import (
+    Arrive,
+    AwaitGathers,
+    Begin,
+    Branch,
+    Cast,
+    Close,
+    Compute,
+    Convert,
+    Function,
+    Gather,
+    Instruction,
+    Interleave,
+    Iterate,
+    Keep,
+    Loop,
+    Open,
+    Placed,
+    StartGathers,
+    Tensor,
+    Updates,
+)
+
+from ..graph.simulation import Locals, decode, encode, is_there
+from ..graph.simulation import run as run_steps
+
+Array = npt.NDArray[Any]
+
+
+@dataclass
+class Ranks:
+    """The ranks of a plan: stored tensors whole, by full name, and how random numbers are drawn."""
+
+    plan: Plan
+    library: Library
+    state: dict[str, Array]
+    seed: int
+    rng: np.random.Generator
+
+    @property
+    def sites(self) -> int:
+        return max((node.site for node in self.plan.model.graph.nodes()), default=0)
+
+    def spread(self, value: Value, whole: Array, layout: Layout) -> Locals:
+        """A value as the ranks hold it."""
+        return encode(np.asarray(whole), layout, self.plan.mesh, self.rng, self.library)
+
+    def whole(self, value: Value, held: Locals, layout: Layout) -> Array:
+        """What the ranks hold together."""
+        found = decode(held, layout, value.shape, self.plan.mesh, self.library)
+        return found.round().astype(np.int64) if value.dtype == "int" else found
+
+    def run(self, function: Function, inputs: Mapping[str, Array]) -> list[Array]:
+        """What the model's function returns, whole."""
+        given = {
+            tensor: self.spread(tensor.value, inputs[tensor.value.name], tensor.layout) for tensor in function.inputs
+        }
+        held = Run(self, function, "", 0, given).results()
+        pairs = zip(function.results, held, strict=True)
+        return [self.whole(tensor.value, local, tensor.layout) for tensor, local in pairs]
+
+
+@dataclass
+class Run:
+    """One run of a function: `held` is what its tensors are on each rank; what `flies` is not there yet. Of open loops
+    it keeps what their bodies are given and make.
+    """
+
+    ranks: Ranks
+    function: Function
+    prefix: str
+    iteration: int
+    held: dict[Tensor, Locals]
+    flies: dict[Begin | Compute | Gather, Locals] = field(default_factory=dict)
+    captured: dict[Loop, tuple[list[Locals], list[Locals]]] = field(default_factory=dict)
+    stacks: dict[Loop, list[list[Locals]]] = field(default_factory=dict)
+
+    def results(self) -> list[Locals]:
+        for tensor in self.function.stored:
+            whole = self.ranks.state[self.prefix + tensor.value.name]
+            self.held[tensor] = self.ranks.spread(tensor.value, whole, tensor.layout)
+        for instruction in self.function.instructions:
+            self.one(instruction)
+        return [self.held[tensor] for tensor in self.function.results]
+
+    def one(self, instruction: Instruction) -> None:
+        held = self.held
+        match instruction:
+            case Compute():
+                self.compute(instruction)
+            case Cast() | Keep():
+                held[instruction.makes] = held[instruction.reads]
+            case Convert():
+                held[instruction.makes] = self.steps(instruction.conversion.forward, instruction.reads)
+            case Begin():
+                self.flies[instruction] = self.steps(instruction.conversion.forward, instruction.reads)
+            case Arrive():
+                held[instruction.makes] = self.flies.pop(instruction.begun)
+            case StartGathers():
+                self.gather(instruction.gathers)
+            case AwaitGathers():
+                self.gather(gather for gather in instruction.gathers if gather not in self.flies)
+                held.update((gather.makes, self.flies.pop(gather)) for gather in instruction.gathers)
+            case Open():
+                outside = [held[tensor] for tensor in instruction.captured], [held[one] for one in instruction.sliced]
+                self.captured[instruction.loop] = outside
+                self.stacks[instruction.loop] = [[] for _ in instruction.loop.step.segment.stacked]
+            case Iterate():
+                numbers = range(instruction.run.first, instruction.end)
+                self.iterate(instruction.loop, numbers, instruction.given, instruction.makes)
+                self.gather(instruction.then)
+            case Interleave():
+                for loop, given, makes in zip(instruction.loops, instruction.given, instruction.makes, strict=True):
+                    self.iterate(loop, instruction.iterations, given, makes)
+                self.gather(instruction.then)
+            case Branch():
+                decides = instruction.decides
+                if self.ranks.whole(decides.value, held[decides], decides.layout).any():
+                    self.iterate(instruction.loop, range(1), instruction.given, instruction.makes)
+                else:
+                    held.update(zip(instruction.makes, (held[one] for one in instruction.given), strict=True))
+            case Close():
+                self.close(instruction)
+            case Placed():
+                self.placed(instruction)
+            case Updates():
+                self.update(instruction)
+
+    def steps(self, steps: Sequence[Step], tensor: Tensor) -> Locals:
+        return run_steps(tuple(steps), self.held[tensor], self.ranks.plan.mesh, tensor.value.shape, self.ranks.library)
+
+    def gather(self, gathers: Any) -> None:
+        for gather in gathers:
+            self.flies[gather] = self.steps(gather.conversion.forward, gather.stored)
+
+    def compute(self, compute: Compute) -> None:
+        step, ranks = compute.step, self.ranks
+        given = zip(step.node.arguments, compute.reads, step.typed.arguments, strict=True)
+        arguments = [ranks.whole(value, self.held[tensor], layout) for value, tensor, layout in given]
+        site = step.node.site + ranks.sites * self.iteration
+        made = evaluate(
+            step.node.instance,
+            arguments,
+            ranks.library,
+            uniform=lambda _, at: uniform(at, ranks.seed, 0, site),
+        )
+        results = zip(step.node.results, made, step.typed.results, strict=True)
+        local = [ranks.spread(value, whole, layout) for value, whole, layout in results]
+        if compute.sends is None:
+            self.held.update(zip(compute.makes, local, strict=True))
+        else:
+            shape = compute.makes[0].value.shape
+            self.flies[compute] = run_steps(compute.sends.forward, local[0], ranks.plan.mesh, shape, ranks.library)
+
+    def placed(self, placed: Placed) -> None:
+        """The others have zeros."""
+        inside, mesh = (
+            Run(self.ranks, self.function, self.prefix, self.iteration, dict(self.held)),
+            self.ranks.plan.mesh,
+        )
+        for instruction in placed.body:
+            inside.one(instruction)
+        for tensor in placed.makes:
+            here = [is_there(tensor.layout, mesh.coordinates(rank)) for rank in range(mesh.size)]
+            local = zip(inside.held[tensor], here, strict=True)
+            self.held[tensor] = [one if there else np.zeros_like(one) for one, there in local]
+
+    def update(self, update: Updates) -> None:
+        for instruction in update.body:
+            self.one(instruction)
+        for one, tensor in update.copies:
+            whole = self.ranks.whole(one.value, self.held[tensor], tensor.layout)
+            self.ranks.state[self.prefix + one.buffer.name] = whole
+
+    # ------------------------------------------------------------------------------------------ bodies
+
+    def iterate(self, loop: Loop, numbers: range, given: Sequence[Tensor], makes: Sequence[Tensor]) -> None:
+        segment, carried = loop.step.segment, [self.held[tensor] for tensor in given]
+        captured, wholes = self.captured[loop]
+        for number in numbers:
+            body = loop.bodies[loop.number(number)]
+            parts = [
+                [local.take(number, series.dim) for local in whole]
+                for series, whole in zip(segment.sliced, wholes, strict=True)
+            ]
+            entering = zip((*body.entering, *body.captured), (*carried, *parts, *captured), strict=True)
+            prefix, iteration = self.prefix + segment.paths[number], segment.count * self.iteration + number
+            left = Run(self.ranks, body, prefix, iteration, dict(entering)).results()
+            carried = left[: len(segment.exit)]
+            for stack, made in zip(self.stacks[loop], left[len(segment.exit) :], strict=True):
+                stack.append(made)
+        self.held.update(zip(makes, carried, strict=True))
+
+    def close(self, closed: Close) -> None:
+        stacks = zip(closed.loop.step.segment.stacked, closed.makes, self.stacks.pop(closed.loop), strict=False)
+        for series, tensor, parts in stacks:
+            self.held[tensor] = [np.stack(of_rank, series.dim) for of_rank in zip(*parts, strict=True)]

@@ -1,0 +1,258 @@
+"""Schedules as they are built are legal; edits that no program could run are refused, each with its reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from tests.emit.planning import mesh_of
+from tests.fuzz.plans import random_plan
+from tests.program.test_chunked_products import LAYERS
+from tests.program.test_interleaved_repeats import CHAINS
+from tests.program.test_updates import AVERAGES
+from unity_dsl.graph.interleaved_repeats import independent_repeats, side_by_side
+from unity_dsl.graph.model_graph import build_model
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.schedule.build import build_schedule
+from unity_dsl.schedule.ir import (
+    Arrive,
+    AwaitGathers,
+    Begin,
+    Close,
+    Compute,
+    Convert,
+    Function,
+    Instruction,
+    Interleave,
+    Iterate,
+    Keep,
+    Loop,
+    Open,
+    StartGathers,
+    Tensor,
+    Updates,
+)
+from unity_dsl.schedule.legality import IllegalSchedule, check_schedule
+from unity_dsl.syntax.parse_model import parse_model
+from unity_dsl.syntax.span import Source
+
+Instructions = list[Instruction]
+Edit = Callable[[Instructions], Instructions | None]
+LIBRARY = load_library()
+DEGREES = ((2,), (2, 2), (4,))
+
+
+def schedules() -> Iterator[Function]:
+    """Of plans drawn by number, with all passes, and of the bodies in them."""
+    for number in range(48):
+        text, rng = (LAYERS, CHAINS, AVERAGES)[number % 3], Random(number)
+        model = build_model(parse_model(Source("text.udl", text)), LIBRARY)
+        plan = random_plan(model, mesh_of(*DEGREES[number % 2]), LIBRARY, rng)
+        if sets := independent_repeats(plan):
+            plan = side_by_side(plan, sets)
+        function = build_schedule(plan.with_passes(delayed_gradients=True, chunks=2), LIBRARY)
+        yield function
+        yield from (body for one in function.instructions if isinstance(one, Open) for body in one.loop.bodies)
+
+
+def without(kind: type[Instruction], condition: Callable[[object], bool] = lambda one: True) -> Edit:
+    def edit(given: Instructions) -> Instructions | None:
+        place = next((n for n, one in enumerate(given) if isinstance(one, kind) and condition(one)), None)
+        return None if place is None else given[:place] + given[place + 1 :]
+
+    return edit
+
+
+def twice(kind: type[Instruction], condition: Callable[[object], bool] = lambda one: True) -> Edit:
+    def edit(given: Instructions) -> Instructions | None:
+        place = next((n for n, one in enumerate(given) if isinstance(one, kind) and condition(one)), None)
+        return None if place is None else [*given[: place + 1], given[place], *given[place + 1 :]]
+
+    return edit
+
+
+def first(kind: type[Instruction], condition: Callable[[object], bool] = lambda one: True) -> Edit:
+    """The last of a kind before all others."""
+
+    def edit(given: Instructions) -> Instructions | None:
+        places = [n for n, one in enumerate(given) if isinstance(one, kind) and n and condition(one)]
+        return [given[places[-1]], *given[: places[-1]], *given[places[-1] + 1 :]] if places else None
+
+    return edit
+
+
+def last(kind: type[Instruction], condition: Callable[[object], bool] = lambda one: True) -> Edit:
+    """The first of a kind behind all others."""
+
+    def edit(given: Instructions) -> Instructions | None:
+        place = next((n for n, one in enumerate(given) if isinstance(one, kind) and condition(one)), None)
+        return None if place is None else [*given[:place], *given[place + 1 :], given[place]]
+
+    return edit
+
+
+def changed(kind: type[Instruction], change: Callable[[object], object | None]) -> Edit:
+    def edit(given: Instructions) -> Instructions | None:
+        for place, one in enumerate(given):
+            if isinstance(one, kind) and (other := change(one)) is not None:
+                return [*given[:place], other, *given[place + 1 :]]  # type: ignore[list-item]
+        return None
+
+    return edit
+
+
+def late(one: object) -> object | None:
+    """Iterations that begin with the second."""
+    assert isinstance(one, Iterate)
+    return replace(one, run=replace(one.run, first=1)) if one.run.count > 1 and one.run.first == 0 else None
+
+
+def fewer(one: object) -> object | None:
+    assert isinstance(one, Interleave)
+    return replace(one, iterations=one.iterations[:-1]) if len(one.iterations) > 1 else None
+
+
+def other_given(one: object) -> object:
+    """What an iteration is given is a tensor that nothing made."""
+    assert isinstance(one, Iterate)
+    return replace(one, given=tuple(Tensor(given.value, given.layout, given.dtype) for given in one.given))
+
+
+def reads_makes(one: object) -> object:
+    assert isinstance(one, Convert)
+    return replace(one, reads=one.makes)
+
+
+def reads_term(given: Instructions) -> Instructions | None:
+    """A conversion of a term that is on its way."""
+    for place, one in enumerate(given):
+        if isinstance(one, Compute) and one.sends is not None and one.chunked is not None:
+            term, layout = one.makes[0], one.chunked.layout
+            made = Tensor(term.value, layout, term.dtype)
+            return [*given[: place + 1], Convert(term, made, term.layout, one.sends, True), *given[place + 1 :]]
+    return None
+
+
+def stale(given: Instructions) -> Instructions | None:
+    """A buffer is read behind its update."""
+    for place, one in enumerate(given):
+        if isinstance(one, Updates) and place:
+            kept = [other for other in given[:place] if isinstance(other, Keep)]
+            if kept:
+                again = Keep(kept[0].reads, Tensor(kept[0].reads.value, kept[0].reads.layout, kept[0].reads.dtype))
+                return [*given[: place + 1], again]
+    return None
+
+
+def begins(one: object) -> bool:
+    """Whether gathers of the function itself begin; those of loops may as well begin in their first iterations."""
+    return isinstance(one, StartGathers) and bool(one.gathers)
+
+
+def is_read(one: object) -> bool:
+    """Whether an operator's results are read, as those of most are."""
+    return isinstance(one, Compute) and not one.joined and not one.sliced and one.sends is None
+
+
+def is_deferring(one: object) -> bool:
+    return isinstance(one, Compute) and one.deferred is not None
+
+
+def is_sent(one: object) -> bool:
+    return isinstance(one, Compute) and one.sends is not None
+
+
+def is_among(one: object) -> bool:
+    return isinstance(one, AwaitGathers) and bool(one.among)
+
+
+EDITS: dict[str, tuple[Edit, str]] = {
+    "a conversion is left out": (without(Convert), "read before it is there"),
+    "an operator is left out": (without(Compute, is_read), "read before it is there"),
+    "a wait is left out": (without(Arrive), "read before it is there|nothing waits for|runs in blocks"),
+    "what is begun is left out": (without(Begin), "nothing sent it|runs in blocks"),
+    "gathers are not begun": (without(StartGathers, begins), "waited for before it is gathered"),
+    "gathers are not waited for": (without(AwaitGathers, is_among), "read before it is there|nothing waits for"),
+    "a weight is not gathered": (without(AwaitGathers), "read before it is there|nothing waits for"),
+    "a loop is not opened": (without(Open), "is not open"),
+    "a loop does not iterate": (without(Iterate), "read before it is there|ends after 0"),
+    "interleaved loops do not iterate": (without(Interleave), "read before it is there|ends after"),
+    "a loop does not end": (without(Close), "a loop does not end"),
+    "an operator runs twice": (twice(Compute), "made twice"),
+    "a conversion is made twice": (twice(Convert), "made twice"),
+    "a wait comes twice": (twice(Arrive), "nothing sent it"),
+    "a value is sent twice": (twice(Begin), "is sent twice"),
+    "gathers begin twice": (twice(StartGathers, begins), "gathered twice"),
+    "weights are waited for twice": (twice(AwaitGathers), "made twice|waited for before"),
+    "iterations run twice": (twice(Iterate), "left out|made twice"),
+    "a loop ends twice": (twice(Close), "ends after None"),
+    "an operator runs first": (first(Compute), "read before it is there|defers what was not read"),
+    "a conversion runs first": (first(Convert), "read before it is there"),
+    "a wait comes first": (first(Arrive), "nothing sent it"),
+    "iterations run first": (first(Iterate), "is not open"),
+    "a loop ends first": (first(Close), "ends after None"),
+    "an operator runs last": (last(Compute, is_read), "read before it is there"),
+    "a conversion runs last": (last(Convert), "read before it is there"),
+    "a wait comes last": (last(Arrive), "read before it is there|runs in blocks"),
+    "a send comes last": (last(Begin), "nothing sent it|read before"),
+    "gathers begin last": (last(StartGathers, begins), "waited for before it is gathered"),
+    "a loop is opened last": (last(Open), "is not open"),
+    "iterations run last": (last(Iterate), "read before it is there|ends after 0"),
+    "a weight is read too late to defer": (first(Compute, is_deferring), "defers what was not read|read before"),
+    "a term is sent last": (last(Compute, is_sent), "nothing sent it|read before"),
+    "the first iteration is left out": (changed(Iterate, late), "left out"),
+    "the last iteration is left out": (changed(Interleave, fewer), "ends after"),
+    "an iteration is given what is not there": (changed(Iterate, other_given), "read before it is there"),
+    "a conversion reads itself": (changed(Convert, reads_makes), "read before it is there"),
+    "a term is read while it is sent": (reads_term, "read while it is sent"),
+    "a buffer is read behind its update": (stale, "read behind its update"),
+}
+
+
+@pytest.fixture(scope="module")
+def built() -> list[Function]:
+    return list(schedules())
+
+
+def test_what_is_built_is_legal(built: list[Function]) -> None:
+    for function in built:
+        check_schedule(function)
+    kinds = {type(one).__name__ for function in built for one in function.instructions}
+    assert {"Begin", "Arrive", "Defer", "StartGathers", "Interleave", "Iterate", "Updates", "Keep"} <= kinds
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_what_no_program_can_run_is_refused(name: str, built: list[Function]) -> None:
+    """In every schedule in which the edit can be made, but for a few in which it changes nothing."""
+    edit, reason = EDITS[name]
+    refused = made = 0
+    for function in built:
+        edited = edit(list(function.instructions))
+        if edited is None:
+            continue
+        made += 1
+        try:
+            check_schedule(replace(function, instructions=tuple(edited)))
+        except IllegalSchedule as found:
+            assert re.search(reason, str(found)), f"{name}: {found}"
+            refused += 1
+    assert made, f"no schedule has it: {name}"
+    assert refused >= 0.7 * made, f"{name}: {refused} of {made}"
+
+
+def test_bodies_are_checked_too(built: list[Function]) -> None:
+    for function in built:
+        for place, one in enumerate(function.instructions):
+            if isinstance(one, Open):
+                body = one.loop.bodies[0]
+                wrong = replace(body, instructions=body.instructions[1:])
+                loop = replace(one.loop, bodies=(wrong, *one.loop.bodies[1:]))
+                edited = [*function.instructions[:place], replace(one, loop=loop), *function.instructions[place + 1 :]]
+                with pytest.raises(IllegalSchedule, match=body.path):
+                    check_schedule(replace(function, instructions=tuple(edited)))
+                return
+    raise AssertionError(f"no loops: {Loop}")
