@@ -56,33 +56,34 @@ def offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
 
 def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan], float]) -> Plan:
     """The plan, or one that offloads what it recomputes, with as many last iterations kept as there is room for, if
-    that fits the memory and its simulated step is shorter.
+    that fits the memory and its simulated step is shorter. On a CPU the host's memory is the device's own.
     """
     repeats = _repeats(plan.model)
     paths = plan.passes.recomputed & repeats.keys()
-    if not paths or budget.machine.collectives.host is None or plan.warnings:
+    machine = budget.machine
+    if not paths or machine.device == "cpu" or machine.collectives.host is None or plan.warnings:
         return plan
-    moved = offloading(plan, paths, budget)
+    others = {path: count for path, count in plan.passes.kept_iterations.items() if path not in paths}
+    moved = counted(offloading(plan, paths, budget).with_passes(kept_iterations=others), budget)
     if not budget.fits(moved):
         return plan
     for path in sorted(paths):
-        least = moved.passes.kept_iterations.get(path, 0)
-        keeping = partial(_keeping, moved, path, least)
-        more = most_within(repeats[path].count - 1 - least, partial(_held, budget, keeping), budget.bytes)
-        moved = counted(keeping(more), budget) if more else moved
+        keeping = partial(_keeping, moved, path)
+        most = most_within(repeats[path].count - 1, partial(_held, budget, keeping), budget.bytes)
+        moved = counted(keeping(most), budget) if most else moved
     if (shorter := seconds(moved)) >= seconds(plan):
         return plan
     notes = [note for note in moved.notes if not note.startswith(_OFFLOADED)]
     return replace(moved, notes=(*notes, *_told(moved)), simulated=shorter)
 
 
-def _keeping(plan: Plan, path: str, least: int, more: int) -> Plan:
-    """The plan with so many more last iterations of a segment kept as they are."""
-    return plan.with_passes(kept_iterations={**plan.passes.kept_iterations, path: least + more})
+def _keeping(plan: Plan, path: str, count: int) -> Plan:
+    """The plan with so many last iterations of a segment kept as they are."""
+    return plan.with_passes(kept_iterations={**plan.passes.kept_iterations, path: count})
 
 
-def _held(budget: Budget, keeping: Callable[[int], Plan], more: int) -> float:
-    return budget.held(keeping(more)).total
+def _held(budget: Budget, keeping: Callable[[int], Plan], count: int) -> float:
+    return budget.held(keeping(count)).total
 
 
 def _repeats(model: Model) -> dict[str, Segment]:
