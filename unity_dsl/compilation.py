@@ -230,7 +230,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             simulations.offer(first, "data parallelism")
             end.reserve = monotonic() - begun
         plan = found_in_time(partial(improve, first), simulations.incumbent, end)
-    if request.offload == AUTOMATIC:
+    if request.strategy == AUTO and imported is None and request.recompute == request.offload == AUTOMATIC:
         plan = offloaded_where_shorter(plan, Budget(machine, library, plan.division), simulations.seconds)
     within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
     timeline = simulations.timeline(plan)

@@ -184,7 +184,7 @@ def test_programs_equal_their_models(
         ("layr", "did you mean `layer`?"),
         ("al", "did you mean `all`?"),
         ("layer,", "there are"),
-        *((f"layer:{word}", "`layer:3` or `layer` runs all of them again") for word in ("0", "4", "-1", "two", "")),
+        *((f"layer:{word}", "`layer:3` or `layer` stands for all of them") for word in ("0", "4", "-1", "two", "")),
     ],
 )
 def test_unknown_segments_are_refused(recompute: str, hint: str, tmp_path: Path) -> None:

@@ -312,7 +312,7 @@ class Overlapping(Simulations):
         self.told = told
 
     def seconds(self, plan: Plan, below: float = inf) -> float:
-        return self.told[plan.delayed_gradients, bool(plan.interleaved)]
+        return self.told[plan.passes.delayed_gradients, bool(plan.passes.interleaved)]
 
     def _with_delays(self, plan: Plan) -> Plan:
         return self.shorter(plan, plan.with_passes(delayed_gradients=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -49,7 +48,7 @@ def test_copies_of_passes_are_the_tasks_that_each_would_list(case: tuple[str, st
     plan, machine, library = planned(*case)
     assert plan.micro_batches == PASSES
     for changes in CHANGES:
-        other = replace(plan, **changes)
+        other = plan.with_passes(**changes)
         few, found = listed(other, machine, library, Listed(once=True))
         _, wanted = listed(other, machine, library)
         assert len(few._tasks) < 0.6 * len(wanted.tasks), changes

@@ -210,7 +210,8 @@ def write_down(
     forward = ForwardText(program, function, module, names, "self", on_outputs)
     write_inputs(forward, [one for one in function.inputs if one.value.name not in optional], variables, sizes, parts)
     if plan.model.loss is None:
-        module.lines += statement(f"return None, {_outputs(plan.model, forward.write())}")
+        made = forward.write()
+        module.lines += statement(f"return None, {_outputs(plan.model, made)}")
     else:
         minimised, *made = forward.write()
         if not optional:

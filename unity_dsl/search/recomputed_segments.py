@@ -59,5 +59,5 @@ def _iterations(name: str, number: str, segment: Segment, code: str) -> int:
     """How many first iterations of a segment."""
     if not number.isdecimal() or not 1 <= int(number) <= segment.count:
         message = f"`{name}:{number}` is no number of iterations: `{name}` has {segment.count}"
-        raise fail(code, message, help=f"`{name}:{segment.count}` or `{name}` are all of them")
+        raise fail(code, message, help=f"`{name}:{segment.count}` or `{name}` stands for all of them")
     return int(number)
