@@ -34,7 +34,7 @@ from .search.memory_limit.stored_bytes import StoredBytes
 from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division, division_notes
-from .search.offloading import offloaded_where_shorter, offloading, parse_offload
+from .search.offloading import offloaded_where_shorter, offloading, parse_offload, with_offload
 from .search.plan_notes import as_limited, ended_notes, limit_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, Recompute, parse_recompute
@@ -150,6 +150,11 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
         return divided_model(model, file, library, request.settings, request.preset, count)
 
+    def kept_less(part: Model) -> tuple[Recompute | None, frozenset[str]]:
+        """What a user asks to recompute or to offload, and which of it is offloaded."""
+        asked = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
+        return with_offload(asked, parse_offload(request.offload, part, machine))
+
     # By what of products in chunks is exposed, which leads to other meshes, and by numbers of micro-batches.
     known: dict[tuple[float, int], dict[Mesh, Found]] = {}
     simulations, later, weights = Simulations(machine, library), Later(), StoredBytes.of(model, pins.values())
@@ -158,11 +163,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None, below: float = inf
     ) -> Plan:
         part, division = part_of(count)
-        asked = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
-        out = parse_offload(request.offload, part, machine) or Recompute()
-        if out.paths:
-            asked = asked or Recompute()
-            asked = Recompute(asked.paths | out.paths, {**asked.kept, **out.kept})
+        asked, out = kept_less(part)
         again = None if asked is None else asked.paths
         if again is None and chosen is not None and not chosen.warnings:
             again = chosen.passes.recomputed or (frozenset() if chosen.unlimited is None else None)
@@ -186,7 +187,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
             of_use=lambda cheapest: in_micro_batches(cheapest, division).cost.seconds < below,
             division=division,
         )
-        found = offloading(found, out.paths, Budget(machine, library, division))
+        found = offloading(found, out, Budget(machine, library, division))
         free = None if found.unlimited is None else in_micro_batches(found.unlimited, division)
         return replace(in_micro_batches(found, division), unlimited=free)
 
@@ -209,11 +210,12 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     def start(count: int, by: Strategy = STARTING, fusions: Sequence[RuleDecl] = ()) -> Plan:
         part, division = part_of(count)
-        asked = parse_recompute(request.recompute, part)
+        asked, out = kept_less(part)
         again, lasting = (None, None) if asked is None else (asked.paths, asked.kept)
         given = part, starting_meshes(part, meshes, machine), machine.exposing(expected), library
         made = partial(search, *given, pins=pins, theorems=theorems, fusions=fusions, imported=by)
-        return in_micro_batches(made(recompute=again, kept_iterations=lasting, division=division), division)
+        found = made(recompute=again, kept_iterations=lasting, division=division)
+        return in_micro_batches(offloading(found, out, Budget(machine, library, division)), division)
 
     def improve(first: Plan | None) -> Plan:
         if first is not None and end.seconds is not None:  # else the search finds what is as good

@@ -134,6 +134,18 @@ def test_what_memory_makes_a_plan_recompute_is_offloaded_where_that_is_faster() 
     assert any(note.startswith("offloaded to the host's memory") for note in found.notes)
 
 
+def test_a_search_within_a_time_limit_offloads_what_is_asked(tmp_path: Path) -> None:
+    """With algebra and layouts chosen, whatever plan is there when the time is up."""
+    for limit in (None, 0.5):
+        wanted = replace(request("gpt2", "auto", 2), recompute="auto", time_limit=limit, machine="dgx-h100")
+        assert compile_model(wanted).plan.passes.offloaded == {"layer"}
+
+
+def test_what_is_recomputed_is_not_offloaded_as_well() -> None:
+    with pytest.raises(InputError, match="E324"):
+        compile_model(replace(request("gpt2", "single", 1), recompute="layer"))
+
+
 @pytest.mark.parametrize("word", ["other", "layer:9", "layer:x", "layer.attn"])
 def test_what_is_no_repeat_is_refused(word: str) -> None:
     with pytest.raises(InputError, match="E324"):

@@ -34,6 +34,18 @@ def parse_offload(text: str, model: Model, machine: Machine) -> Recompute | None
     return parse_segments(text, model, repeats, tuple(repeats) if text == ALL else (), "E324")
 
 
+def with_offload(asked: Recompute | None, out: Recompute | None) -> tuple[Recompute | None, frozenset[str]]:
+    """What keeps less on the device, recomputed or offloaded, and which of it is offloaded. Raises E324 where both are
+    asked of one segment.
+    """
+    if out is None or not out.paths:
+        return asked, frozenset()
+    again = Recompute() if asked is None else asked
+    if both := again.paths & out.paths:
+        raise fail("E324", f"`{min(both)}` is recomputed as well", help="leave it out of --recompute or of --offload")
+    return Recompute(again.paths | out.paths, {**again.kept, **out.kept}), out.paths
+
+
 def offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
     """The plan that keeps in the host's memory what these segments save, which it recomputes; what it holds is counted,
     with a warning where that is more than there is.
