@@ -20,28 +20,7 @@ from unity_dsl.graph.plan import Plan
 from unity_dsl.index.evaluation.evaluate import evaluate
 from unity_dsl.index.evaluation.uniform import uniform
 from unity_dsl.index.library import Library
-from unity_dsl.schedule.ir import (
-    Arrive,
-    AwaitGathers,
-    Begin,
-    Branch,
-    Cast,
-    Close,
-    Compute,
-    Convert,
-    Function,
-    Gather,
-    Instruction,
-    Interleave,
-    Iterate,
-    Keep,
-    Loop,
-    Open,
-    Placed,
-    StartGathers,
-    Tensor,
-    Updates,
-)
+from unity_dsl.schedule import ir
 
 from ..graph.simulation import Locals, decode, encode, is_there
 from ..graph.simulation import run as run_steps
@@ -72,7 +51,7 @@ class Ranks:
         found = decode(held, layout, value.shape, self.plan.mesh, self.library)
         return found.round().astype(np.int64) if value.dtype == "int" else found
 
-    def run(self, function: Function, inputs: Mapping[str, Array]) -> list[Array]:
+    def run(self, function: ir.Function, inputs: Mapping[str, Array]) -> list[Array]:
         """What the model's function returns, whole."""
         given = {
             tensor: self.spread(tensor.value, inputs[tensor.value.name], tensor.layout) for tensor in function.inputs
@@ -89,13 +68,13 @@ class Run:
     """
 
     ranks: Ranks
-    function: Function
+    function: ir.Function
     prefix: str
     iteration: int
-    held: dict[Tensor, Locals]
-    flies: dict[Begin | Compute | Gather, Locals] = field(default_factory=dict)
-    captured: dict[Loop, tuple[list[Locals], list[Locals]]] = field(default_factory=dict)
-    stacks: dict[Loop, list[list[Locals]]] = field(default_factory=dict)
+    held: dict[ir.Tensor, Locals]
+    flies: dict[ir.Begin | ir.Compute | ir.Gather, Locals] = field(default_factory=dict)
+    captured: dict[ir.Loop, tuple[list[Locals], list[Locals]]] = field(default_factory=dict)
+    stacks: dict[ir.Loop, list[list[Locals]]] = field(default_factory=dict)
 
     def results(self) -> list[Locals]:
         for tensor in self.function.stored:
@@ -105,57 +84,57 @@ class Run:
             self.one(instruction)
         return [self.held[tensor] for tensor in self.function.results]
 
-    def one(self, instruction: Instruction) -> None:
+    def one(self, instruction: ir.Instruction) -> None:
         held = self.held
         match instruction:
-            case Compute():
+            case ir.Compute():
                 self.compute(instruction)
-            case Cast() | Keep():
+            case ir.Cast() | ir.Keep():
                 held[instruction.makes] = held[instruction.reads]
-            case Convert():
+            case ir.Convert():
                 held[instruction.makes] = self.steps(instruction.conversion.forward, instruction.reads)
-            case Begin():
+            case ir.Begin():
                 self.flies[instruction] = self.steps(instruction.conversion.forward, instruction.reads)
-            case Arrive():
+            case ir.Arrive():
                 held[instruction.makes] = self.flies.pop(instruction.begun)
-            case StartGathers():
+            case ir.StartGathers():
                 self.gather(instruction.gathers)
-            case AwaitGathers():
+            case ir.AwaitGathers():
                 self.gather(gather for gather in instruction.gathers if gather not in self.flies)
                 held.update((gather.makes, self.flies.pop(gather)) for gather in instruction.gathers)
-            case Open():
+            case ir.Open():
                 outside = [held[tensor] for tensor in instruction.captured], [held[one] for one in instruction.sliced]
                 self.captured[instruction.loop] = outside
                 self.stacks[instruction.loop] = [[] for _ in instruction.loop.step.segment.stacked]
-            case Iterate():
+            case ir.Iterate():
                 numbers = range(instruction.run.first, instruction.end)
                 self.iterate(instruction.loop, numbers, instruction.given, instruction.makes)
                 self.gather(instruction.then)
-            case Interleave():
+            case ir.Interleave():
                 for loop, given, makes in zip(instruction.loops, instruction.given, instruction.makes, strict=True):
                     self.iterate(loop, instruction.iterations, given, makes)
                 self.gather(instruction.then)
-            case Branch():
+            case ir.Branch():
                 decides = instruction.decides
                 if self.ranks.whole(decides.value, held[decides], decides.layout).any():
                     self.iterate(instruction.loop, range(1), instruction.given, instruction.makes)
                 else:
                     held.update(zip(instruction.makes, (held[one] for one in instruction.given), strict=True))
-            case Close():
+            case ir.Close():
                 self.close(instruction)
-            case Placed():
+            case ir.Placed():
                 self.placed(instruction)
-            case Updates():
+            case ir.Updates():
                 self.update(instruction)
 
-    def steps(self, steps: Sequence[Step], tensor: Tensor) -> Locals:
+    def steps(self, steps: Sequence[Step], tensor: ir.Tensor) -> Locals:
         return run_steps(tuple(steps), self.held[tensor], self.ranks.plan.mesh, tensor.value.shape, self.ranks.library)
 
     def gather(self, gathers: Any) -> None:
         for gather in gathers:
             self.flies[gather] = self.steps(gather.conversion.forward, gather.stored)
 
-    def compute(self, compute: Compute) -> None:
+    def compute(self, compute: ir.Compute) -> None:
         step, ranks = compute.step, self.ranks
         given = zip(step.node.arguments, compute.reads, step.typed.arguments, strict=True)
         arguments = [ranks.whole(value, self.held[tensor], layout) for value, tensor, layout in given]
@@ -174,7 +153,7 @@ class Run:
             shape = compute.makes[0].value.shape
             self.flies[compute] = run_steps(compute.sends.forward, local[0], ranks.plan.mesh, shape, ranks.library)
 
-    def placed(self, placed: Placed) -> None:
+    def placed(self, placed: ir.Placed) -> None:
         """The others have zeros."""
         inside, mesh = (
             Run(self.ranks, self.function, self.prefix, self.iteration, dict(self.held)),
@@ -187,7 +166,7 @@ class Run:
             local = zip(inside.held[tensor], here, strict=True)
             self.held[tensor] = [one if there else np.zeros_like(one) for one, there in local]
 
-    def update(self, update: Updates) -> None:
+    def update(self, update: ir.Updates) -> None:
         for instruction in update.body:
             self.one(instruction)
         for one, tensor in update.copies:
@@ -196,7 +175,7 @@ class Run:
 
     # ------------------------------------------------------------------------------------------ bodies
 
-    def iterate(self, loop: Loop, numbers: range, given: Sequence[Tensor], makes: Sequence[Tensor]) -> None:
+    def iterate(self, loop: ir.Loop, numbers: range, given: Sequence[ir.Tensor], makes: Sequence[ir.Tensor]) -> None:
         segment, carried = loop.step.segment, [self.held[tensor] for tensor in given]
         captured, wholes = self.captured[loop]
         for number in numbers:
@@ -213,7 +192,7 @@ class Run:
                 stack.append(made)
         self.held.update(zip(makes, carried, strict=True))
 
-    def close(self, closed: Close) -> None:
+    def close(self, closed: ir.Close) -> None:
         stacks = zip(closed.loop.step.segment.stacked, closed.makes, self.stacks.pop(closed.loop), strict=False)
         for series, tensor, parts in stacks:
             self.held[tensor] = [np.stack(of_rank, series.dim) for of_rank in zip(*parts, strict=True)]

@@ -9,31 +9,7 @@ from typing import TYPE_CHECKING, cast
 from ..graph.plan import PlannedNode
 from ..graph.precision import SUMMED, emitted_arithmetic, result_types
 from ..graph.value_names import spoken_name
-from ..schedule.ir import (
-    Arrive,
-    AwaitGathers,
-    Begin,
-    Branch,
-    Cast,
-    Close,
-    Compute,
-    Convert,
-    Defer,
-    Function,
-    Fused,
-    Gather,
-    Instruction,
-    Interleave,
-    Iterate,
-    Keep,
-    Loop,
-    Open,
-    Placed,
-    ReturnOutputs,
-    StartGathers,
-    Tensor,
-    Updates,
-)
+from ..schedule import ir
 from ..schedule.loops import stores_anything
 from .body_loops import carried_names, iterations
 from .comment_words import body_words, layout_word, loop_words, origin, roles, where
@@ -60,7 +36,7 @@ class ForwardText:
     def __init__(
         self,
         program: Program,
-        function: Function,
+        function: ir.Function,
         module: ModuleText,
         names: Names,
         state: str,
@@ -69,16 +45,16 @@ class ForwardText:
         self.program, self.function, self.module, self.names = program, function, module, names
         self.state, self.on_outputs = state, on_outputs
         self.plain = False
-        self.variables: dict[Tensor, str] = {}
+        self.variables: dict[ir.Tensor, str] = {}
         self.variables_of: dict[str, set[str]] = {}
-        self.sent: dict[Begin | Compute, str] = {}
-        self.deferred: dict[Defer, str] = {}
-        self.listed: dict[tuple[Gather, ...], str] = {}
-        self.modules: dict[Loop, list[ModuleText]] = {}
-        self.captured: dict[Loop, list[str]] = {}
-        self.carried: dict[Loop, list[str]] = {}
-        self.slices: dict[Loop, list[str]] = {}
-        self.stacks: dict[Loop, list[str]] = {}
+        self.sent: dict[ir.Begin | ir.Compute, str] = {}
+        self.deferred: dict[ir.Defer, str] = {}
+        self.listed: dict[tuple[ir.Gather, ...], str] = {}
+        self.modules: dict[ir.Loop, list[ModuleText]] = {}
+        self.captured: dict[ir.Loop, list[str]] = {}
+        self.carried: dict[ir.Loop, list[str]] = {}
+        self.slices: dict[ir.Loop, list[str]] = {}
+        self.stacks: dict[ir.Loop, list[str]] = {}
         graph = function.planned.graph
         kinds = [(one, True, one.decays) for one in graph.weights] + [(one, False, False) for one in graph.buffers]
         for tensor, (stored, trained, decays) in zip(function.stored, kinds, strict=True):
@@ -87,7 +63,7 @@ class ForwardText:
             program.collectives.owned |= bool(tensor.layout.placement)
             self.add([tensor], [path("self", value.name, "_parameters" if trained else "_buffers")])
 
-    def add(self, tensors: Sequence[Tensor], variables: Sequence[str]) -> None:
+    def add(self, tensors: Sequence[ir.Tensor], variables: Sequence[str]) -> None:
         """Values that exist from here on; a term of the loss times its share of a step of several batches."""
         for tensor, variable in zip(tensors, variables, strict=True):
             own = self.state == "self" and not self.function.path
@@ -98,13 +74,13 @@ class ForwardText:
             self.variables_of[tensor.value.name] = set()
             self.name(tensor, variable)
 
-    def name(self, tensor: Tensor, variable: str) -> None:
+    def name(self, tensor: ir.Tensor, variable: str) -> None:
         """The variable that holds a tensor from here on."""
         self.variables[tensor] = variable
         if tensor.dtype == tensor.value.dtype:
             self.variables_of.setdefault(tensor.value.name, set()).add(variable)
 
-    def variable(self, tensor: Tensor) -> str:
+    def variable(self, tensor: ir.Tensor) -> str:
         """The variable that holds a tensor."""
         return self.variables[tensor]
 
@@ -114,46 +90,46 @@ class ForwardText:
             self.instruction(instruction)
         return [self.variables[tensor] for tensor in self.function.results]
 
-    def instruction(self, instruction: Instruction) -> None:
+    def instruction(self, instruction: ir.Instruction) -> None:
         """The statements of an instruction."""
         match instruction:
-            case Compute():
+            case ir.Compute():
                 self._compute(instruction)
-            case Fused():
+            case ir.Fused():
                 self._fused(instruction)
-            case Convert():
+            case ir.Convert():
                 self._convert(instruction)
-            case Cast():
+            case ir.Cast():
                 self._cast(instruction)
-            case Begin():
+            case ir.Begin():
                 add_begin(self, instruction)
-            case Arrive():
+            case ir.Arrive():
                 add_arrive(self, instruction)
-            case Defer():
+            case ir.Defer():
                 add_deferred(self, instruction)
-            case StartGathers():
+            case ir.StartGathers():
                 add_start(self, instruction)
-            case AwaitGathers():
+            case ir.AwaitGathers():
                 add_awaited(self, instruction)
-            case Open():
+            case ir.Open():
                 self._open(instruction)
-            case Iterate():
+            case ir.Iterate():
                 self._iterate(instruction)
-            case Branch():
+            case ir.Branch():
                 self._branch(instruction)
-            case Interleave():
+            case ir.Interleave():
                 add_interleaved(self, instruction)
-            case Close():
+            case ir.Close():
                 self._close(instruction)
-            case Placed():
+            case ir.Placed():
                 add_placed(self, instruction)
-            case Updates():
+            case ir.Updates():
                 self._update(instruction)
-            case Keep():
+            case ir.Keep():
                 name = self.names.fresh(f"{instruction.reads.value.name}_before")
                 self.module.lines += statement(f"{name} = {self.variables[instruction.reads]}")
                 self.variables[instruction.makes] = name
-            case ReturnOutputs():
+            case ir.ReturnOutputs():
                 self.on_outputs([self.variables[tensor] for tensor in instruction.reads])
 
     # ------------------------------------------------------------------------------------------ values
@@ -162,7 +138,7 @@ class ForwardText:
         """The text of a float type: what the program computes in, or what is as wide as what it stores."""
         return float_type(self.state, dtype, self.program.mixed)
 
-    def _cast(self, cast: Cast) -> None:
+    def _cast(self, cast: ir.Cast) -> None:
         given, target = cast.reads, cast.makes.dtype
         code = f"{self.variables[given]}.to({self.float_type(target)})"
         if cast.returned:
@@ -173,7 +149,7 @@ class ForwardText:
         self.module.lines += statement(f"{name} = {code}", words)
         self.name(cast.makes, name)
 
-    def _convert(self, convert: Convert) -> None:
+    def _convert(self, convert: ir.Convert) -> None:
         given, made, value = convert.reads, convert.makes, convert.reads.value
         source, target, collectives = convert.source, made.layout, self.program.collectives
         found = collectives.between(convert.conversion, source, target, value.shape, deferred=convert.parameter)
@@ -186,7 +162,7 @@ class ForwardText:
         self.module.lines += statement(f"{name} = parallel.{found.name}({', '.join(arguments)})", comment)
         self.name(made, name)
 
-    def _update(self, update: Updates) -> None:
+    def _update(self, update: ir.Updates) -> None:
         """New values of buffers. Such a buffer is another tensor from then on: what the backward pass keeps of the old
         one stays what it was.
         """
@@ -206,7 +182,7 @@ class ForwardText:
 
     # ------------------------------------------------------------------------------------------ operators
 
-    def _compute(self, compute: Compute) -> None:
+    def _compute(self, compute: ir.Compute) -> None:
         step, node, program = compute.step, compute.step.node, self.program
         if compute.joined or compute.sliced:
             return
@@ -254,7 +230,7 @@ class ForwardText:
         operands = [operand.name for operand in step.node.instance.inputs]
         return roles(step.typed.configuration, self.program.mesh, operands)
 
-    def _fused(self, fused: Fused) -> None:
+    def _fused(self, fused: ir.Fused) -> None:
         """Operators that run as one kernel."""
         kernels, group = self.program.kernels, cast("OperatorGroup", fused.group)
         assert kernels is not None, "they are asked for"
@@ -287,7 +263,7 @@ class ForwardText:
 
     # ------------------------------------------------------------------------------------------ bodies
 
-    def _open(self, opened: Open) -> None:
+    def _open(self, opened: ir.Open) -> None:
         """The bodies of a loop, and the slices that they are given by position."""
         loop, segment = opened.loop, opened.loop.step.segment
         self.captured[loop] = [self.variables[tensor] for tensor in opened.captured]
@@ -300,7 +276,7 @@ class ForwardText:
         self.module.lines += [f"{stack} = []" for stack in self.stacks[loop]]
         self.modules[loop] = [self._body(loop, number) for number in range(len(loop.bodies))]
 
-    def _body(self, loop: Loop, number: int) -> ModuleText:
+    def _body(self, loop: ir.Loop, number: int) -> ModuleText:
         """The class of a run's iterations, or the function if they store nothing."""
         function, step, program = loop.bodies[number], loop.step, self.program
         stores = stores_anything(function.planned.graph)
@@ -315,7 +291,7 @@ class ForwardText:
         program.modules.append(module)
         return module
 
-    def _close(self, closed: Close) -> None:
+    def _close(self, closed: ir.Close) -> None:
         """What iterations made, stacked; the modules of bodies that store something, others are functions."""
         loop, segment = closed.loop, closed.loop.step.segment
         modules, runs = self.modules[loop], loop.step.runs
@@ -332,7 +308,7 @@ class ForwardText:
             self.module.lines += statement(f"{name} = torch.stack({stack}, {series.dim})")
             self.add([made], [name])
 
-    def _branch(self, branch: Branch) -> None:
+    def _branch(self, branch: ir.Branch) -> None:
         """What a cond replaces has one layout, whether its body is executed or not."""
         loop, segment = branch.loop, branch.loop.step.segment
         (module,) = self.modules[loop]
@@ -358,7 +334,7 @@ class ForwardText:
             return f"{self.state}.{how}({', '.join([body, *given])})"
         return f"{body}({', '.join(given)})"
 
-    def _iterate(self, iterate: Iterate) -> None:
+    def _iterate(self, iterate: ir.Iterate) -> None:
         """The iterations of a run, or of several that are one loop: the only one, or a loop."""
         loop, run, segment, once = iterate.loop, iterate.run, iterate.loop.step.segment, iterate.run.count == 1
         module, lines, modules = (

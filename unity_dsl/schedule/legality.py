@@ -5,38 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from .ir import (
-    Arrive,
-    AwaitGathers,
-    Begin,
-    Branch,
-    Cast,
-    Close,
-    Compute,
-    Convert,
-    Defer,
-    Function,
-    Fused,
-    Gather,
-    Instruction,
-    Interleave,
-    Iterate,
-    Keep,
-    Loop,
-    Open,
-    Placed,
-    ReturnOutputs,
-    StartGathers,
-    Tensor,
-    Updates,
-)
+from . import ir
 
 
 class IllegalSchedule(Exception):
     """A schedule that no program can run, with the reason."""
 
 
-def check_schedule(function: Function) -> None:
+def check_schedule(function: ir.Function) -> None:
     """Raises IllegalSchedule where instructions of a function, or of the bodies that it runs, are in no legal order."""
     walk = _Walk(function, {*function.inputs, *function.stored, *function.entering, *function.captured})
     walk.block(function.instructions)
@@ -49,83 +25,83 @@ class _Walk:
     iterations of open loops have run, and buffers that were updated.
     """
 
-    function: Function
-    made: set[Tensor]
-    flying: set[Begin | Compute] = field(default_factory=set)
-    sent: set[Tensor] = field(default_factory=set)
-    deferred: set[Defer] = field(default_factory=set)
-    started: set[Gather] = field(default_factory=set)
-    loops: dict[Loop, int] = field(default_factory=dict)
+    function: ir.Function
+    made: set[ir.Tensor]
+    flying: set[ir.Begin | ir.Compute] = field(default_factory=set)
+    sent: set[ir.Tensor] = field(default_factory=set)
+    deferred: set[ir.Defer] = field(default_factory=set)
+    started: set[ir.Gather] = field(default_factory=set)
+    loops: dict[ir.Loop, int] = field(default_factory=dict)
     updated: set[str] = field(default_factory=set)
 
-    def block(self, instructions: Iterable[Instruction]) -> None:
+    def block(self, instructions: Iterable[ir.Instruction]) -> None:
         for instruction in instructions:
             self.one(instruction)
 
-    def one(self, instruction: Instruction) -> None:
+    def one(self, instruction: ir.Instruction) -> None:
         match instruction:
-            case Compute():
+            case ir.Compute():
                 self._compute(instruction)
-            case Fused():
+            case ir.Fused():
                 self._step(instruction.reads, instruction.makes)
-            case Cast() | Keep() | Convert():
+            case ir.Cast() | ir.Keep() | ir.Convert():
                 self._step([instruction.reads], [instruction.makes])
-            case Begin():
+            case ir.Begin():
                 self._read([instruction.reads])
                 self._new([instruction.makes])
                 self._demand(instruction not in self.flying, f"{instruction.makes} is sent twice")
                 self.flying.add(instruction)
-            case Arrive():
+            case ir.Arrive():
                 self._demand(instruction.begun in self.flying, f"{instruction.makes} arrives, and nothing sent it")
                 self.flying.remove(instruction.begun)
                 self.made.add(instruction.makes)
-            case Defer():
+            case ir.Defer():
                 self._read([instruction.reads])
                 self.deferred.add(instruction)
-            case StartGathers():
+            case ir.StartGathers():
                 self._start(instruction.gathers)
-            case AwaitGathers():
+            case ir.AwaitGathers():
                 self._await(instruction)
-            case Open():
+            case ir.Open():
                 self._read([*instruction.captured, *instruction.sliced])
                 for body in instruction.loop.bodies:
                     check_schedule(body)
                 self.loops[instruction.loop] = 0
-            case Iterate():
+            case ir.Iterate():
                 self._iterate(instruction.loop, range(instruction.run.first, instruction.end))
                 self._step(instruction.given, instruction.makes)
                 self._start(instruction.then)
-            case Interleave():
+            case ir.Interleave():
                 for loop in instruction.loops:
                     self._iterate(loop, instruction.iterations)
                 self._step(sum(instruction.given, ()), sum(instruction.makes, ()))
                 self._start(instruction.then)
-            case Branch():
+            case ir.Branch():
                 self._iterate(instruction.loop, range(1))
                 self._step([instruction.decides, *instruction.given], instruction.makes)
-            case Close():
+            case ir.Close():
                 through = self.loops.pop(instruction.loop, None)
                 name = instruction.loop.step.segment.name
                 self._demand(through == instruction.loop.count, f"{name} ends after {through} iterations")
                 self._new(instruction.makes)
                 self.made.update(instruction.makes)
-            case Placed():
+            case ir.Placed():
                 self._placed(instruction)
-            case Updates():
+            case ir.Updates():
                 self.block(instruction.body)
                 self._read([tensor for _, tensor in instruction.copies])
                 self.updated |= {update.buffer.name for update, _ in instruction.copies}
-            case ReturnOutputs():
+            case ir.ReturnOutputs():
                 self._read(instruction.reads)
 
-    def end(self, results: Sequence[Tensor]) -> None:
+    def end(self, results: Sequence[ir.Tensor]) -> None:
         """The function returns."""
         self._read(results)
         self._demand(not self.flying, "something is sent that nothing waits for")
         self._demand(not self.started, "weights are gathered that nothing waits for")
         self._demand(not self.loops, "a loop does not end")
 
-    def _compute(self, compute: Compute) -> None:
+    def _compute(self, compute: ir.Compute) -> None:
         name = compute.step.node.name
         self._demand(compute.deferred is None or compute.deferred in self.deferred, f"{name} defers what was not read")
         self._demand(compute.arrives not in self.flying, f"{name} runs in blocks that are not waited for")
@@ -138,26 +114,26 @@ class _Walk:
             self._new(compute.makes)
             self.made.update(compute.makes)
 
-    def _placed(self, placed: Placed) -> None:
+    def _placed(self, placed: ir.Placed) -> None:
         self._read(placed.given)
         outside = set(self.made)
         self.block(placed.body)
         self._demand(set(placed.makes) <= self.made, "devices elsewhere have what none here makes")
         self.made = outside | set(placed.makes)
 
-    def _iterate(self, loop: Loop, iterations: range) -> None:
+    def _iterate(self, loop: ir.Loop, iterations: range) -> None:
         name = loop.step.segment.name
         self._demand(loop in self.loops, f"{name} is not open")
         self._demand(self.loops[loop] == iterations.start, f"iterations of {name} are left out")
         self.loops[loop] = loop.count if loop.step.segment.predicate is not None else iterations.stop
 
-    def _start(self, gathers: Iterable[Gather]) -> None:
+    def _start(self, gathers: Iterable[ir.Gather]) -> None:
         for gather in gathers:
             self._read([gather.stored])
             self._demand(gather not in self.started, f"{gather.value.name} is gathered twice")
             self.started.add(gather)
 
-    def _await(self, awaited: AwaitGathers) -> None:
+    def _await(self, awaited: ir.AwaitGathers) -> None:
         begun = {*awaited.among} <= {*self.started} | {g for g in awaited.among if g.makes in self.made}
         self._demand(begun, f"{awaited.gathers[0].value.name} is waited for before it is gathered")
         self._read([gather.stored for gather in awaited.gathers])
@@ -165,19 +141,19 @@ class _Walk:
         self.started.difference_update(awaited.gathers)
         self.made.update(gather.makes for gather in awaited.gathers)
 
-    def _step(self, reads: Iterable[Tensor], makes: Iterable[Tensor]) -> None:
+    def _step(self, reads: Iterable[ir.Tensor], makes: Iterable[ir.Tensor]) -> None:
         self._read(reads)
         self._new(makes)
         self.made.update(makes)
 
-    def _read(self, tensors: Iterable[Tensor]) -> None:
+    def _read(self, tensors: Iterable[ir.Tensor]) -> None:
         for tensor in tensors:
             self._demand(tensor not in self.sent, f"{tensor} is read while it is sent")
             self._demand(tensor in self.made, f"{tensor} is read before it is there")
             stale = tensor in self.function.stored and tensor.value.name in self.updated
             self._demand(not stale, f"{tensor} is read behind its update")
 
-    def _new(self, tensors: Iterable[Tensor]) -> None:
+    def _new(self, tensors: Iterable[ir.Tensor]) -> None:
         for tensor in tensors:
             self._demand(tensor not in self.made, f"{tensor} is made twice")
 

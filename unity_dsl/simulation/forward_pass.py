@@ -9,28 +9,7 @@ from functools import partial
 
 from ..graph.interleaved_repeats import turns_behind
 from ..index.lowering.local_tensor import Storage
-from ..schedule.ir import (
-    Arrive,
-    AwaitGathers,
-    Begin,
-    Branch,
-    Cast,
-    Close,
-    Compute,
-    Convert,
-    Defer,
-    Gather,
-    Instruction,
-    Interleave,
-    Iterate,
-    Keep,
-    Loop,
-    Open,
-    Placed,
-    StartGathers,
-    Tensor,
-    Updates,
-)
+from ..schedule import ir
 from .backward_pass import Complete
 from .collective_tasks import add_copy
 from .conversion_tasks import Variables
@@ -68,10 +47,10 @@ class ForwardPass(Variables):
 
     def run_in_turns(self) -> Coroutine[list[Local]]:
         """The same; others compute while what an operator reads is on its way."""
-        self.loops: dict[Loop, _Iterating] = {}
+        self.loops: dict[ir.Loop, _Iterating] = {}
         try:
             for instruction in self.function.instructions:
-                if isinstance(instruction, Arrive) and instruction.turn:
+                if isinstance(instruction, ir.Arrive) and instruction.turn:
                     yield
                 self._instruction(instruction)
             results = [self.local[tensor] for tensor in self.function.results]
@@ -80,47 +59,47 @@ class ForwardPass(Variables):
             self.leave()
         return results
 
-    def _instruction(self, instruction: Instruction) -> None:
+    def _instruction(self, instruction: ir.Instruction) -> None:
         match instruction:
-            case Compute():
+            case ir.Compute():
                 self._compute(instruction)
-            case Convert():
+            case ir.Convert():
                 self.convert(instruction)
-            case Cast():
+            case ir.Cast():
                 self.cast(instruction)
-            case Begin():
+            case ir.Begin():
                 self.begin(instruction)
-            case Arrive():
+            case ir.Arrive():
                 self.arrive(instruction)
-            case Defer():
+            case ir.Defer():
                 self.defer(instruction)
-            case AwaitGathers():
+            case ir.AwaitGathers():
                 self.await_gathers(instruction)
-            case StartGathers():
+            case ir.StartGathers():
                 self._start_gathers(instruction)
-            case Open():
+            case ir.Open():
                 self._open(instruction)
-            case Iterate():
+            case ir.Iterate():
                 self._iterate(instruction)
-            case Branch():
+            case ir.Branch():
                 self._branch(instruction)
-            case Interleave():
+            case ir.Interleave():
                 self._interleave(instruction)
-            case Close():
+            case ir.Close():
                 self._close(instruction)
-            case Placed():
+            case ir.Placed():
                 self._placed(instruction)
-            case Updates():
+            case ir.Updates():
                 self._update(instruction)
-            case Keep():
+            case ir.Keep():
                 self.local[instruction.makes] = self.local[instruction.reads]
 
-    def _add(self, tensors: Iterable[Tensor], local: Iterable[Local]) -> None:
+    def _add(self, tensors: Iterable[ir.Tensor], local: Iterable[Local]) -> None:
         self.local.update(zip(tensors, local, strict=True))
 
     # ------------------------------------------------------------------------------------------ operators
 
-    def _compute(self, compute: Compute) -> None:
+    def _compute(self, compute: ir.Compute) -> None:
         step, node, backward, operators = compute.step, compute.step.node, self.program.backward, self.program.operators
         arguments = [self.local[tensor] for tensor in compute.reads]
         if self.function.interleaved:
@@ -159,7 +138,7 @@ class ForwardPass(Variables):
 
         return replace(record, saved=kept, run=run)
 
-    def _placed(self, placed: Placed) -> None:
+    def _placed(self, placed: ir.Placed) -> None:
         """Operators on the devices of a placement; in place of what others compute zeros, which are views of one, and
         of its gradients.
         """
@@ -182,7 +161,7 @@ class ForwardPass(Variables):
         made = tuple(local for local in (self.local[tensor] for tensor in placed.makes) if local.moves)
         self.program.backward.record(Recorded(moving, made, (), back))
 
-    def _update(self, update: Updates) -> None:
+    def _update(self, update: ir.Updates) -> None:
         """Buffers' new values: copies, in place of the old ones."""
         for instruction in update.body:
             self._instruction(instruction)
@@ -194,7 +173,7 @@ class ForwardPass(Variables):
 
     # ------------------------------------------------------------------------------------------ gathers
 
-    def _start_gathers(self, start: StartGathers) -> None:
+    def _start_gathers(self, start: ir.StartGathers) -> None:
         gathering = self.program.gathering
         gathering.start(self.gathers_of(start.gathers), ahead=False)
         entering = []
@@ -203,7 +182,7 @@ class ForwardPass(Variables):
             entering += ForwardPass(self.program, loop.bodies[0], path).first_gathers
         gathering.start(entering, ahead=False)
 
-    def _gather_ahead(self, bodies: Sequence[ForwardPass], then: Sequence[Gather]) -> None:
+    def _gather_ahead(self, bodies: Sequence[ForwardPass], then: Sequence[ir.Gather]) -> None:
         """While the first of these iterations computes, the weights of the next are gathered, or those of what comes
         `then`, behind the last one.
         """
@@ -213,7 +192,7 @@ class ForwardPass(Variables):
 
     # ------------------------------------------------------------------------------------------ bodies
 
-    def _open(self, opened: Open) -> None:
+    def _open(self, opened: ir.Open) -> None:
         loop, segment, program = opened.loop, opened.loop.step.segment, self.program
         captured = [self.local[tensor] for tensor in opened.captured]
         slices = [
@@ -228,7 +207,9 @@ class ForwardPass(Variables):
         bodies = [self._body(loop, turn, captured) for turn in turns]
         self.loops[loop] = _Iterating(captured, slices, [[] for _ in segment.stacked], turns, bodies)
 
-    def _body(self, loop: Loop, turn: Turn, captured: Sequence[Local], stored: Mapping[str, Local] = {}) -> ForwardPass:
+    def _body(
+        self, loop: ir.Loop, turn: Turn, captured: Sequence[Local], stored: Mapping[str, Local] = {}
+    ) -> ForwardPass:
         """The function of an iteration, with what it stores and what it sees of the values around it."""
         segment, function = loop.step.segment, loop.bodies[turn.run]
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{turn.iteration}.")
@@ -236,12 +217,12 @@ class ForwardPass(Variables):
         with self.program.standing(turn.stored, turn.gradients):
             return ForwardPass(self.program, function, path, given, stored)
 
-    def _branch(self, branch: Branch) -> None:
+    def _branch(self, branch: ir.Branch) -> None:
         loop = self.loops[branch.loop]
         self._turn(branch.loop, 0, [self.local[tensor] for tensor in branch.given])
         self._add(branch.makes, loop.left)
 
-    def _iterate(self, iterate: Iterate) -> None:
+    def _iterate(self, iterate: ir.Iterate) -> None:
         """Iterations one after the other. While one computes, the weights of the next are gathered."""
         loop, program = self.loops[iterate.loop], self.program
         entering, standing = [self.local[tensor] for tensor in iterate.given], list[Storage]()
@@ -260,7 +241,7 @@ class ForwardPass(Variables):
             program.mark(None)
         self._add(iterate.makes, loop.left)
 
-    def _turn(self, key: Loop, place: int, carried: Sequence[Local]) -> None:
+    def _turn(self, key: ir.Loop, place: int, carried: Sequence[Local]) -> None:
         """One iteration. What it leaves takes the place of what the one before left."""
         loop, program, gathering = self.loops[key], self.program, self.program.gathering
         turn, body, captured = loop.turns[place], loop.bodies[place], loop.captured
@@ -285,7 +266,9 @@ class ForwardPass(Variables):
             stack.append(tensor)
         self._replace(loop, left)
 
-    def _iteration(self, loop: Loop, body: ForwardPass, entering: Sequence[Local]) -> tuple[list[Local], list[Local]]:
+    def _iteration(
+        self, loop: ir.Loop, body: ForwardPass, entering: Sequence[Local]
+    ) -> tuple[list[Local], list[Local]]:
         """What an iteration leaves, and the slices that it makes: all are held."""
         body.local.update(zip(body.function.entering, entering, strict=True))
         results, carried = body.run(), len(loop.step.segment.exit)
@@ -293,7 +276,7 @@ class ForwardPass(Variables):
 
     def _again(
         self,
-        loop: Loop,
+        loop: ir.Loop,
         turn: Turn,
         captured: Sequence[Local],
         entering: Sequence[Local],
@@ -316,7 +299,7 @@ class ForwardPass(Variables):
         self.name(tensor.storage for tensor in left)
         loop.left = left
 
-    def _interleave(self, found: Interleave) -> None:
+    def _interleave(self, found: ir.Interleave) -> None:
         """Iterations in turns: each loop goes on where it needs what it has begun to send, then the next does."""
         following = [found.then, *(() for _ in found.loops[1:])]
         given = zip(found.loops, found.given, following, strict=True)
@@ -328,7 +311,7 @@ class ForwardPass(Variables):
             self._add(makes, local)
 
     def _through(
-        self, key: Loop, iterations: range, given: Sequence[Tensor], then: Sequence[Gather]
+        self, key: ir.Loop, iterations: range, given: Sequence[ir.Tensor], then: Sequence[ir.Gather]
     ) -> Coroutine[Sequence[Local]]:
         """Iterations of a repeat. Returns what the last one leaves."""
         loop, entering = self.loops[key], [self.local[tensor] for tensor in given]
@@ -341,7 +324,7 @@ class ForwardPass(Variables):
             entering = left
         return loop.left
 
-    def _close(self, closed: Close) -> None:
+    def _close(self, closed: ir.Close) -> None:
         loop, segment = self.loops.pop(closed.loop), closed.loop.step.segment
         if closed.loop.offloaded:
             self.program.host.finish()
