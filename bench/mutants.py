@@ -24,6 +24,8 @@ from measure import write_results
 ROOT = Path(__file__).parent.parent
 COPIED = ("unity_dsl", "ops", "rules", "grammar", "codegen", "machines", "examples", "tests", "bench", "pyproject.toml")
 OPPOSITE = {ast.Eq: ast.NotEq, ast.NotEq: ast.Eq, ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt}
+WITHOUT_EFFECT = ("strict", "frozen", "slots")
+"""Arguments that change nothing of what a correct program does."""
 OPPOSITE |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is}
 
 
@@ -72,7 +74,10 @@ def fails(folder: Path, tests: list[str], seconds: float) -> bool | None:
 
 def places(path: Path) -> Iterator[int]:
     """The numbers of the nodes of a file that can be changed."""
-    yield from (number for number, node in enumerate(ast.walk(ast.parse(path.read_text()))) if is_changed(node))
+    tree = ast.parse(path.read_text())
+    keywords = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg in WITHOUT_EFFECT]
+    without = {id(node.value) for node in keywords}
+    yield from (n for n, node in enumerate(ast.walk(tree)) if id(node) not in without and is_changed(node))
 
 
 def is_changed(node: ast.AST) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +73,16 @@ PASSES = Passes(
     kept_iterations={"layer": 2, "decoder": 1},
     interleaved=(("left", "right"),),
     stagger=2,
+    delayed_gradients=True,
+    chunks=4,
     bucket_mib=0,
+    gathered_again=frozenset({"layer.w"}),
 )
+
+
+def test_every_setting_of_a_pass_is_tried() -> None:
+    usual = Passes()
+    assert not [one.name for one in fields(Passes) if getattr(PASSES, one.name) == getattr(usual, one.name)]
 
 
 def code_of(action: Callable[[], object]) -> str:

@@ -26,7 +26,7 @@ from unity_dsl.graph.model_graph import build_model
 from unity_dsl.graph.plan import Plan, gathered_once
 from unity_dsl.index.library import Library
 from unity_dsl.schedule.build import build_schedule
-from unity_dsl.schedule.ir import Function, Open, every
+from unity_dsl.schedule.ir import Function, Instruction, Open, Placed, Updates
 from unity_dsl.schedule.legality import check_schedule
 from unity_dsl.search.accounting.recomputation import outermost
 from unity_dsl.syntax.parse_model import parse_model
@@ -53,6 +53,14 @@ class Case:
     def mechanisms(self) -> Counter[str]:
         """How often instructions of each kind occur, those of bodies too."""
         return _mechanisms(self.schedule)
+
+
+def every(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
+    """Instructions, those inside of others behind these."""
+    for one in instructions:
+        yield one
+        if isinstance(one, Placed | Updates):
+            yield from every(one.body)
 
 
 def _mechanisms(function: Function) -> Counter[str]:

@@ -122,6 +122,23 @@ def other_given(one: object) -> object:
     return replace(one, given=tuple(Tensor(given.value, given.layout, given.dtype) for given in one.given))
 
 
+def undeferred(one: object) -> object | None:
+    """The product makes the gradient of its weight at once."""
+    assert isinstance(one, Compute)
+    return replace(one, deferred=None) if one.deferred is not None else None
+
+
+def other_arrival(one: object) -> object | None:
+    """A tensor arrives that nothing has sent."""
+    assert isinstance(one, Arrive)
+    made = one.makes
+    return replace(one, makes=Tensor(made.value, made.layout, made.dtype)) if isinstance(one.begun, Begin) else None
+
+
+def enters(one: object) -> bool:
+    return isinstance(one, StartGathers) and bool(one.entering)
+
+
 def reads_makes(one: object) -> object:
     assert isinstance(one, Convert)
     return replace(one, reads=one.makes)
@@ -133,7 +150,7 @@ def reads_term(given: Instructions) -> Instructions | None:
         if isinstance(one, Compute) and one.sends is not None and one.chunked is not None:
             term, layout = one.makes[0], one.chunked.layout
             made = Tensor(term.value, layout, term.dtype)
-            return [*given[: place + 1], Convert(term, made, term.layout, one.sends, True), *given[place + 1 :]]
+            return [*given[: place + 1], Convert(term, made, term.layout, one.sends), *given[place + 1 :]]
     return None
 
 
@@ -182,7 +199,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "a loop does not iterate": (without(Iterate), "read before it is there|ends after 0"),
     "interleaved loops do not iterate": (without(Interleave), "read before it is there|ends after"),
     "a loop does not end": (without(Close), "a loop does not end"),
-    "an operator runs twice": (twice(Compute), "made twice"),
+    "an operator runs twice": (twice(Compute), "made twice|defers what was not read"),
     "a conversion is made twice": (twice(Convert), "made twice"),
     "a wait comes twice": (twice(Arrive), "nothing sent it"),
     "a value is sent twice": (twice(Begin), "is sent twice"),
@@ -208,6 +225,9 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "the last iteration is left out": (changed(Interleave, fewer), "ends after"),
     "an iteration is given what is not there": (changed(Iterate, other_given), "read before it is there"),
     "a conversion reads itself": (changed(Convert, reads_makes), "read before it is there"),
+    "a weight is read for nothing": (changed(Compute, undeferred), "no operator does|nothing sent it"),
+    "another value arrives": (changed(Arrive, other_arrival), "is not what was sent|read before"),
+    "gathers of a loop begin behind it": (last(StartGathers, enters), "a loop has begun|waited for before"),
     "a term is read while it is sent": (reads_term, "read while it is sent"),
     "a buffer is read behind its update": (stale, "read behind its update"),
 }

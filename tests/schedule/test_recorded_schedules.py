@@ -42,7 +42,7 @@ def schedules(cell: Cell) -> Iterator[Function]:
     repeats = {step.name for step in plan.model.graph.segments if step.is_loop} - {*sum(plan.passes.interleaved, ())}
     if not plan.passes.recomputed:
         plan = plan.with_passes(offloaded=frozenset(repeats), kept_iterations=dict.fromkeys(repeats, 1))
-    yield build_schedule(plan, library, given=whole, optional=optional)
+    yield build_schedule(plan, library, given=whole, apart=bool(optional))
 
 
 def text_of(cell: Cell) -> str:

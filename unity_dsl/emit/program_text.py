@@ -188,7 +188,7 @@ def write_down(
         replace(plan, graph=graph),
         library,
         given=whole | {name: part.layout for name, part in parts.items()},
-        optional=optional,
+        apart=bool(optional),
         groups=None if calls is None else calls.groups,
     )
     check_schedule(function)

@@ -40,6 +40,8 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         graph = read_graph(record.graph, model.graph, mesh, library)
     except Garbled as reason:
         raise _stale(out, str(reason)) from None
+    if both := record.passes.recomputed & record.passes.offloaded:
+        raise _stale(out, f"it recomputes and offloads `{min(both)}`")
     plan = Plan(
         model,
         mesh,

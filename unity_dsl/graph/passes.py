@@ -13,13 +13,14 @@ class Passes:
     """`gathered_again` are the paths of weights, `layer.w`, that no device keeps gathered for the backward pass, which
     gathers them anew. `recomputed` are paths of segments, `layer`: an iteration keeps only what enters it, and the
     backward pass runs it again for the rest. Of segments that are `offloaded` an iteration keeps what the backward pass
-    needs in the host's memory. So many of the last iterations of both as `kept_iterations` says are not among them.
+    needs in the host's memory; it is in one of both at most. So many of the last iterations of both as
+    `kept_iterations` says are not among them.
 
     Repeats of a set that is `interleaved` run their iterations in turns: the graph has them one behind the other; they
-    begin `stagger`ed, as `turns_behind` says. With `delayed_gradients` those of weights are computed while cotangents
-    travel, where there are such products. With `chunks`, more than 1, products that read what is gathered are computed
-    in blocks as these arrive, and those whose results are summed over devices in so many parts, one while another is
-    summed. Gradients are summed over devices in buckets of so many `bucket_mib`, each by itself where that is 0.
+    begin `stagger`ed, as `turns_behind` says. With `delayed_gradients` gradients of weights are computed while
+    cotangents travel, where there are such products. With `chunks`, more than 1, products that read what is gathered
+    are computed in blocks as these arrive, and those whose results are summed over devices in so many parts, one while
+    another is summed. Gradients are summed over devices in buckets of so many `bucket_mib`, each alone where that is 0.
     """
 
     gathered_again: frozenset[str] = frozenset()
@@ -32,7 +33,7 @@ class Passes:
     chunks: int = 1
     bucket_mib: int = BUCKET_MIB
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # mappings have none; what is left out makes hashes equal, and no more
         return hash((self.gathered_again, self.recomputed, self.offloaded, self.chunks, self.bucket_mib, self.stagger))
 
     def run_again(self, path: str, count: int) -> int:

@@ -45,11 +45,11 @@ def build_schedule(
     library: Library,
     *,
     given: Mapping[str, Layout] = {},
-    optional: Iterable[str] = (),
+    apart: bool = False,
     groups: Groups | None = None,
 ) -> Function:
-    """The model's function. Inputs are `given` in these layouts, or else in those that the plan has for them; the ones
-    that are `optional` are read by the loss alone. Operators run in `groups`, if any.
+    """The model's function. Inputs are `given` in these layouts, or else in those that the plan has for them. With
+    `apart` the outputs are computed before what the loss alone needs. Operators run in `groups`, if any.
     """
     model, whole = plan.model, invariant(plan.mesh)
     weights = GatheredWeights(plan.graph, plan.conversions, plan.passes.interleaved)
@@ -59,7 +59,7 @@ def build_schedule(
         builder.add_input(source.value, given.get(source.value.name))
     outputs = [(value, output_layout(plan, value)) for value in model.outputs]
     loss = [] if model.loss is None else [(model.loss, whole)]
-    return builder.function(outputs, loss, apart=any(True for _ in optional))
+    return builder.function(outputs, loss, apart=apart)
 
 
 class Builder(Values):
@@ -99,8 +99,8 @@ class Builder(Values):
         captured = []
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
             around = self.held.get(value.name)  # what operators make may not be there yet
-            is_parameter = around is not None and around.parameter and around.stored is None
-            parameter = around is not None and is_parameter and layout == around.produced
+            whole = around is not None and around.stored is None and layout == around.produced
+            parameter = around is not None and around.parameter and whole
             tensor = Tensor(value, layout, value.dtype, parameter)
             outside[value.name] = Held(value, layout, {layout: tensor}, {}, parameter)
             captured.append(tensor)

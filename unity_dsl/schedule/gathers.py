@@ -43,8 +43,7 @@ def add_gathers(function: Values, steps: Sequence[PlannedNode], following: Steps
 
 def announce(function: Values, following: Steps) -> tuple[Gather, ...]:
     """What operators behind a loop gather in buckets, which its last iteration begins with."""
-    found = next((gathers for gathers in _gathers(function, following) if gathers[0].in_buckets), ())
-    function.announced = found or function.announced
+    function.announced = next((gathers for gathers in _gathers(function, following) if gathers[0].in_buckets), ())
     return function.announced
 
 

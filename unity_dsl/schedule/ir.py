@@ -1,13 +1,13 @@
 """A step as data: functions of instructions over tensors, as every device runs them.
 
 An instruction reads tensors that are there and makes others. The order of a function's instructions is that in which
-the program issues them; autograd takes the backward pass from what they recorded, the latest first.
+the program issues them. The backward pass has no instructions: autograd takes it from what these recorded, the latest
+first (`simulation/backward_pass.py`), and sends gradients in buckets (`simulation/gradient_buckets.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from ..graph.chunked_products import ChunkedProduct
@@ -131,15 +131,14 @@ class Updates:
 
 @dataclass(frozen=True, eq=False)
 class Convert:
-    """A tensor in another layout than its `source`, at once, cast on the way if its type is another one. With a
-    `gradient` its cotangent is converted back; the sum at the end of that of a `parameter` goes into a bucket.
+    """A tensor in another layout than its `source`, at once, cast on the way if its type is another one. The sum at the
+    end of the way back of the gradient of a `parameter` goes into a bucket.
     """
 
     reads: Tensor
     makes: Tensor
     source: Layout
     conversion: Conversion
-    gradient: bool
     parameter: bool = False
 
 
@@ -338,7 +337,7 @@ class Function:
 
     It is given the `inputs`, or what is `entering` it and what it has `captured`. `leaving` are the names of values
     that are read behind it. The weights of `first` can be under way before it begins; one that runs `interleaved` gives
-    others a turn.
+    others a turn. One that `defers` may read weights early, for gradients that are computed later.
     """
 
     planned: PlannedGraph
@@ -352,17 +351,4 @@ class Function:
     leaving: frozenset[str]
     first: tuple[Gather, ...] = ()
     interleaved: bool = False
-    defers: bool = field(default=False)
-
-    @property
-    def loops(self) -> Iterator[Loop]:
-        """Those that it runs, in order."""
-        return (one.loop for one in self.instructions if isinstance(one, Open))
-
-
-def every(instructions: Sequence[Instruction]) -> Iterator[Instruction]:
-    """Instructions of a function, those inside of others behind these; not those of bodies."""
-    for one in instructions:
-        yield one
-        if isinstance(one, Placed | Updates):
-            yield from every(one.body)
+    defers: bool = False

@@ -33,6 +33,7 @@ class _Walk:
     started: set[ir.Gather] = field(default_factory=set)
     loops: dict[ir.Loop, int] = field(default_factory=dict)
     updated: set[str] = field(default_factory=set)
+    opened: set[ir.Loop] = field(default_factory=set)
 
     def block(self, instructions: Iterable[ir.Instruction]) -> None:
         for instruction in instructions:
@@ -52,14 +53,19 @@ class _Walk:
                 self._demand(instruction not in self.flying, f"{instruction.makes} is sent twice")
                 self.flying.add(instruction)
             case ir.Arrive():
-                self._demand(instruction.begun in self.flying, f"{instruction.makes} arrives, and nothing sent it")
-                self.flying.remove(instruction.begun)
+                begun, made = instruction.begun, instruction.makes
+                self._demand(begun in self.flying, f"{made} arrives, and nothing sent it")
+                own = begun.makes is made if isinstance(begun, ir.Begin) else begun.makes[0].value == made.value
+                self._demand(own, f"{made} is not what was sent")
+                self.flying.remove(begun)
                 self.made.add(instruction.makes)
             case ir.Defer():
                 self._read([instruction.reads])
                 self.deferred.add(instruction)
             case ir.StartGathers():
                 self._start(instruction.gathers)
+                late = [loop for loop in instruction.entering if loop in self.opened]
+                self._demand(not late, "a loop has begun before what its first iteration gathers")
             case ir.AwaitGathers():
                 self._await(instruction)
             case ir.Open():
@@ -67,6 +73,7 @@ class _Walk:
                 for body in instruction.loop.bodies:
                     check_schedule(body)
                 self.loops[instruction.loop] = 0
+                self.opened.add(instruction.loop)
             case ir.Iterate():
                 self._iterate(instruction.loop, range(instruction.run.first, instruction.end))
                 self._step(instruction.given, instruction.makes)
@@ -100,10 +107,16 @@ class _Walk:
         self._demand(not self.flying, "something is sent that nothing waits for")
         self._demand(not self.started, "weights are gathered that nothing waits for")
         self._demand(not self.loops, "a loop does not end")
+        self._demand(not self.deferred, "a weight is read to defer its gradient, and no operator does")
+        awaited = [one.gathers for one in self.function.instructions if isinstance(one, ir.AwaitGathers)]
+        own = not self.function.first or self.function.first in awaited
+        self._demand(own, "what can be gathered first is not waited for")
 
     def _compute(self, compute: ir.Compute) -> None:
         name = compute.step.node.name
-        self._demand(compute.deferred is None or compute.deferred in self.deferred, f"{name} defers what was not read")
+        if compute.deferred is not None:
+            self._demand(compute.deferred in self.deferred, f"{name} defers what was not read")
+            self.deferred.remove(compute.deferred)
         self._demand(compute.arrives not in self.flying, f"{name} runs in blocks that are not waited for")
         self._read([*compute.reads, *compute.parts])
         if compute.sent:

@@ -80,7 +80,8 @@ def add_segment(function: Values, loop: Loop, following: Steps) -> None:
         carries = zip(carried, layouts, segment.entry, strict=True)
         given = tuple(function.tensor(value, layout, entry.dtype) for value, layout, entry in carries)
         end = part.run.first + part.run.count
-        then = announce(function, following) if 1 < segment.count == end else ()
+        is_last = end == segment.count > 1  # of one iteration there is nothing that it would overlap
+        then = announce(function, following) if is_last else ()
         makes = _results(segment.results, step.leaving(part.numbers[-1], function.planned))
         function.instructions.append(Iterate(loop, part.numbers, part.run, given, makes, then))
         _add(function, makes)

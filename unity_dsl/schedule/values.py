@@ -71,7 +71,10 @@ class Values:
     """The tensors of a function that is built. An instruction is added when what it makes is first needed.
 
     `first` is what it gathers before all else, `announced` what a loop's last iteration has begun to gather, and
-    `ungathered` are the weights whose operators will wait for them.
+    `ungathered` are the weights whose operators will wait for them. Tensors are `travelling` until they arrive; what
+    has `departed` is not asked for yet, by value and layout. Parts are `joined` by later operators, `slices` were made
+    by earlier ones, and operators that no kernel computes with others are `alone`. It is `detached` at the end, where
+    only updates of buffers are left: they have no gradients.
     """
 
     def __init__(
@@ -208,7 +211,7 @@ class Values:
         if gradient and self._is_begun(Begin(given, made, source, conversion)):
             return made
         in_buckets = parameter and conversion.ends_in_sum
-        self.instructions.append(Convert(given, made, source, conversion, gradient, in_buckets))
+        self.instructions.append(Convert(given, made, source, conversion, in_buckets))
         return made
 
     # ------------------------------------------------------------------------------------------ overlap

@@ -27,8 +27,8 @@ Begins = Callable[[Local], tuple[Local, Callable[[], None]]]
 
 
 class Variables:
-    """The tensors of one run of a function, `local` by those of the schedule. `path` stands before their names, and
-    `stored` is what the function stores, if that is there already.
+    """The tensors of one run of a function, `local` by those of the schedule. `path` stands before their names, with
+    the number of the iteration, `layer.3.`; `stored` is what the function stores, if that is there already.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Variables:
         tensors = self.program.gathering.gather(gathers)
         for gather, local, found in zip(awaited.gathers, gathers, tensors, strict=True):
             stored = gather.stored
-            convert = Convert(stored, gather.makes, stored.layout, gather.conversion, True, gather.in_buckets)
+            convert = Convert(stored, gather.makes, stored.layout, gather.conversion, gather.in_buckets)
             self.local[gather.makes] = self._recorded(convert, local.stored, found)
 
     def gathers_of(self, gathers: Sequence[Gathered]) -> list[Gather]:
