@@ -216,7 +216,7 @@ class Cost:
     def seconds(self) -> float:
         return self.compute + self.communication + self.update
 
-    def with_passes(self, count: int) -> Cost:
+    def of_micro_batches(self, count: int) -> Cost:
         """Of a step of so many micro-batches, where this is that of a step of one."""
         compute = count * self.compute + (count - 1) * self.accumulation
         communication = count * self.communication - (count - 1) * self.synchronisation
@@ -363,7 +363,7 @@ def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:
     if division is None:
         return plan
     unlimited = plan.unlimited_seconds
-    cost = plan.cost.with_passes(division.count)
+    cost = plan.cost.of_micro_batches(division.count)
     return replace(plan, division=division, cost=cost, unlimited_seconds=unlimited and division.count * unlimited)
 
 

@@ -128,12 +128,9 @@ class Simulations:
         """What other plans are simulated to take next to a chosen one: with what their steps are shortened by where
         that is of use to this one, or where everything is exposed at first.
         """
-        shortened = (
-            plan.passes.interleaved
-            or plan.passes.delayed_gradients
-            or plan.passes.chunks > 1
-            or plan.passes.bucket_mib != BUCKET_MIB
-        )
+        passes = plan.passes
+        shortened = passes.interleaved or passes.delayed_gradients or passes.chunks > 1
+        shortened = shortened or passes.bucket_mib != BUCKET_MIB
         if not shortened and self.machine.device != "cpu":
             return self.seconds
         return lambda other: self.seconds(self.in_buckets(self.shortest(other)))
@@ -191,18 +188,7 @@ class Simulations:
         if found is before:
             return plan
         cost, notes = replace(plan.cost, memory=found.cost.memory), (*plan.notes, *found.notes[len(before.notes) :])
-        return replace(
-            plan.with_passes(
-                interleaved=found.passes.interleaved,
-                stagger=found.passes.stagger,
-                delayed_gradients=found.passes.delayed_gradients,
-                chunks=found.passes.chunks,
-                bucket_mib=found.passes.bucket_mib,
-            ),
-            graph=found.graph,
-            cost=cost,
-            notes=notes,
-        )
+        return replace(plan, passes=found.passes, graph=found.graph, cost=cost, notes=notes)
 
     def _with_delays(self, plan: Plan) -> Plan:
         if plan.passes.delayed_gradients or exposed_backwards(self.timeline(plan)) <= GAIN:
