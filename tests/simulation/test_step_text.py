@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,13 @@ def test_gradients_of_a_loop_are_summed_up() -> None:
         counted[name] += int(times)
     alone = len(re.findall(r"^ *\d+   all_reduce (?!loss)", text, re.MULTILINE))
     assert counted["all_reduce"] + alone == sent["all_reduce"]
+
+
+def test_micro_batches_that_are_alike_are_written_once() -> None:
+    wanted = replace(request("gpt2", "data_parallel", micro_batches=4), settings={"b": 8})
+    compiled = compile_model(wanted)
+    timeline = simulate_step(compiled.plan, load_machine("local"), compiled.library)
+    heads = [line for line in step_lines(timeline) if line.endswith(":")]
+    phases = ["forward of micro-batch {}", "backward of micro-batch {}"]
+    expected = [phase.format(number) for number in ("1 of 4", "2 of 4, the same until 3", "4 of 4") for phase in phases]
+    assert heads == [f"{head}:" for head in (*expected, "update")]

@@ -10,9 +10,11 @@ from itertools import accumulate, groupby
 
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
-from .task import COMPUTE, Purpose
+from .task import COMPUTE, Phase, Purpose
 from .timeline import Timeline
 
+SHOWN = 2
+"""Micro-batches that are written, and the last one: the first ones begin without gradients of others."""
 WIDTH = 58
 """Columns of a task's name and place."""
 _BESIDE = frozenset({"bucket", "pack", "add gradients", "cast", "join", "copy", "stack", "zeros", "update"})
@@ -37,9 +39,17 @@ def step_lines(timeline: Timeline, device: int = 0) -> Iterator[str]:
     numbers = [n for n, task in every if task.device == device and (task.launches or task.seconds)]
     writer = _Writer(timeline, numbers, device)
     yield f"{'':5}{'task':{WIDTH}}{'stream':16}{'time':>9}  waits for"
-    for phase, some in groupby(numbers, key=lambda number: timeline.graph.tasks[number].phase):
-        yield from ("", f"{phase.value}:")
-        yield from writer.block([*some], "", "  ")
+    phases = [(p, [*some]) for p, some in groupby(numbers, key=lambda number: timeline.graph.tasks[number].phase)]
+    count = sum(phase is Phase.FORWARD for phase, _ in phases)
+    number = 0
+    for phase, some in phases:
+        number += phase is Phase.FORWARD
+        if SHOWN < number < count:  # as the micro-batch before
+            continue
+        of = f" of micro-batch {number} of {count}" if count > 1 and phase is not Phase.UPDATE else ""
+        alike = f", the same until {count - 1}" if of and number == SHOWN < count - 1 else ""
+        yield from ("", f"{phase.value}{of}{alike}:")
+        yield from writer.block(some, "", "  ")
 
 
 @dataclass
