@@ -135,6 +135,13 @@ def other_arrival(one: object) -> object | None:
     return replace(one, makes=Tensor(made.value, made.layout, made.dtype)) if isinstance(one.begun, Begin) else None
 
 
+def other_copies(one: object) -> object | None:
+    """A buffer becomes a tensor that nothing made."""
+    assert isinstance(one, Updates)
+    copies = tuple((update, Tensor(made.value, made.layout, made.dtype)) for update, made in one.copies)
+    return replace(one, copies=copies) if copies else None
+
+
 def enters(one: object) -> bool:
     return isinstance(one, StartGathers) and bool(one.entering)
 
@@ -226,6 +233,7 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "an iteration is given what is not there": (changed(Iterate, other_given), "read before it is there"),
     "a conversion reads itself": (changed(Convert, reads_makes), "read before it is there"),
     "a weight is read for nothing": (changed(Compute, undeferred), "no operator does|nothing sent it"),
+    "a buffer becomes what is not there": (changed(Updates, other_copies), "read before it is there"),
     "another value arrives": (changed(Arrive, other_arrival), "is not what was sent|read before"),
     "gathers of a loop begin behind it": (last(StartGathers, enters), "a loop has begun|waited for before"),
     "a term is read while it is sent": (reads_term, "read while it is sent"),

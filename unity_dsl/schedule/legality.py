@@ -123,7 +123,7 @@ class _Walk:
             self._new(compute.makes)
             self.flying.add(compute)
             self.sent.update(compute.makes)
-        elif not (compute.sliced and set(compute.makes) <= self.made):
+        else:
             self._new(compute.makes)
             self.made.update(compute.makes)
 
