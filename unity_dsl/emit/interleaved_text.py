@@ -1,4 +1,4 @@
-"""Text of what is begun and waited for later, and of repeats whose iterations run in turns: one call for all, of bodies
+"""Text of what is begun and waited for later, and of the interleaved execution of repeats: one call for all, of bodies
 that are generators.
 
 A body yields where it must wait for what it has begun to send, so that the others compute meanwhile. Autograd runs what
@@ -51,7 +51,7 @@ def add_begin(text: ForwardText, begin: Begin) -> None:
 
 
 def add_arrive(text: ForwardText, arrive: Arrive) -> None:
-    """Waits for what was begun: where bodies run in turns, when the others have computed."""
+    """Waits for what was begun: where bodies are interleaved, when the others have computed."""
     begun, made = arrive.begun, arrive.makes
     if arrive.turn:
         text.module.lines.append("yield  # overlapped with the other repeats")
@@ -61,7 +61,7 @@ def add_arrive(text: ForwardText, arrive: Arrive) -> None:
 
 
 def add_interleaved(text: ForwardText, found: Interleave) -> None:
-    """So many iterations of each loop in turns."""
+    """Interleaved execution of so many iterations of each loop."""
     segments = [loop.step.segment for loop in found.loops]
     listed = list_gathers(text, found.then) if found.then else ""
     over = [_ahead(loop, found.iterations, "" if place else listed) for place, loop in enumerate(found.loops)]

@@ -72,7 +72,7 @@ def _with_own_gradients(program: Program, step: PlannedNode) -> ProductCall | No
 
 
 def add_deferred(text: ForwardText, defer: Defer) -> None:
-    """Reads the weight of a product whose gradient is deferred, overlapped with that of what travels."""
+    """Reads the weight of a product whose gradient is deferred, overlapped with the exchange of another one."""
     read, found = text.variable(defer.reads), defer.product
     name = text.names.fresh(f"{defer.reads.value.name}_delayed")
     words = f"its gradient is deferred, overlapped with the exchange of that of {defer.travelling.name}"

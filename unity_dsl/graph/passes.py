@@ -1,4 +1,4 @@
-"""The passes that change a plan's schedule, with their settings: what overlaps, what is computed or gathered again."""
+"""The passes that change a plan's schedule, with their settings: what overlaps, what is recomputed or re-gathered."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .layout_conversion import BUCKET_MIB
 class Passes:
     """`gathered_again` are the paths of weights, `layer.w`, that no device keeps gathered for the backward pass, which
     gathers them anew. `recomputed` are paths of segments, `layer`: an iteration keeps only what enters it, and the
-    backward pass runs it again for the rest. Of segments that are `offloaded` an iteration keeps what the backward pass
+    backward pass recomputes the rest. Of segments that are `offloaded` an iteration keeps what the backward pass
     needs in the host's memory; it is in one of both at most. So many of the last iterations of both as
     `kept_iterations` says are not among them.
 
-    Repeats of a set that is `interleaved` run their iterations in turns: the graph has them one behind the other; they
+    Iterations of repeats of an `interleaved` set are interleaved: the graph has the repeats one behind the other; they
     begin `stagger`ed, as `turns_behind` says. With `delayed_gradients` gradients of weights are computed while
     cotangents travel, where there are such products. With `chunks`, more than 1, products that read what is gathered
     are computed in blocks as these arrive, and those whose results are summed over devices in so many parts, one while

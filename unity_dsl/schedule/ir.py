@@ -256,7 +256,7 @@ class Iterate:
 
     @property
     def again(self) -> bool:
-        """Whether the backward pass runs them again."""
+        """Whether the backward pass recomputes them."""
         return self.run.first < self.loop.again
 
     @property
@@ -282,8 +282,8 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Interleave:
-    """The same iterations of several loops in turns: each goes on where it waits for what it sends, and then the next
-    one does. `given` and `makes` are by loop.
+    """The same iterations of several loops, interleaved: each goes on where it waits for what it sends, then the next
+    one. `given` and `makes` are by loop.
     """
 
     loops: tuple[Loop, ...]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -50,9 +50,15 @@ def offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
     """The plan that keeps in the host's memory what these segments save, which it recomputes; what it holds is counted,
     with a warning where that is more than there is.
     """
-    moved = plan.passes.recomputed & frozenset(paths)
-    if not moved:
+    if plan.passes.recomputed.isdisjoint(paths):
         return plan
+    plan = counted(_offloading(plan, paths, budget), budget)
+    return replace(_told(plan), warnings=tuple(memory_warnings(plan.cost.memory, budget.machine)))
+
+
+def _offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
+    """The same, not counted: without the seconds of what is not recomputed any more."""
+    moved = plan.passes.recomputed & frozenset(paths)
     price = forward_price(plan, budget.machine.exposing(plan.exposed), budget.library)  # as its cost counts it
     cost, kept = plan.cost, {path: count for path, count in plan.passes.kept_iterations.items() if path in moved}
     for path, forward in price.of_segments(plan.graph):
@@ -60,10 +66,7 @@ def offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
             cost = added(cost, forward, -1.0)
     cost = added(cost, price.of_last(plan.graph, kept))
     passes = {"recomputed": plan.passes.recomputed - moved, "offloaded": plan.passes.offloaded | moved}
-    plan = counted(replace(plan.with_passes(**passes), cost=cost, simulated=None), budget)
-    notes = [note for note in plan.notes if not note.startswith(RECOMPUTED)]
-    warnings = tuple(memory_warnings(plan.cost.memory, budget.machine))
-    return replace(plan, notes=(*notes, *_told(plan)), warnings=warnings)
+    return replace(plan.with_passes(**passes), cost=cost, simulated=None)
 
 
 def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan], float]) -> Plan:
@@ -76,7 +79,7 @@ def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan]
     if not paths or machine.device == "cpu" or machine.collectives.host is None or plan.warnings:
         return plan
     others = {path: count for path, count in plan.passes.kept_iterations.items() if path not in paths}
-    moved = counted(offloading(plan, paths, budget).with_passes(kept_iterations=others), budget)
+    moved = counted(_offloading(plan, paths, budget).with_passes(kept_iterations=others), budget)
     if not budget.fits(moved):
         return plan
     for path in sorted(paths):
@@ -85,8 +88,7 @@ def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan]
         moved = counted(keeping(most), budget) if most else moved
     if (shorter := seconds(moved)) >= seconds(plan):
         return plan
-    notes = [note for note in moved.notes if not note.startswith(_OFFLOADED)]
-    return replace(moved, notes=(*notes, *_told(moved)), simulated=shorter)
+    return replace(_told(moved), simulated=shorter)
 
 
 def _keeping(plan: Plan, path: str, count: int) -> Plan:
@@ -104,9 +106,8 @@ def _repeats(model: Model) -> dict[str, Segment]:
     return {path: one for path, one in segments(model.graph) if path in outer and one.is_loop}
 
 
-_OFFLOADED = "offloaded to the host's memory"
-
-
-def _told(plan: Plan) -> Iterator[str]:
-    if plan.passes.offloaded:
-        yield f"{_OFFLOADED}: what {segment_words(plan, plan.passes.offloaded, '`')} save for the backward pass"
+def _told(plan: Plan) -> Plan:
+    """The plan with a note on what it offloads in place of that on what it recomputed."""
+    words = segment_words(plan, plan.passes.offloaded, "`")
+    note = f"offloaded to the host's memory: what {words} save for the backward pass"
+    return replace(plan, notes=(*(one for one in plan.notes if not one.startswith(RECOMPUTED)), note))

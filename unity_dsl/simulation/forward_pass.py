@@ -1,4 +1,4 @@
-"""The forward pass of a schedule: the tasks of every instruction, iterations of bodies, what is run again."""
+"""The forward pass of a schedule: the tasks of every instruction, iterations of bodies, recomputation."""
 
 from __future__ import annotations
 
@@ -300,7 +300,7 @@ class ForwardPass(Variables):
         loop.left = left
 
     def _interleave(self, found: ir.Interleave) -> None:
-        """Iterations in turns: each loop goes on where it needs what it has begun to send, then the next does."""
+        """Interleaved iterations: each loop goes on where it needs what it has begun to send, then the next does."""
         following = [found.then, *(() for _ in found.loops[1:])]
         given = zip(found.loops, found.given, following, strict=True)
         left = completed(

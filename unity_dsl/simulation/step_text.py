@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby
 
+from ..graph.plan import without_iterations
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
 from .task import COMPUTE, Phase, Purpose
@@ -150,7 +151,9 @@ class _Writer:
         """What iterations have in common that are alike: their own tasks."""
         tasks = [self.timeline.graph.tasks[n] for n in iteration.tasks if not self._is_gradient(n)]
         own = [task for task in tasks if f"{iteration.loop}.{iteration.number}." in task.place]
-        return iteration.loop, tuple((task.name, _short(task.place), task.channel, task.launches) for task in own)
+        return iteration.loop, tuple(
+            (task.name, without_iterations(task.place), task.channel, task.launches) for task in own
+        )
 
     def _is_gradient(self, number: int) -> bool:
         task = self.timeline.graph.tasks[number]
@@ -162,8 +165,3 @@ class _Writer:
             before, now, behind = f"{loop}.{number - 1}.", f"{loop}.{number}.", f"{loop}.{number + 1}."
             place = place.replace(now, f"{loop}.").replace(before, f"{loop}-1.").replace(behind, f"{loop}+1.")
         return place
-
-
-def _short(place: str) -> str:
-    """A place without the numbers of iterations."""
-    return re.sub(r"\.\d+(?=\.)", "", place)

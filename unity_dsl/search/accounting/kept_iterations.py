@@ -131,7 +131,7 @@ def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
 
 
 def recomputed_words(plan: Plan, mark: str = "") -> str:
-    """The segments that are run again, their names between marks."""
+    """The recomputed segments, their names between marks."""
     return segment_words(plan, plan.passes.recomputed, mark)
 
 
