@@ -72,7 +72,7 @@ class Run:
     prefix: str
     iteration: int
     held: dict[ir.Tensor, Locals]
-    flies: dict[ir.Begin | ir.Compute | ir.Gather, Locals] = field(default_factory=dict)
+    flies: dict[ir.Begin | ir.Compute | ir.Convert, Locals] = field(default_factory=dict)
     captured: dict[ir.Loop, tuple[list[Locals], list[Locals]]] = field(default_factory=dict)
     stacks: dict[ir.Loop, list[list[Locals]]] = field(default_factory=dict)
 
@@ -132,7 +132,7 @@ class Run:
 
     def gather(self, gathers: Any) -> None:
         for gather in gathers:
-            self.flies[gather] = self.steps(gather.conversion.forward, gather.stored)
+            self.flies[gather] = self.steps(gather.conversion.forward, gather.reads)
 
     def compute(self, compute: ir.Compute) -> None:
         step, ranks = compute.step, self.ranks

@@ -49,7 +49,7 @@ class ForwardText:
         self.variables_of: dict[str, set[str]] = {}
         self.sent: dict[ir.Begin | ir.Compute, str] = {}
         self.deferred: dict[ir.Defer, str] = {}
-        self.listed: dict[tuple[ir.Gather, ...], str] = {}
+        self.listed: dict[tuple[ir.Convert, ...], str] = {}
         self.modules: dict[ir.Loop, list[ModuleText]] = {}
         self.captured: dict[ir.Loop, list[str]] = {}
         self.carried: dict[ir.Loop, list[str]] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..schedule.ir import AwaitGathers, Function, Gather, Loop, StartGathers, Tensor
+from ..schedule.ir import AwaitGathers, Convert, Function, Loop, StartGathers, Tensor
 from .comment_words import layout_word
 from .module_text import ModuleText
 from .program_names import Names, path
@@ -21,7 +21,7 @@ class ForwardText(Protocol):
     module: ModuleText
     names: Names
     state: str
-    listed: dict[tuple[Gather, ...], str]
+    listed: dict[tuple[Convert, ...], str]
 
     def name(self, tensor: Tensor, variable: str) -> None:
         """The variable that holds a tensor from here on."""
@@ -46,7 +46,7 @@ def _entered(text: ForwardText, loop: Loop) -> str:
 def add_awaited(text: ForwardText, awaited: AwaitGathers) -> None:
     """Writes that weights are gathered, or waited for if that has begun."""
     gathers, lines = awaited.gathers, text.module.lines
-    over = f"{text.state}.{'sync' if gathers[0].in_buckets else 'groups'}"
+    over = f"{text.state}.{'sync' if gathers[0].parameter else 'groups'}"
     text.program.gathered = True
     pairs = list_pairs(text, gathers)
     names = [text.names.fresh(f"{gather.value.name}_{layout_word(gather.makes.layout)}") for gather in gathers]
@@ -59,7 +59,7 @@ def add_awaited(text: ForwardText, awaited: AwaitGathers) -> None:
         given = pairs
         if len(f"{call}{given}, {over})") > WIDTH:
             given = list_gathers(text, gathers)
-    comment = ", ".join(dict.fromkeys(f"{gather.stored.layout} -> {gather.makes.layout}" for gather in gathers))
+    comment = ", ".join(dict.fromkeys(f"{gather.source} -> {gather.makes.layout}" for gather in gathers))
     lines += statement(f"{call}{given}, {over})", comment)
     for gather, name in zip(gathers, names, strict=True):
         text.name(gather.makes, name)
@@ -74,7 +74,7 @@ def _sliced(listed: str, awaited: AwaitGathers) -> str:
     return f"{listed}[{begin or ''}:{'' if begin + count == len(every) else begin + count}]"
 
 
-def list_gathers(text: ForwardText, gathers: tuple[Gather, ...]) -> str:
+def list_gathers(text: ForwardText, gathers: tuple[Convert, ...]) -> str:
     """A variable that holds what is to be gathered."""
     if gathers not in text.listed:
         pairs = list_pairs(text, gathers)
@@ -89,15 +89,15 @@ def gathers_first(loop: Loop, iteration: int) -> str:
     return f"{path('self', loop.step.segment.name, '_modules')}[{iteration}].gathers()" if gathers else ""
 
 
-def list_pairs(text: ForwardText, gathers: Sequence[Gather]) -> str:
+def list_pairs(text: ForwardText, gathers: Sequence[Convert]) -> str:
     """The text of a list of conversions with their weights."""
     pairs = [(_function(text, gather), path("self", gather.value.name, "_parameters")) for gather in gathers]
     return f"[{', '.join(f'(parallel.{function}, {weight})' for function, weight in pairs)}]"
 
 
-def _function(text: ForwardText, gather: Gather) -> str:
+def _function(text: ForwardText, gather: Convert) -> str:
     """The conversion of a weight in parallel.py."""
-    source, target, shape = gather.stored.layout, gather.makes.layout, gather.value.shape
+    source, target, shape = gather.source, gather.makes.layout, gather.value.shape
     return text.program.collectives.between(gather.conversion, source, target, shape, deferred=True).name
 
 

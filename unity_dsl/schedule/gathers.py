@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..graph.gathered_weights import GatheredWeight, Steps
 from ..graph.plan import PlannedNode, PlannedSegment
-from .ir import AwaitGathers, Gather, Loop, StartGathers, Tensor
+from .ir import AwaitGathers, Convert, Loop, StartGathers, Tensor
 from .values import Values
 
 Loops = Callable[[PlannedSegment], Loop]
@@ -24,12 +24,12 @@ def add_gathers(function: Values, steps: Sequence[PlannedNode], following: Steps
     own = not function.path and not function.detached
     placed, announced = any(step.placement for step in steps), function.announced
     entering = [loop(step) for step in function.weights.entered(following)] if own else []
-    starts, begun = list[Gather](), list[AwaitGathers]()
+    starts, begun = list[Convert](), list[AwaitGathers]()
     for gathers in _gathers(function, steps):
-        if announced and gathers[0].in_buckets:
+        if announced and gathers[0].parameter:
             function.announced = ()
             begun.append(AwaitGathers(announced, announced))
-        elif own and gathers[0].in_buckets and not placed:
+        elif own and gathers[0].parameter and not placed:
             starts += _apart(function, steps, gathers, at_once=not entering)
         else:
             function.add_awaited(AwaitGathers(gathers))
@@ -41,13 +41,13 @@ def add_gathers(function: Values, steps: Sequence[PlannedNode], following: Steps
         function.add_awaited(awaited)
 
 
-def announce(function: Values, following: Steps) -> tuple[Gather, ...]:
+def announce(function: Values, following: Steps) -> tuple[Convert, ...]:
     """What operators behind a loop gather in buckets, which its last iteration begins with."""
-    function.announced = next((gathers for gathers in _gathers(function, following) if gathers[0].in_buckets), ())
+    function.announced = next((gathers for gathers in _gathers(function, following) if gathers[0].parameter), ())
     return function.announced
 
 
-def _gathers(function: Values, steps: Iterable[PlannedNode | PlannedSegment]) -> list[tuple[Gather, ...]]:
+def _gathers(function: Values, steps: Iterable[PlannedNode | PlannedSegment]) -> list[tuple[Convert, ...]]:
     """The weights that operators among these steps read gathered: those whose gradients come in buckets together, and
     the others.
     """
@@ -58,15 +58,16 @@ def _gathers(function: Values, steps: Iterable[PlannedNode | PlannedSegment]) ->
     ]
 
 
-def _gather(function: Values, weight: GatheredWeight) -> Gather:
+def _gather(function: Values, weight: GatheredWeight) -> Convert:
     held, value = function.held[weight.value.name], weight.value
     stored = held.stored or held.tensors[held.produced]
-    return Gather(stored, Tensor(value, weight.gathered, value.dtype), weight.conversion)
+    made, conversion = Tensor(value, weight.gathered, value.dtype), weight.conversion
+    return Convert(stored, made, weight.stored, conversion, conversion.ends_in_sum)
 
 
 def _apart(
-    function: Values, steps: Sequence[PlannedNode], gathers: tuple[Gather, ...], *, at_once: bool
-) -> tuple[Gather, ...]:
+    function: Values, steps: Sequence[PlannedNode], gathers: tuple[Convert, ...], *, at_once: bool
+) -> tuple[Convert, ...]:
     """What is begun before the first operator, all together; each operator waits for its own. Nothing is, if the first
     one reads all and may gather it itself, `at_once`.
     """

@@ -141,6 +141,10 @@ class Convert:
     conversion: Conversion
     parameter: bool = False
 
+    @property
+    def value(self) -> Value:
+        return self.reads.value
+
 
 @dataclass(frozen=True, eq=False)
 class Begin:
@@ -174,29 +178,13 @@ class Defer:
     in_blocks: bool = False
 
 
-@dataclass(frozen=True, eq=False, slots=True)
-class Gather:
-    """A weight, stored in slices, that one operator reads gathered."""
-
-    stored: Tensor
-    makes: Tensor
-    conversion: Conversion
-
-    @property
-    def value(self) -> Value:
-        return self.stored.value
-
-    @property
-    def in_buckets(self) -> bool:
-        """Whether its gradient is summed in buckets."""
-        return self.conversion.ends_in_sum
-
-
 @dataclass(frozen=True, eq=False)
 class StartGathers:
-    """Begins to gather weights, and what the first iterations of loops gather first."""
+    """Begins to gather weights that are stored in slices, each for one operator, and what the first iterations of loops
+    gather first.
+    """
 
-    gathers: tuple[Gather, ...]
+    gathers: tuple[Convert, ...]
     entering: tuple[Loop, ...] = ()
 
 
@@ -204,8 +192,8 @@ class StartGathers:
 class AwaitGathers:
     """Weights gathered together, which were begun `among` others, or are begun now if these are none."""
 
-    gathers: tuple[Gather, ...]
-    among: tuple[Gather, ...] = ()
+    gathers: tuple[Convert, ...]
+    among: tuple[Convert, ...] = ()
 
 
 # ---------------------------------------------------------------------------------------------- bodies
@@ -252,7 +240,7 @@ class Iterate:
     run: Run
     given: tuple[Tensor, ...]
     makes: tuple[Tensor, ...]
-    then: tuple[Gather, ...] = ()
+    then: tuple[Convert, ...] = ()
 
     @property
     def again(self) -> bool:
@@ -290,7 +278,7 @@ class Interleave:
     iterations: range
     given: tuple[tuple[Tensor, ...], ...]
     makes: tuple[tuple[Tensor, ...], ...]
-    then: tuple[Gather, ...] = ()
+    then: tuple[Convert, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,6 +337,6 @@ class Function:
     instructions: tuple[Instruction, ...]
     results: tuple[Tensor, ...]
     leaving: frozenset[str]
-    first: tuple[Gather, ...] = ()
+    first: tuple[Convert, ...] = ()
     interleaved: bool = False
     defers: bool = False

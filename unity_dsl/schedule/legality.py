@@ -30,7 +30,7 @@ class _Walk:
     flying: set[ir.Begin | ir.Compute] = field(default_factory=set)
     sent: set[ir.Tensor] = field(default_factory=set)
     deferred: set[ir.Defer] = field(default_factory=set)
-    started: set[ir.Gather] = field(default_factory=set)
+    started: set[ir.Convert] = field(default_factory=set)
     loops: dict[ir.Loop, int] = field(default_factory=dict)
     updated: set[str] = field(default_factory=set)
     opened: set[ir.Loop] = field(default_factory=set)
@@ -140,16 +140,16 @@ class _Walk:
         self._demand(self.loops[loop] == iterations.start, f"iterations of {name} are left out")
         self.loops[loop] = loop.count if loop.step.segment.predicate is not None else iterations.stop
 
-    def _start(self, gathers: Iterable[ir.Gather]) -> None:
+    def _start(self, gathers: Iterable[ir.Convert]) -> None:
         for gather in gathers:
-            self._read([gather.stored])
+            self._read([gather.reads])
             self._demand(gather not in self.started, f"{gather.value.name} is gathered twice")
             self.started.add(gather)
 
     def _await(self, awaited: ir.AwaitGathers) -> None:
         begun = {*awaited.among} <= {*self.started} | {g for g in awaited.among if g.makes in self.made}
         self._demand(begun, f"{awaited.gathers[0].value.name} is waited for before it is gathered")
-        self._read([gather.stored for gather in awaited.gathers])
+        self._read([gather.reads for gather in awaited.gathers])
         self._new([gather.makes for gather in awaited.gathers])
         self.started.difference_update(awaited.gathers)
         self.made.update(gather.makes for gather in awaited.gathers)

@@ -25,7 +25,6 @@ from .ir import (
     Compute,
     Convert,
     Defer,
-    Gather,
     Group,
     Instruction,
     Loop,
@@ -102,8 +101,8 @@ class Values:
         self.slices: dict[str, Tensor] = {}
         self.alone: set[str] = set()
         self.loops: dict[str, Loop] = {}
-        self.first: tuple[Gather, ...] = ()
-        self.announced: tuple[Gather, ...] = ()
+        self.first: tuple[Convert, ...] = ()
+        self.announced: tuple[Convert, ...] = ()
         self.ungathered: dict[str, AwaitGathers] = {}
         self.written: set[int] = set()
         self.leaving = frozenset(value.name for value in (*left, *(update.value for update in graph.updates)))

@@ -14,7 +14,6 @@ from ..graph.precision import FULL, SUMMED
 from ..index.lowering.local_tensor import Storage
 from ..machine.collective_price import local_fraction
 from ..schedule.ir import Arrive, AwaitGathers, Begin, Cast, Compute, Convert, Defer, Function, Tensor
-from ..schedule.ir import Gather as Gathered
 from .cast_tasks import add_cast, as_read, settle_cast
 from .chunked_tasks import Blocks, Chunks, PartialSums, gather_blocks
 from .device_program import Program
@@ -48,7 +47,7 @@ class Variables:
         self.deferred: dict[Defer, DelayedGradient] = {}
         self.blocks: dict[Begin, Blocks] = {}
         self.terms: list[Storage] = []  # of which sums are on their way
-        self.gathers: dict[Gathered, Gather] = {}
+        self.gathers: dict[Convert, Gather] = {}
         for tensor in function.inputs:
             self.local[tensor] = program.keep(path + tensor.value.name, self._input(tensor))
         for tensor in function.stored:
@@ -130,17 +129,13 @@ class Variables:
         gathers = self.gathers_of(awaited.gathers)
         tensors = self.program.gathering.gather(gathers)
         for gather, local, found in zip(awaited.gathers, gathers, tensors, strict=True):
-            stored = gather.stored
-            convert = Convert(stored, gather.makes, stored.layout, gather.conversion, gather.in_buckets)
-            self.local[gather.makes] = self._recorded(convert, local.stored, found)
+            self.local[gather.makes] = self._recorded(gather, local.stored, found)
 
-    def gathers_of(self, gathers: Sequence[Gathered]) -> list[Gather]:
+    def gathers_of(self, gathers: Sequence[Convert]) -> list[Gather]:
         """The gathers of a schedule, with the tensors that are stored here."""
         for gather in gathers:
             if gather not in self.gathers:
-                value, stored = gather.value, gather.stored
-                given = self.path + value.name, self.local[stored], stored.layout
-                self.gathers[gather] = Gather(value, *given, gather.makes.layout, gather.conversion)
+                self.gathers[gather] = Gather(gather, self.path + gather.value.name, self.local[gather.reads])
         return [self.gathers[gather] for gather in gathers]
 
     @property

@@ -182,7 +182,7 @@ class ForwardPass(Variables):
             entering += ForwardPass(self.program, loop.bodies[0], path).first_gathers
         gathering.start(entering, ahead=False)
 
-    def _gather_ahead(self, bodies: Sequence[ForwardPass], then: Sequence[ir.Gather]) -> None:
+    def _gather_ahead(self, bodies: Sequence[ForwardPass], then: Sequence[ir.Convert]) -> None:
         """While the first of these iterations computes, the weights of the next are gathered, or those of what comes
         `then`, behind the last one.
         """
@@ -311,7 +311,7 @@ class ForwardPass(Variables):
             self._add(makes, local)
 
     def _through(
-        self, key: ir.Loop, iterations: range, given: Sequence[ir.Tensor], then: Sequence[ir.Gather]
+        self, key: ir.Loop, iterations: range, given: Sequence[ir.Tensor], then: Sequence[ir.Convert]
     ) -> Coroutine[Sequence[Local]]:
         """Iterations of a repeat. Returns what the last one leaves."""
         loop, entering = self.loops[key], [self.local[tensor] for tensor in given]

@@ -12,6 +12,7 @@ from ..graph.layout import Layout
 from ..graph.layout_conversion import Conversion
 from ..graph.plan import without_iterations
 from ..index.lowering.local_tensor import Storage
+from ..schedule.ir import Convert
 from .cast_tasks import as_read, settle_cast
 from .collective_tasks import Conversions
 from .local_tensors import Local
@@ -20,14 +21,24 @@ from .task_list import TaskList
 
 @dataclass(frozen=True, eq=False)
 class Gather:
-    """A weight that one operator reads gathered: how it is stored, and the steps of its conversion."""
+    """A weight that one operator reads gathered, as a device stores it."""
 
-    value: Value
+    convert: Convert
     place: str
     stored: Local
-    layout: Layout
-    gathered: Layout
-    conversion: Conversion
+
+    @property
+    def value(self) -> Value:
+        return self.convert.value
+
+    @property
+    def layout(self) -> Layout:
+        """As it is stored."""
+        return self.convert.source
+
+    @property
+    def conversion(self) -> Conversion:
+        return self.convert.conversion
 
 
 @dataclass(eq=False)
