@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..graph.gathered_weights import Steps
-from ..graph.graph import Graph, Segment, Value
+from ..graph.graph import Graph, Segment
 from ..graph.interleaved_repeats import run_number, stretches
 from ..graph.layout import Layout
 from ..graph.plan import PlannedGraph, PlannedSegment, Run
 from .gathers import announce
 from .ir import Branch, Close, Interleave, Iterate, Loop, Open, Tensor
-from .values import Values
+from .values import Values, new_tensors
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def add_segment(function: Values, loop: Loop, following: Steps) -> None:
         function.instructions.append(Open(loop, captured))
         carries = zip(segment.initial, border.carried, segment.entry, strict=True)
         given = tuple(function.tensor(value, layout, entry.dtype) for value, layout, entry in carries)
-        makes = _results(segment.results, border.carried)
+        makes = new_tensors(segment.results, border.carried)
         function.instructions += [Branch(loop, taken[-1], given, makes), Close(loop, ())]
         _add(function, makes)
         return
@@ -82,11 +82,11 @@ def add_segment(function: Values, loop: Loop, following: Steps) -> None:
         end = part.run.first + part.run.count
         is_last = end == segment.count > 1  # of one iteration there is nothing that it would overlap
         then = announce(function, following) if is_last else ()
-        makes = _results(segment.results, step.leaving(part.numbers[-1], function.planned))
+        makes = new_tensors(segment.results, step.leaving(part.numbers[-1], function.planned))
         function.instructions.append(Iterate(loop, part.numbers, part.run, given, makes, then))
         _add(function, makes)
     layouts = [layout.inserted(series.dim) for series, layout in zip(segment.stacked, border.stacked, strict=True)]
-    makes = _results([series.whole for series in segment.stacked], layouts)
+    makes = new_tensors([series.whole for series in segment.stacked], layouts)
     function.instructions.append(Close(loop, makes))
     _add(function, makes)
 
@@ -100,7 +100,7 @@ def add_interleaved(function: Values, loops: Sequence[Loop], following: Steps) -
         given = tuple(_entering(function, step, numbers.start) for step in steps)
         then = announce(function, following) if numbers.stop == steps[0].segment.count else ()
         leaving = (_leaving(function, step, numbers) for step in steps)
-        makes = tuple(_results(step.segment.results, left) for step, left in zip(steps, leaving, strict=True))
+        makes = tuple(new_tensors(step.segment.results, left) for step, left in zip(steps, leaving, strict=True))
         function.instructions.append(Interleave(tuple(loops), numbers, given, makes, then))
         for tensors in makes:
             _add(function, tensors)
@@ -122,10 +122,6 @@ def _leaving(function: Values, step: PlannedSegment, numbers: range) -> Sequence
     if numbers.stop < step.segment.count and number == run_number(step, numbers.stop):
         return [step.runs[number].body.values[value.name].produced for value in step.segment.entry]
     return step.leaving(number, function.planned)
-
-
-def _results(values: Iterable[Value], layouts: Iterable[Layout]) -> tuple[Tensor, ...]:
-    return tuple(Tensor(value, layout, value.dtype) for value, layout in zip(values, layouts, strict=True))
 
 
 def _add(function: Values, tensors: Iterable[Tensor]) -> None:

@@ -17,7 +17,7 @@ from .ir import (
     Placed,
     Tensor,
 )
-from .values import Values
+from .values import Values, new_tensors
 
 
 def add_operators(function: Values, steps: Sequence[PlannedNode]) -> None:
@@ -32,7 +32,7 @@ def _fused(function: Values, group: Group) -> None:
     dtype = group.dtype
     reads = [function.tensor(value, layout, None if value.dtype == "int" else dtype) for value, layout in group.reads]
     function.arrive(reads, turn=True)
-    makes = tuple(Tensor(value, layout, value.dtype) for value, layout in group.makes)
+    makes = new_tensors(*zip(*group.makes, strict=True))
     function.instructions.append(Fused(group, tuple(reads), makes))
     for tensor in makes:
         function.add(tensor)
@@ -46,7 +46,9 @@ def _operator(function: Values, step: PlannedNode) -> None:
     wanted = zip(node.arguments, step.typed.arguments, operand_types(node, dtype), strict=True)
     reads = tuple(function.tensor(*read) for read in wanted)
     function.arrive(reads, turn=True)
-    compute = Compute(step, reads, _results(step), deferred=function.deferred.get(node.name))
+    compute = Compute(
+        step, reads, new_tensors(step.node.results, step.typed.results), deferred=function.deferred.get(node.name)
+    )
     if not function.detached and node.name in function.alone:
         compute = _chunked(function, compute)
     function.instructions.append(compute)
@@ -54,12 +56,6 @@ def _operator(function: Values, step: PlannedNode) -> None:
         function.add(tensor)
     if compute.sent and compute.chunked is not None:
         function.departed[name, compute.chunked.layout] = compute
-
-
-def _results(step: PlannedNode) -> tuple[Tensor, ...]:
-    return tuple(
-        Tensor(value, layout, value.dtype) for value, layout in zip(step.node.results, step.typed.results, strict=True)
-    )
 
 
 def _chunked(function: Values, compute: Compute) -> Compute:
@@ -93,7 +89,10 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
             joined = function.joined.pop(value.name, ())
             reads.append(function.held[value.name].tensors[layout] if joined else function.tensor(value, layout))
             parts += joined or reads[-1:]
-        makes, later = _results(step), name not in function.leaving and shared.joined_later(step)
+        makes, later = (
+            new_tensors(step.node.results, step.typed.results),
+            name not in function.leaving and shared.joined_later(step),
+        )
         if not later:
             function.arrive(parts, turn=True)
         longer = not later and len(parts) > len(reads)
@@ -109,7 +108,7 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
     _, slices = found
     source = function.tensor(node.arguments[0], step.typed.arguments[0])
     function.arrive([source], turn=True)
-    made_of = [(other, _results(other)[0]) for other, _ in slices]
+    made_of = [(other, new_tensors(other.node.results, other.typed.results)[0]) for other, _ in slices]
     function.slices = {other.node.results[0].name: made for other, made in made_of}
     own = function.slices.pop(name)
     function.instructions.append(Compute(step, (source,), (own,), slices=tuple(made_of)))

@@ -66,6 +66,11 @@ class Held:
     casts: dict[tuple[Tensor, str], Tensor] = field(default_factory=dict)
 
 
+def new_tensors(values: Iterable[Value], layouts: Iterable[Layout]) -> tuple[Tensor, ...]:
+    """Values in these layouts, each in its own float type."""
+    return tuple(Tensor(value, layout, value.dtype) for value, layout in zip(values, layouts, strict=True))
+
+
 class Values:
     """The tensors of a function that is built. An instruction is added when what it makes is first needed.
 
