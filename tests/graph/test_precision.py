@@ -135,6 +135,30 @@ def test_statements_that_sum_are_in_float32_and_native_calls_are_not() -> None:
     assert arithmetic(declared, False, LIBRARY) == "bf16", "not without a precision"
 
 
+@pytest.mark.parametrize(
+    ("rows", "tied", "whole"), [(2**20, False, False), (2**20 - 1, False, True), (2**20, True, True)]
+)
+def test_rows_of_a_large_table_are_cast_and_not_the_table(rows: int, tied: bool, whole: bool) -> None:
+    """A table that a product reads as well is cast for that."""
+    text = f"""
+model m[b = 16, d = 8, rows = {rows}]
+  input ids: int<rows>[b]
+  input target: int<rows>[b]
+  weight table: f32[rows, d] ~ normal(1)
+  weight head: f32[rows, d] ~ normal(1)
+  x = embedding(ids, table)
+  loss cross_entropy(linear(x, {"table" if tied else "head"}), target)
+"""
+    if tied:
+        text = text.replace("  weight head: f32[rows, d] ~ normal(1)\n", "")
+    model = build_model(parse_model(Source("m.udl", text)), LIBRARY, precision="bf16")
+    (table,) = (weight.value for name, weight in model.weights() if name == "table")
+    (look_up,) = (node for node in model.graph.nodes() if node.instance.name == "embedding")
+    assert table.is_cast == whole
+    assert arithmetic(look_up, True, LIBRARY) == ("bf16" if whole else "f32")
+    assert look_up.results[0].dtype == "bf16"
+
+
 def test_calls_that_only_gpus_add_up_in_float32_are_emitted_with_a_type_of_the_device() -> None:
     """Found of torch on a CPU (tests/program/test_long_sums.py): lookups and gains of layer_norm add up in bfloat16."""
     text = """

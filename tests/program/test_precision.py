@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
@@ -15,9 +16,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unity_dsl.compilation import Request, compile_model
+from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.graph import precision
 from unity_dsl.resources import folder
 
 from ..emit.test_train_files import losses, train
@@ -253,3 +257,28 @@ def test_a_checkpoint_goes_on_in_another_precision(compile_program: Compile, tmp
     found, expected = losses(tmp_path / "half"), losses(log)[2:]
     assert found != expected
     assert found == pytest.approx(expected, rel=2e-3)
+
+
+@pytest.mark.parametrize("kernels", ["torch", "triton"])
+def test_rows_of_a_large_table_are_cast_after_they_are_looked_up(
+    kernels: str, tmp_path: Path, pool: RankPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is read, and its gradient summed, in float32."""
+    monkeypatch.setattr(precision, "ROWS", 64)
+    source = tmp_path / "large.udl"
+    source.write_text(
+        "model large[b = 4, d = 2, rows = 64]\n"
+        "  input ids: int<rows>[b]\n"
+        "  input target: f32[b, d]\n"
+        "  weight table: f32[rows, d] ~ normal(1)\n"
+        "  weight w: f32[d, d] ~ normal(1)\n"
+        "  loss mse(linear(relu(embedding(ids, table)), w), target)\n"
+    )
+    request = Request(
+        source, precision="bf16", devices=2, strategy="data_parallel", pins=("table=S0",), kernels=kernels
+    )
+    found = compile_model(request)
+    write_program(found.plan, found.library, found.sources, request, out := tmp_path / "out")
+    assert not re.search(r"table\w*\.to\(", (out / "model.py").read_text())
+    report = check(out, pool=pool)
+    assert report.ok, report

@@ -80,10 +80,13 @@ def is_scaled(model: Model) -> bool:
 
 def arithmetic(node: Node, native: bool, library: Library) -> str:
     """The type in which an operator runs: torch's native calls add up in float32 inside; in mixed precision statements
-    that sum are in float32 themselves, and so are calls that would add up in a narrow type on any device.
+    that sum are in float32 themselves, and so are calls that would add up in a narrow type on any device. What looks up
+    rows of a weight as it is stored casts the rows.
     """
     if not node.mixed or node.dtype == FULL:
         return node.dtype
+    if any(value.is_weight and not value.is_cast and _looks_up_few(node, value) for value in node.arguments):
+        return FULL
     return FULL if narrow_sums(node.instance, native, library) is NarrowSums.ANYWHERE else node.dtype
 
 
@@ -176,8 +179,9 @@ class _Typing:
             found = {value.name: result_type(step, value) for value in step.results if value.dtype != "int"}
             made |= found
             for value in step.arguments:
-                # Of an operator that updates statistics besides, what is stored is read as it is stored.
-                stored = len(set(found.values())) > 1 and _is_stored(value, graph)
+                # Of an operator that updates statistics besides, or looks up a few rows, what is stored is read so.
+                stored = len(set(found.values())) > 1 or _looks_up_few(step, value)
+                stored = stored and _is_stored(value, graph)
                 read[value.name].append(FULL if stored or set(found.values()) == {FULL} else self.narrow)
         return _Types(made, read)
 
@@ -258,6 +262,17 @@ class _Typing:
 def _series(series: Series, dtype: str, around: Mapping[str, Value]) -> Series:
     whole = around.get(series.whole.name) or replace(series.whole, dtype=dtype)
     return replace(series, whole=whole, part=replace(series.part, dtype=dtype))
+
+
+ROWS = 2**20
+"""Of a table, as recommendation models have, of which the rows that are looked up are cast, and not all."""
+
+
+def _looks_up_few(node: Node, weight: Value) -> bool:
+    """Whether an operator looks up some rows of a large table. How many does not matter: another batch has the same
+    types.
+    """
+    return weight.shape[:1] >= (ROWS,) and lowering_class(node.instance) is LoweringClass.GATHER
 
 
 def _is_stored(value: Value, graph: Graph) -> bool:
