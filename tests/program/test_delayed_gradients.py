@@ -151,3 +151,35 @@ def test_torch_compile_takes_it_in_one_graph(tmp_path: Path, pool: RankPool) -> 
     _, _, out = megatron(tmp_path)
     eager, compiled = (pool.run(find_gradients, str(out), compiled, ranks=2) for compiled in (False, True))
     torch.testing.assert_close(compiled, eager)
+
+
+def test_a_product_that_runs_after_the_outputs_defers_nothing(tmp_path: Path) -> None:
+    """What is sent for an output is waited for at once: the product that the loss alone needs comes later."""
+    source = tmp_path / "late.udl"
+    source.write_text(
+        "model late[b = 4]\n"
+        "  input ids: int<8>[4, 8]\n"
+        "  weight table: f32[8, 4] ~ normal(0.5)\n"
+        "  x = embedding(ids, table)\n"
+        "  mean = reduce_mean(x[i, j, k] -> [k])\n"
+        "  rows = reduce_mean(x[i, j, k] -> [i, j])\n"
+        "  weight w: f32[4, 8] ~ normal(0.5)\n"
+        "  weight bias: f32[4] ~ normal(0.5)\n"
+        "  y = linear(rows, w) + bias\n"
+        "  input first: f32[4, 4]\n"
+        "  input second: f32[4, 8, 4]\n"
+        "  loss mse(y, first) + reduce_mean(mean[k] -> []) * 0.125 + mse(x, second)\n"
+        "  output x\n"
+    )
+    found = 0
+    for seed in range(40):
+        request = Request(source, devices=4, strategy=f"random:{seed}")
+        plan = compile_model(request)
+        if not plan.plan.passes.delayed_gradients:
+            continue
+        out = tmp_path / f"out_{seed}"
+        write_program(plan.plan, plan.library, plan.sources, request, out)
+        model, parallel = ((out / name).read_text() for name in ("model.py", "parallel.py"))
+        assert ("parallel.depart(" in model) <= ("def depart(" in parallel), seed
+        found += "parallel.depart(" not in model
+    assert found

@@ -239,7 +239,8 @@ class Values:
         here, and waited for behind the weights.
         """
         made, key = begin.makes, (begin.makes.value.name, begin.makes.layout)
-        delayed, sent, arriving = self.delays.get(key, ()), self.departed.pop(key, None), self.chunks.arriving.get(key)
+        delayed = [found for found in self.delays.get(key, ()) if found.step.node.name in self.alone]
+        sent, arriving = self.departed.pop(key, None), self.chunks.arriving.get(key)
         product = arriving if arriving is not None and arriving.product.step.node.name in self.alone else None
         if not (delayed or sent or product):
             return False
@@ -256,12 +257,11 @@ class Values:
 
     def _defer(self, found: WeightProduct, travelling: Value) -> None:
         step, node = found.step, found.step.node
-        if node.name in self.alone:
-            wanted = operand_types(node, arithmetic(node, step.native, self.building.library))[found.weight]
-            weight = self.tensor(node.arguments[found.weight], step.typed.arguments[found.weight], wanted)
-            in_blocks = self.chunks.reading(step) is not None or node.name in self.chunks.leaving
-            self.deferred[node.name] = Defer(found, weight, travelling, in_blocks)
-            self.instructions.append(self.deferred[node.name])
+        wanted = operand_types(node, arithmetic(node, step.native, self.building.library))[found.weight]
+        weight = self.tensor(node.arguments[found.weight], step.typed.arguments[found.weight], wanted)
+        in_blocks = self.chunks.reading(step) is not None or node.name in self.chunks.leaving
+        self.deferred[node.name] = Defer(found, weight, travelling, in_blocks)
+        self.instructions.append(self.deferred[node.name])
 
     def arrive(self, tensors: Iterable[Tensor], *, turn: bool = False) -> None:
         """Waits for those of these that are on their way; after a `turn` of the other repeats."""
