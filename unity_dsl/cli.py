@@ -203,6 +203,12 @@ def unityc() -> None:
     "default where that is faster than to recompute them.",
 )
 @click.option(
+    "--pad",
+    default="auto",
+    metavar="NAME:DIM[=SIZE],…|all|none",
+    help="Dimensions that are padded, so that devices divide them; by default where a strategy or a pin needs it.",
+)
+@click.option(
     "--kernels",
     type=click.Choice(["torch", "triton"]),
     default="torch",
@@ -237,6 +243,7 @@ def compile_command(
     micro_batches: int | None,
     recompute: str,
     offload: str,
+    pad: str,
     kernels: str,
     time_limit: float | None,
     force: bool,
@@ -280,6 +287,7 @@ def compile_command(
         micro_batches=micro_batches,
         recompute=recompute,
         offload=offload,
+        pad=pad,
         kernels=kernels,
         operators=ops,
         rules=rules,

@@ -15,6 +15,7 @@ from .emit.plan_file import TORCH, Sources
 from .graph.graph import Model
 from .graph.layout import Mesh
 from .graph.model_graph import build_model
+from .graph.padding import Padding
 from .graph.plan import BatchDivision, Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
@@ -35,6 +36,7 @@ from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import cheapest_division, division_notes
 from .search.offloading import offloaded_where_shorter, offloading, parse_offload, with_offload
+from .search.padded_axes import padded_as_needed, padded_for, padding_of_part, parse_padding, useful_padding
 from .search.plan_notes import as_limited, ended_notes, limit_notes
 from .search.plan_search import meshes_for, search
 from .search.recomputed_segments import AUTOMATIC, Recompute, parse_recompute
@@ -43,6 +45,7 @@ from .search.search_progress import telling_progress
 from .search.shortest_beside import Later
 from .search.simulated_search import Simulations, search_simulated
 from .search.strategies import AUTO, Strategy, has_algebra
+from .search.strategies.data_parallel import batch_size
 from .search.strategy_space import accept_used, algebras_for
 from .search.unaligned_products import unaligned_notes
 from .simulation.timeline import StepTime
@@ -62,8 +65,8 @@ class Request:
 
     `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
     the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so are
-    `recompute` and `offload`, `layer,head.step`; `kernels` says as what operators run on a GPU. `operators` are folders
-    of the user's own `.uop` files, `rules` files of rules.
+    `recompute` and `offload`, `layer,head.step`, and `pad`, `wte:0`; `kernels` says as what operators run on a GPU.
+    `operators` are folders of the user's own `.uop` files, `rules` files of rules.
     `memory` are bytes that a device may hold, if not all that it has. `micro_batches` are so many, None where memory
     decides. `shipped_rules` says whether the shipped fusions are used;
     `forbidden` are names of rules that are not, shipped or of these files. After `time_limit` seconds the search ends
@@ -84,6 +87,7 @@ class Request:
     micro_batches: int | None = None
     recompute: str = AUTOMATIC
     offload: str = AUTOMATIC
+    pad: str = AUTOMATIC
     kernels: str = TORCH
     operators: Sequence[Path] = ()
     rules: Sequence[Path] = ()
@@ -95,11 +99,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Compilation:
-    """A plan, with the texts and the library it came from: what writing the program needs. `rules` are all proved."""
+    """A plan, with the texts and the library it came from: what writing the program needs. `rules` are all proved. The
+    `model` is that of the texts, before rules and padding.
+    """
 
     plan: Plan
     library: Library
     sources: Sources
+    model: Model
     rules: tuple[AcceptedRule, ...] = ()
     spent: StepTime | None = None
 
@@ -113,9 +120,48 @@ class Compilation:
 def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation:
     """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing.
 
-    The search ends at the time limit of the request, or when `end` says so. Raises E320 where it has no plan then.
+    The search ends at the time limit of the request, or when `end` says so. Raises E320 where it has no plan then. What
+    devices do not divide is padded where the request says so; where it leaves that open, if strategy or pins cannot do
+    without, or if the step is shorter.
     """
-    end, begun = end or SearchEnd(request.time_limit), monotonic()
+    end = end or SearchEnd(request.time_limit)
+    found = padded_as_needed(
+        lambda padding: _compiled(request, end, padding),
+        request.pad,
+        lambda: _model_of(request),
+        request.devices,
+        request.pins,
+    )
+    return _padded_where_shorter(found, request, end) if request.pad == AUTOMATIC else found
+
+
+SHORTER = 0.995
+"""The part of its step that a plan takes with padding, at most."""
+
+
+def _padded_where_shorter(found: Compilation, request: Request, end: SearchEnd) -> Compilation:
+    """The compilation, or that of the padded model where its step is shorter. That is tried where devices do not divide
+    the batch, so that they must divide other axes.
+    """
+    plan, divided = found.plan, batch_size(found.model) % request.devices == 0
+    limited = end.seconds is not None or end.raised or end.interrupted
+    if request.strategy != AUTO or divided or limited:
+        return found
+    padding = useful_padding(found.model, request.devices, found.library)
+    padded = _compiled(request, end, padding) if padding else found
+    fits, fitted = not plan.warnings, not padded.plan.warnings
+    shorter = padded.plan.seconds < SHORTER * plan.seconds
+    return padded if fitted > fits or (fitted == fits and shorter) else found
+
+
+def _model_of(request: Request) -> Model:
+    file, library = parse_model(read_source(request.model)), library_of(library_sources(request.operators))
+    return build_model(file, library, request.settings, request.preset, request.precision)
+
+
+def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Compilation:
+    """The same with this padding, None for that of the request."""
+    begun = monotonic()
     imported = _imported_plan(request.plan)
     if imported is not None:
         request = replace(request, strategy=imported.system, micro_batches=imported.micro_batches)
@@ -134,7 +180,10 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     library = library_of(sources.operators)
     rules = proved_rules(request.rules, sources.rules, library)
     file = parse_model(sources.model)
-    model = build_model(file, library, request.settings, request.preset, request.precision)
+    given = build_model(file, library, request.settings, request.preset, request.precision)
+    if padding is None:
+        padding = parse_padding(request.pad, given, request.devices)
+    model = padded_for(given, padding, library)
     shipped = ShippedRules(sources.fusions, library, request.forbidden)
     algebra = has_algebra(request.strategy)
     fused = () if algebra or request.strategy == "single" else fusion_texts(sources.fusions)
@@ -148,7 +197,10 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
     @cache
     def part_of(count: int) -> tuple[Model, BatchDivision | None]:
-        return divided_model(model, file, library, request.settings, request.preset, count)
+        if count == 1:
+            return model, None
+        part, division = divided_model(given, file, library, request.settings, request.preset, count)
+        return padded_for(part, padding_of_part(padding, given, part, request.devices), library), division
 
     def kept_less(part: Model) -> tuple[Recompute | None, frozenset[str]]:
         """What a user asks to recompute or to offload, and which of it is offloaded."""
@@ -244,7 +296,7 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
         shipped.fitting(model)  # which of the texts they are in
     sources = sources if algebra else replace(sources, fusions=shipped.of(used))
     accepted = (*rules, *fusions, *shipped.accepted.values())
-    return Compilation(_with_assumed_facts(plan, accepted), library, sources, rules, timeline.spent())
+    return Compilation(_with_assumed_facts(plan, accepted), library, sources, given, rules, timeline.spent())
 
 
 def _imported_plan(path: Path | None) -> ImportedPlan | None:

@@ -41,6 +41,7 @@ class Asked:
     micro_batches: int | None = None
     recompute: str = "layer,head.step"
     offload: str = "none"
+    pad: str = "none"
     kernels: str = "triton"
     forbidden: tuple[str, ...] = ("linear_with_bias",)
 

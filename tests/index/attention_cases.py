@@ -98,6 +98,15 @@ def start_state(random: Random) -> Case:
     return Case([normal(random, *shape, s, i)], lambda x: (0 * x.sum()).expand(*shape, d).clone(), {"size": d})
 
 
+def tail(random: Random) -> Case:
+    (kept, more) = sizes(random, 2)
+    return Case(
+        [],
+        lambda: torch.cat([torch.zeros(kept), torch.full((more,), -torch.inf)]).double(),
+        {"size": kept + more, "kept": kept},
+    )
+
+
 ATTENTION_CASES: dict[str, Callable[[Random], Case]] = {
     "full_attention": attention("full"),
     "causal_attention": attention("causal"),
@@ -108,4 +117,5 @@ ATTENTION_CASES: dict[str, Callable[[Random], Case]] = {
     "lstm_cell": lstm_cell,
     "gru_cell": gru_cell,
     "start_state": start_state,
+    "tail": tail,
 }

@@ -285,7 +285,7 @@ ELSEWHERE = {"dropout", "row_dropout"}
 EQUATIONS_ONLY = {
     *("causal_mask", "dropout", "row_dropout", "padding_mask", "project", "reciprocal", "window_attention"),
     "biased_attention",
-    *("gru_cell", "start_state", "spread", "zero_pad", "hardsigmoid", "hardswish", "is_above"),
+    *("gru_cell", "start_state", "tail", "spread", "zero_pad", "hardsigmoid", "hardswish", "is_above"),
     *("rearrange", "reduce_max", "reduce_mean", "reduce_sum", "root_scale", "rope", "prepend", "lstm_cell"),
     *("one_hot", "expert_places", "dispatch", "expert_linear", "combine_experts", "expert_balance"),
     *WITHOUT_NATIVE_CALL,

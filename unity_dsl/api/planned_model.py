@@ -36,6 +36,8 @@ class Options(TypedDict, total=False):
     memory: int | None
     micro_batches: int | None
     recompute: str
+    offload: str
+    pad: str
     kernels: str
     operators: Sequence[Path]
     rules: Sequence[Path]

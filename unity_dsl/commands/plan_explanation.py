@@ -13,6 +13,7 @@ import click
 
 from ..emit.passes_data import describe_passes
 from ..graph.model_flops import model_flops, seconds_at_peak
+from ..graph.padding import padding_words
 from ..machine.byte_count import describe_bytes
 from ..machine.written_figures import duration
 from .console import show_lines
@@ -304,6 +305,8 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     lines.append(("memory", f"at most {describe_bytes(memory.total)} a device{at_peak}"))
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
+    if plan.model.padding:
+        lines.append(("padded", padding_words(plan.model)))
     if plan.passes.recomputed:
         lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
     if plan.passes.offloaded:

@@ -10,6 +10,7 @@ from ..emit.plan_file import TORCH
 from ..emit.theorem_list import list_assumed, list_declared
 from ..graph.batch_tokens import batch_tokens
 from ..graph.model_flops import seconds_at_peak
+from ..graph.padding import padding_words
 from ..graph.plan import Advice, Plan, Proof
 from ..machine.machine import Machine, read_machine
 from ..machine.written_figures import duration, percent
@@ -64,6 +65,8 @@ def _head(plan: Plan, machine: Machine, spent: StepTime | None) -> Iterator[Line
     if count > 1:
         axes = " × ".join(f"{axis.name}={axis.degree}" for axis in plan.mesh.axes)
         yield "divided", f"{division_words(plan)} [mesh {axes}]"
+    if plan.model.padding:
+        yield "padding", padding_words(plan.model)
     if count > 1 and plan.model.loss is not None:
         yield "overlap", overlap_words(plan)
     if plan.passes.recomputed:

@@ -31,7 +31,7 @@ def input_parts(plan: Plan) -> dict[str, InputPart]:
     kept = {value.name for value in (*plan.model.returned, *(update.value for update in plan.graph.graph.updates))}
     for given in plan.graph.graph.inputs:
         value = given.value
-        if value.name in kept:
+        if value.name in kept or value.unpadded:
             continue
         layout = _one_layout(plan.graph.values[value.name], _read(plan.graph, value.name), invariant(plan.mesh))
         if layout is not None and all(map(_is_block, layout.kinds)):
@@ -105,6 +105,9 @@ def write_inputs(
         name = tensor.value.name
         variable, given = variables[name], f", {sizes}" if sizes else ""
         forward.module.lines += statement(f"{variable} = checked({json.dumps(name)}, {variable}{given})")
+        if tensor.value.unpadded:
+            shape = tuple_text(map(str, tensor.value.shape))
+            forward.module.lines += statement(f"{variable} = padded_input({variable}, {shape})")
         if name in parts:
             own = forward.names.fresh(f"{name}_{layout_word(tensor.layout)}")
             words = f"{invariant(forward.program.mesh)} -> {tensor.layout}"

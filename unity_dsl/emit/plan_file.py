@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from hashlib import sha256
 from math import prod
 from pathlib import Path, PurePath
@@ -60,8 +60,8 @@ class Sources:
 
 class Choices(Protocol):
     """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
-    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute` and `offload` are as
-    written too; `kernels` is one of KERNELS.
+    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute`, `offload` and
+    `pad` are as written too; `kernels` is one of KERNELS.
     """
 
     @property
@@ -84,6 +84,8 @@ class Choices(Protocol):
     def recompute(self) -> str: ...
     @property
     def offload(self) -> str: ...
+    @property
+    def pad(self) -> str: ...
     @property
     def kernels(self) -> str: ...
     @property
@@ -111,6 +113,7 @@ class PlanFile:
     micro_batches: int
     recompute: str
     offload: str
+    pad: str
     kernels: str
     passes: Passes
     forbidden: tuple[str, ...]
@@ -125,6 +128,7 @@ class PlanFile:
     simulated: float | None = None
     unlimited_seconds: float | None = None
     ended: str | None = None
+    padding: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def world_size(self) -> int:
@@ -170,6 +174,7 @@ def render_plan_file(
             "micro_batches": choices.micro_batches,
             "recompute": choices.recompute,
             "offload": choices.offload,
+            "pad": choices.pad,
             "kernels": choices.kernels,
             "forbidden": list(choices.forbidden),
         },
@@ -182,6 +187,7 @@ def render_plan_file(
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
         **written_passes(plan.passes),
+        **({"padding": dict(plan.model.padding)} if plan.model.padding else {}),
         "rules": list(map(_describe_applied, plan.rules)),
         "graph": describe_graph(in_model_order(plan)),
         "theorems": list(theorems),
@@ -324,6 +330,7 @@ def _read(document: object) -> PlanFile:
         micro_batches=as_count(division.get("count"), "micro_batches.count"),
         recompute=as_text(request.get("recompute", "none"), "request.recompute"),
         offload=as_text(request.get("offload", "none"), "request.offload"),
+        pad=as_text(request.get("pad", "none"), "request.pad"),
         kernels=_kernels(as_text(request.get("kernels", TORCH), "request.kernels")),
         passes=read_passes(top),
         forbidden=_texts(request.get("forbidden"), "request.forbidden"),
@@ -338,6 +345,9 @@ def _read(document: object) -> PlanFile:
         simulated=_seconds_or_none(top.get("simulated_seconds"), "simulated_seconds"),
         unlimited_seconds=_seconds_or_none(top.get("unlimited_seconds"), "unlimited_seconds"),
         ended=None if top.get("ended") is None else as_text(top["ended"], "ended"),
+        padding={
+            place: as_count(size, "padding") for place, size in as_table(top.get("padding", {}), "padding").items()
+        },
     )
 
 

@@ -16,7 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..graph.graph import Model
 from ..graph.model_graph import build_model
+from ..graph.padding import Padding
 from ..graph.plan import Plan, in_micro_batches
 from ..graph.precision import FULL
 from ..index.declarations.loading import library_of
@@ -27,6 +29,7 @@ from ..rules.rulebook import accept_rules
 from ..rules.shipped_fusions import fusion_texts, fusions_for
 from ..rules.shipped_rules import ShippedRules
 from ..search.layout_pins import excluded_layouts, parse_pin, parse_pins
+from ..search.padded_axes import padded_as_needed, padded_for, padding_again
 from ..search.plan_search import meshes_for, search
 from ..search.recomputed_segments import parse_recompute
 from ..search.strategies import has_algebra
@@ -247,12 +250,33 @@ def plan_again(
 ) -> tuple[Plan, Library]:
     """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for as many micro-batches or so
     many, at the prices of the plan. Rules are proved again; `single`, the reference, uses none. Layouts that are
-    `forbidden` are written as pins, and are of the given mesh.
+    `forbidden` are written as pins, and are of the given mesh. What is padded stays so, for these devices.
     """
-    machine = read_machine(record.sources.machine).holding(record.memory).exposing(record.exposed)
     library = library_of(record.sources.operators)
     count = record.micro_batches if micro_batches is None else micro_batches
-    model, division = recorded_model(record, library, count)
+    model, division = recorded_model(record, library, count, {})
+    known = record.padding if devices == record.devices else padding_again(record.padding, model, devices)
+
+    def planned(padding: Padding | None) -> Plan:
+        padded = padded_for(model, known if padding is None else padding, library)
+        return _planned(record, padded, devices, shape, strategy, pins, forbidden)
+
+    plan = padded_as_needed(planned, record.pad, lambda: model, devices, pins)
+    return in_micro_batches(plan, division), library
+
+
+def _planned(
+    record: PlanFile,
+    model: Model,
+    devices: int,
+    shape: tuple[int, ...] | None,
+    strategy: str,
+    pins: Sequence[str],
+    forbidden: Sequence[str],
+) -> Plan:
+    """The plan of a padded model, of a micro-batch."""
+    machine = read_machine(record.sources.machine).holding(record.memory).exposing(record.exposed)
+    library = library_of(record.sources.operators)
     meshes = meshes_for(machine, devices, shape, strategy)
     texts = () if strategy == "single" else record.sources.rules
     accepted = (accepted.rule for source in texts for accepted in accept_rules(source, library))
@@ -275,4 +299,4 @@ def plan_again(
         algebras=algebras,
     )
     accept_used(plan, fusions if algebra else (), shipped)
-    return in_micro_batches(plan, division), library
+    return plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
+from ..graph.padding import padding_words
 from ..graph.plan import Advice, Plan, Proof
 from ..graph.precision import TF32
 from ..machine.byte_count import describe_bytes
@@ -41,6 +42,8 @@ def program_facts(plan: Plan) -> Iterator[str]:
         f"{duration(cost.communication)}"
     )
     yield f"of communication, {duration(cost.update)} of the optimizer), {describe_bytes(cost.memory.total)} a device."
+    if plan.model.padding:
+        yield from wrap(f"Padded, so that devices divide them: {docstring_text(padding_words(plan.model))}.", 118)
     if plan.model.precision == TF32:
         yield "Products and convolutions of float32 may round their factors to TF32 on GPUs."
     if plan.model.loss is not None:

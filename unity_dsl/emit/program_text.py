@@ -31,6 +31,7 @@ from .kernels.contraction_choice import ContractionChoice
 from .loss_shares_text import LossShares, loss_shares
 from .micro_batch_text import joined_outputs
 from .module_text import ModuleText, Repeat, Stored
+from .output_text import gathering_lines, outputs_text
 from .parallel_text import render_collectives
 from .placed_text import stored_size
 from .plan_file import TORCH, TRITON
@@ -126,6 +127,8 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         joined=list(joined_outputs(plan)),
         cuts=sorted(_cuts(text)),
         owned=text.program.collectives.owned,
+        padded_inputs=any(given.value.unpadded for given in plan.model.graph.inputs),
+        padded_weights=any(one.value.unpadded for module in modules for one in module.stored),
     )
 
 
@@ -197,11 +200,11 @@ def write_down(
     if sizes:
         module.lines.append(f"{sizes} = None if self.training else {{}}  # of the dimensions that may be smaller")
     outputs = [output_layout(plan, value) for value in plan.model.outputs]
-    gathering = tuple(_gathering(plan.model, program.collectives, outputs))
+    gathering = tuple(gathering_lines(plan.model, program.collectives, outputs))
     returned = "" if plan.model.loss is None else names.fresh("outputs")
 
     def on_outputs(made: Sequence[str]) -> None:
-        module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
+        module.lines += statement(f"{returned} = {outputs_text(plan.model, made)}")
         missing = " and ".join(f"{variables[name]} is None" for name in optional)
         alone = f"self.gather({returned})" if gathering else returned
         module.lines += [f"if {missing}:  # there is no loss", f"    return None, {alone}"]
@@ -211,11 +214,11 @@ def write_down(
     write_inputs(forward, [one for one in function.inputs if one.value.name not in optional], variables, sizes, parts)
     if plan.model.loss is None:
         made = forward.write()
-        module.lines += statement(f"return None, {_outputs(plan.model, made)}")
+        module.lines += statement(f"return None, {outputs_text(plan.model, made)}")
     else:
         minimised, *made = forward.write()
         if not optional:
-            module.lines += statement(f"{returned} = {_outputs(plan.model, made)}")
+            module.lines += statement(f"{returned} = {outputs_text(plan.model, made)}")
         then = f"{returned} if self.training else self.gather({returned})" if gathering else returned
         module.lines += statement(f"return {minimised}, {then}")
     if program.collectives.parameters:
@@ -230,21 +233,6 @@ def _optional(model: Model) -> tuple[str, ...]:
         return ()
     needed, _ = computed_from(model.graph, model.outputs)
     return tuple(given.value.name for given in model.graph.inputs if given.value.name not in needed)
-
-
-def _outputs(model: Model, variables: Sequence[str]) -> str:
-    pairs = zip(model.output_names, variables, strict=True)
-    return f"{{{', '.join(f'{json.dumps(name)}: {variable}' for name, variable in pairs)}}}"
-
-
-def _gathering(model: Model, collectives: Collectives, layouts: Sequence[Layout]) -> Iterator[str]:
-    """The lines that replace outputs by whole ones, the same on every device; none where all of them are."""
-    whole = invariant(collectives.mesh)
-    for name, value, layout in zip(model.output_names, model.outputs, layouts, strict=True):
-        found = collectives.conversion(layout, whole, value.shape, value.bytes, gradient=value.needs_gradient)
-        if found is not None:
-            given = f"outputs[{json.dumps(name)}]"
-            yield from statement(f"{given} = parallel.{found.name}({given}, self.groups)", f"{layout} -> {whole}")
 
 
 def _signature(variables: Mapping[str, str], optional: Sequence[str], model: Model, module: ModuleText) -> list[str]:
@@ -286,7 +274,7 @@ def _dtype(model: Model) -> str:
 
 def _hash(plan: Plan) -> str:
     """Of the model at its parameters, the same for every number of devices and micro-batches."""
-    shapes = [(name, weight.value.shape) for name, weight in plan.model.weights()]
+    shapes = [(name, weight.value.model_shape) for name, weight in plan.model.weights()]
     described = repr((plan.model.name, sorted(plan.parameters.items()), shapes))
     return sha256(described.encode()).hexdigest()[:16]
 
@@ -315,7 +303,7 @@ def _tensor_spec(value: Value, text: ProgramText) -> str:
     if value.name in text.smaller:
         names = (json.dumps(name) if name is not None else "None" for name in text.smaller[value.name])
         limit += f", sizes={tuple_text(list(names))}"
-    return f'TensorSpec({tuple_text(map(str, value.shape))}, "{TORCH_TYPES[value.dtype]}"{limit})'
+    return f'TensorSpec({tuple_text(map(str, value.model_shape))}, "{TORCH_TYPES[value.dtype]}"{limit})'
 
 
 def _output_specs(plan: Plan) -> Iterator[str]:
@@ -327,11 +315,13 @@ def _output_specs(plan: Plan) -> Iterator[str]:
 def _entries(module: ModuleText, trained: bool, model: Model) -> Iterator[str]:
     for stored in module.stored:
         if stored.trained is trained:
-            shape = tuple_text(map(str, stored.value.shape))
+            shape = tuple_text(map(str, stored.value.model_shape))
             kinds = tuple_text(json.dumps(kind) for kind in _kinds(stored.layout))
             numbers = [repr(n.value) for n in stored.initialiser.arguments if isinstance(n, Number)]
             start = tuple_text([json.dumps(stored.initialiser.name), *numbers])
             kept = ", decays=False" if trained and model.loss is not None and not stored.decays else ""
+            if stored.value.unpadded:
+                kept += f", padded={tuple_text(map(str, stored.value.shape))}"
             yield f"{json.dumps(stored.name)}: ParameterSpec({shape}, {kinds}, {start}{kept})"
     for repeat in module.repeats:
         for constants, group in groupby(repeat.runs, key=lambda run: run[0].constants[not trained]):

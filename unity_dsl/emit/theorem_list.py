@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..graph.layout_typing import Along, Role
 from ..graph.plan import Plan
 from ..index.library import Library
+from ..rules.padding_theorems import claim_key, statement
 from ..rules.sharding_theorems import ShardingTheorems, claims_about
 
 
@@ -28,6 +29,8 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str | list[str
     """
     theorems = ShardingTheorems(library)
     found: dict[str, dict[str, str | list[str]]] = {}
+    for padded in plan.model.claims:
+        found.setdefault(claim_key(padded), {"theorem": statement(padded), "proof": claim_key(padded)})
     told: set[tuple[int, Role]] = set()
     for planned in plan.graph.nodes():
         node = planned.node

@@ -6,9 +6,9 @@ import json
 from collections.abc import Iterator
 
 from ..graph.batch_tokens import batch_tokens
-from ..graph.layout import Layout, Shard
+from ..graph.layout import Shard
 from ..graph.model_flops import model_flops
-from ..graph.plan import Plan, PlannedGraph, PlannedSegment
+from ..graph.plan import Plan, PlannedGraph, PlannedSegment, PlannedValue
 from ..graph.precision import FULL, TF32, is_mixed, is_scaled
 from ..machine.machine import FLOAT_TYPES, Machine
 from .loss_shares_text import is_weighed, unweighted_words
@@ -112,25 +112,29 @@ def render_data(plan: Plan) -> str:
 
 def render_checkpoint(plan: Plan) -> str:
     """checkpoint.py: saving and loading under the model's own names."""
-    gathered = sorted(name for name, layout in stored_layouts(plan.graph) if not _placeable(layout))
+    gathered = sorted(name for name, value in stored_values(plan.graph) if not _placeable(value))
     return template("checkpoint.py.j2").render(
         gathered=repr(gathered) if gathered else "", scaled=is_scaled(plan.model)
     )
 
 
-def stored_layouts(graph: PlannedGraph, prefix: str = "") -> Iterator[tuple[str, Layout]]:
-    """The layout of every weight and buffer under its full name, repeated ones once per iteration."""
+def stored_values(graph: PlannedGraph, prefix: str = "") -> Iterator[tuple[str, PlannedValue]]:
+    """Every weight and buffer under its full name, repeated ones once per iteration."""
     for value in (*(weight.value for weight in graph.graph.weights), *(buffer.value for buffer in graph.graph.buffers)):
-        yield prefix + value.name, graph.values[value.name].produced
+        yield prefix + value.name, graph.values[value.name]
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:
                 for path in step.segment.paths[run.first : run.first + run.count]:
-                    yield from stored_layouts(run.body, prefix + path)
+                    yield from stored_values(run.body, prefix + path)
 
 
-def _placeable(layout: Layout) -> bool:
-    """Whether torch's DTensor has the layout: contiguous slices, several mesh axes on one dimension in mesh order."""
+def _placeable(stored: PlannedValue) -> bool:
+    """Whether torch's DTensor has the layout: contiguous slices, several mesh axes on one dimension in mesh order,
+    without padding.
+    """
+    layout = stored.produced
     shards = [kind for kind in layout.kinds if isinstance(kind, Shard)]
     ordered = all(list(layout.nesting(s.dim)) == sorted(layout.nesting(s.dim)) for s in shards)
+    ordered = ordered and not stored.value.unpadded
     return ordered and not layout.placement and all(shard.by == "partition" for shard in shards)

@@ -9,6 +9,7 @@ from ..graph.graph import Model
 from ..graph.interleaved_repeats import side_by_side
 from ..graph.layout import Mesh
 from ..graph.model_graph import build_model
+from ..graph.padding import Padding
 from ..graph.plan import BatchDivision, Plan
 from ..index.declarations.loading import library_of
 from ..index.library import Library
@@ -17,7 +18,8 @@ from ..machine.machine import read_machine
 from ..rules.replay import replayed
 from ..search.accounting.memory_budget import memory_warnings
 from ..search.micro_batches.batch_division import divided_model
-from ..syntax.diagnostic import fail
+from ..search.padded_axes import padded_for
+from ..syntax.diagnostic import InputError, fail
 from ..syntax.parse_model import parse_model
 from .json_fields import Garbled
 from .plan_file import NAME, PlanFile
@@ -31,7 +33,12 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
     if record.world_size != record.devices:
         raise _stale(out, f"its mesh has {record.world_size} devices, and {record.devices} were asked for")
     library = library_of(record.sources.operators)
-    given, division = recorded_model(record, library, record.micro_batches)
+    try:
+        given, division = recorded_model(record, library, record.micro_batches, record.padding)
+    except InputError as error:
+        if error.diagnostic.code != "E325":
+            raise
+        raise _stale(out, error.diagnostic.message) from None
     model = replayed(given, record.rules, (*record.sources.rules, *record.sources.fusions), library)
     if model is None:
         raise _stale(out, "its rules do not make a model of the texts it holds")
@@ -67,11 +74,14 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
         raise _stale(out, str(reason)) from None
 
 
-def recorded_model(record: PlanFile, library: Library, micro_batches: int) -> tuple[Model, BatchDivision | None]:
-    """The model of a program, before any rule: that of a micro-batch, where a step has several."""
+def recorded_model(
+    record: PlanFile, library: Library, micro_batches: int, padding: Padding
+) -> tuple[Model, BatchDivision | None]:
+    """The model of a program, padded, before any rule: that of a micro-batch, where a step has several."""
     file = parse_model(record.sources.model)
     whole = build_model(file, library, record.settings, record.preset, record.precision)
-    return divided_model(whole, file, library, record.settings, record.preset, micro_batches)
+    part, division = divided_model(whole, file, library, record.settings, record.preset, micro_batches)
+    return padded_for(part, padding, library, proved=False), division
 
 
 def _stale(out: Path, reason: str) -> Exception:

@@ -18,7 +18,7 @@ def batch_tokens(model: Model) -> int | None:
     inputs = {given.value.name for given in model.graph.inputs if given.value.dtype == "int"}
     weights = {weight.value.name for _, weight in model.weights()}
     found = [
-        prod(argument.shape)
+        prod(argument.model_shape)
         for node in _nodes(model.graph)
         for argument in node.arguments
         if argument.name in inputs and prod(argument.shape[1:]) > 1 and _looks_up(node, argument.name, weights)

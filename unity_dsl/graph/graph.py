@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
+from typing import TYPE_CHECKING
 
 from ..index.equations.instance import Instance
 from ..index.instantiation.operand_shape import shape_text
 from ..syntax.ast import Initialiser
 from ..syntax.span import Span
+
+if TYPE_CHECKING:
+    from .padding_claims import PaddingClaim
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,12 @@ class Value:
     span: Span | None = None
     cast_from: str | None = None
     is_weight: bool = False
+    unpadded: tuple[int, ...] | None = None
+
+    @property
+    def model_shape(self) -> tuple[int, ...]:
+        """The shape that it has in the model."""
+        return self.unpadded or self.shape
 
     @property
     def elements(self) -> int:
@@ -151,6 +161,15 @@ class Node:
         return "f32"
 
     @property
+    def model_sizes(self) -> Mapping[str, int]:
+        """The sizes of the operator's axes, without padding."""
+        instance, sizes = self.instance, dict(self.instance.sizes)
+        values = zip((*self.arguments, *self.results), (*instance.inputs, *instance.outputs), strict=True)
+        for value, operand in values:
+            sizes |= {dim[0]: size for size, dim in zip(value.model_shape, operand.dims, strict=True) if len(dim) == 1}
+        return sizes
+
+    @property
     def factor_type(self) -> str:
         """The float type to which its products round their factors."""
         return "tf32" if self.tf32 and self.dtype == "f32" else self.dtype
@@ -267,6 +286,7 @@ class Model:
 
     `output_names` are the names under which `outputs` are returned; a value keeps its own name in the graph.
     `precision` is the float type of its arithmetic (see precision.py), None for those that tensors are declared with.
+    `padding` are padded sizes of axes (see padding.py), `claims` what is to be proved of operators that have them.
     """
 
     name: str
@@ -277,6 +297,8 @@ class Model:
     output_names: tuple[str, ...] = ()
     span: Span | None = None
     precision: str | None = None
+    padding: Mapping[str, int] = field(default_factory=dict)
+    claims: tuple[PaddingClaim, ...] = ()
 
     @property
     def returned(self) -> tuple[Value, ...]:

@@ -19,7 +19,7 @@ from ..index.lowering.torch_term import Sort, Term
 from .declared_slices import cut_at
 from .layout import PARTITION, Mesh
 from .layout_typing import TypedOperator, type_operator
-from .local_native_call import local_call
+from .local_native_call import at_sizes_of, left_out, local_call
 from .local_operator import LocalOperator
 
 
@@ -27,6 +27,11 @@ def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, libr
     """In training. A native call that asks for it tells training and evaluation apart by itself."""
     division = division_of(instance, typed, mesh, library)
     found = local_call(instance, typed, library)
+    if found is not None and found.unpadded is not None:
+        unpadded, own = found.unpadded, at_sizes_of(found.unpadded, typed)
+        division = division_of(unpadded, own, mesh, library)
+        called = found.attributes, found.outside, found.factor, left_out(instance)
+        return reusing(lower_native(unpadded, division, library, *called), typed.reuse)
     if found is not None:
         lowering = lower_native(instance, division, library, found.attributes, found.outside, found.factor)
         return reusing(lowering, typed.reuse)

@@ -10,7 +10,7 @@ Nothing is known of any operator but that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from math import prod
@@ -35,18 +35,22 @@ from .local_operator import LocalOperator
 @dataclass(frozen=True)
 class LocalCall:
     """A native call on one device. `outside`: windows that hold 0 outside of the dimension, with what is read there.
-    `factor`: what its result is to be multiplied by.
+    `factor`: what its result is to be multiplied by. `unpadded`: the operator that is called, on operands without
+    padding, where it is not the operator itself.
     """
 
     attributes: Mapping[str, Value]
     outside: tuple[tuple[HaloWindow, Value], ...] = ()
     factor: Fraction = ONE
+    unpadded: Instance | None = None
 
 
 def local_call(instance: Instance, typed: LocalOperator, library: Library) -> LocalCall | None:
     """The operator's own call on one device, or None where none is known to compute what the equations do there."""
     if not instance.native or instance.operator.torch is None:
         return None
+    if instance.unpadded is not None:
+        return _without_padding(instance, instance.unpadded, typed, library)
     if typed.native:
         return LocalCall(instance.attributes)
     if (
@@ -88,6 +92,29 @@ def local_call(instance: Instance, typed: LocalOperator, library: Library) -> Lo
         factor = _factor(instance, local)
         return None if factor is None else LocalCall(attributes, outside, factor)
     return LocalCall(attributes, outside) if _agrees(instance, local, windows) else None
+
+
+def _without_padding(
+    instance: Instance, unpadded: Instance, typed: LocalOperator, library: Library
+) -> LocalCall | None:
+    """The call on operands without padding, where a device has all of what is left out."""
+    if not left_out(instance).isdisjoint(typed.divided):
+        return None
+    found = local_call(unpadded, at_sizes_of(unpadded, typed), library)
+    return None if found is None else replace(found, unpadded=unpadded)
+
+
+def left_out(instance: Instance) -> frozenset[str]:
+    """The axes of which an operator leaves the padding out."""
+    assert instance.unpadded is not None
+    return frozenset(axis for axis, size in instance.unpadded.sizes.items() if size != instance.sizes[axis])
+
+
+def at_sizes_of(unpadded: Instance, typed: LocalOperator) -> LocalOperator:
+    """What a device has of an operator, without padding that is left out: of axes that are not divided."""
+    return replace(
+        typed, local_sizes={**typed.local_sizes, **{a: n for a, n in unpadded.sizes.items() if a not in typed.divided}}
+    )
 
 
 # ---------------------------------------------------------------------------------------------- attributes

@@ -53,9 +53,9 @@ def _operators(graph: Graph, times: float) -> Iterator[tuple[Node, float]]:
 
 def _flops(node: Node) -> float:
     """Of an operator: each of its products, and as much again for each of the two factors that has a gradient."""
-    instance, total = node.instance, 0.0
+    instance, sizes, total = node.instance, node.model_sizes, 0.0
     for found in product_passes(instance, node.gradients):
         # In a depthwise convolution the factors' axes do not tell two matrices.
         if found.kernel.product is not None or (found.kernel.kind in PRODUCT_CLASSES and found.factors > 1):
-            total += 2.0 * prod(instance.sizes[axis] for axis in found.axes) * (1 + found.gradients)
+            total += 2.0 * prod(sizes[axis] for axis in found.axes) * (1 + found.gradients)
     return total

@@ -74,10 +74,10 @@ class SharedCalls:
         """The dimension and, in order and with their lengths, the operators whose results are all parts of what this
         one takes a part of.
         """
-        part, (source, *_) = self._taken(step), step.node.arguments
+        part = self._taken(step)
         if part is None:
             return None
-        layout, found = step.typed.arguments[0], []
+        source, layout, found = step.node.arguments[0], step.typed.arguments[0], []
         for other in self.planned.steps:
             if isinstance(other, PlannedNode) and other.node.arguments == (source,):
                 taken = self._taken(other)

@@ -43,8 +43,8 @@ def row_dropout(random: Random) -> Case:
 
 
 ALL = {**CASES, "dropout": dropout, "row_dropout": row_dropout}
-WITHOUT_GRADIENT = ("top_k", "sort", "one_hot", "expert_places")
-"""Operators that return integers, or are given nothing else."""
+WITHOUT_GRADIENT = ("top_k", "sort", "one_hot", "expert_places", "tail")
+"""Operators that return integers, or are given nothing else or nothing at all."""
 
 
 def torch_gradients(case: Case, cotangents: list[np.ndarray]) -> list[np.ndarray | None]:

@@ -253,9 +253,13 @@ def is_view(step: PlannedNode) -> bool:
 
 
 def _is_local(step: PlannedNode) -> bool:
-    """Whether an operator runs on slices alone, with floats of one type."""
+    """Whether an operator runs on slices alone, with floats of one type that it is given. Draws are counted without
+    padding, which a kernel does not know.
+    """
     node, typed = step.node, step.typed
     if node.instance.extern or typed.inner or typed.windows:
+        return False
+    if not any(value.dtype != "int" for value in node.arguments) or (node.instance.draws and node.instance.unpadded):
         return False
     types = {*operand_types(node, node.dtype), *(value.dtype for value in node.results)} - {"int"}
     return types == {node.dtype} and result_types(node, node.dtype) == tuple(value.dtype for value in node.results)

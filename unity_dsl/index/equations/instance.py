@@ -63,7 +63,8 @@ class Instance:
     `equations` end with those of the outputs; `evaluation`, if not empty, replaces them outside training. `native`:
     whether the torch call may replace the equations (not for a call with a pattern, whose axes it does not know). An
     extern operator has no equations; `declared` are the axes along which it may be divided, with their names in the
-    declaration.
+    declaration. A padded operator that leaves padding out of its reductions, or draws numbers, is `unpadded`
+    without it.
     """
 
     operator: OperatorDecl
@@ -75,6 +76,7 @@ class Instance:
     evaluation: tuple[Equation, ...] = ()
     native: bool = True
     declared: Mapping[str, str] = field(default_factory=dict)
+    unpadded: Instance | None = None
 
     @property
     def extern(self) -> bool:
@@ -95,10 +97,15 @@ class Instance:
     def name(self) -> str:
         return self.operator.name
 
+    @property
+    def own_sizes(self) -> Mapping[str, int]:
+        """The sizes of its axes without padding, of those that are known to have some."""
+        return self.sizes if self.unpadded is None else self.unpadded.sizes
+
     @cached_property
     def identity(self) -> Key:
         """A key equal for instances that differ in their place in the model alone."""
-        return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items())))
+        return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items()), *self.own_sizes.items()))
 
     @cached_property
     def kind(self) -> Kind:

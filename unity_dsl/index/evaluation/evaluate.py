@@ -100,7 +100,7 @@ class _Space:
         library: Library,
         source: RandomSource,
     ) -> None:
-        self.sizes = instance.sizes
+        self.sizes, self.own_sizes = instance.sizes, instance.own_sizes
         self.equation = equation
         self.values = values
         self.functions = library.functions
@@ -127,6 +127,8 @@ class _Space:
                 return self.sizes[name]
             case Name(name):
                 return self.index(name)
+            case Apply("*", (Apply("==", (Name(axis), _)) as selects, selected)) if axis in self.equation.over:
+                return np.where(self.value(selects), self.value(selected), 0)  # a guard is executed, not multiplied
             case Apply(function, arguments):
                 return applied(function, [self.value(argument) for argument in arguments], self.functions)
             case Select(condition, then, otherwise):
@@ -163,7 +165,7 @@ class _Space:
         for part in index:
             if not isinstance(part, Name):
                 raise TypeError(f"{self.equation.target.name}: `uniform` is indexed by axes")
-            position = position * self.sizes[part.name] + self.index(part.name)
+            position = position * self.own_sizes[part.name] + self.index(part.name)
         return position
 
 
@@ -180,20 +182,21 @@ def _called(decl: FunctionDecl, arguments: list[Any], functions: Mapping[str, Fu
     """An element function: its definition, or for a primitive its `numpy:` line."""
     bound = dict(zip(decl.parameters, arguments, strict=True))
     if decl.definition is not None:
-        return _defined(decl.definition, bound, functions)
+        return defined(decl.definition, bound, functions)
     if decl.numpy is None:
         raise TypeError(f"function {decl.name} has neither a definition nor a `numpy:` line")
     return evaluate_native(decl.numpy, bound)
 
 
-def _defined(expr: Expr, bound: Mapping[str, Any], functions: Mapping[str, FunctionDecl]) -> Any:
+def defined(expr: Expr, bound: Mapping[str, Any], functions: Mapping[str, FunctionDecl]) -> Any:
+    """A definition or a derivative of a function at its parameters."""
     match expr:
         case Number(number):
             return plain_number(number)
         case Name(name):
             return bound[name]
         case Apply(function, arguments):
-            return applied(function, [_defined(argument, bound, functions) for argument in arguments], functions)
+            return applied(function, [defined(argument, bound, functions) for argument in arguments], functions)
         case Select(condition, then, otherwise):
-            return np.where(*(_defined(part, bound, functions) for part in (condition, then, otherwise)))
+            return np.where(*(defined(part, bound, functions) for part in (condition, then, otherwise)))
     raise TypeError(f"{type(expr).__name__} in the definition of a function")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
@@ -99,11 +99,15 @@ def lower_native(
     attributes: Mapping[str, Rational],
     outside: Outside = (),
     factor: Fraction = ONE,
+    narrowed: Collection[str] = (),
 ) -> Lowering:
-    """The operator by the calls of its declaration, with these attributes, its result multiplied by `factor`."""
+    """The operator by the calls of its declaration, with these attributes, its result multiplied by `factor`. Padded
+    operands are narrowed to its sizes along the axes `narrowed`.
+    """
     native = instance.operator.torch
     assert native is not None
     space = _space(instance, division, library)
+    _narrow(space, narrowed)
     _fill(space, outside)
     named: dict[str, Argument] = {TRAINING: STATE.attribute("training")} if instance.evaluation else {}
     named |= {name: number(value) for name, value in attributes.items()}
@@ -186,6 +190,17 @@ def _space(instance: Instance, division: Division, library: Library) -> Space:
         space.variables[operand.name] = variable, operand
         space.variable()
     return space
+
+
+def _narrow(space: Space, axes: Collection[str]) -> None:
+    """Have operands no more than a device has of these axes, which are not divided."""
+    for operand in space.instance.inputs:
+        held, _ = space.variables[operand.name]
+        for place, dim in enumerate(operand.dims):
+            if not set(dim).isdisjoint(axes):
+                narrow = held.method("narrow", place, 0, prod(space.division.local_sizes[axis] for axis in dim))
+                held = space.keep(operand.name, replace(narrow, axes=operand.axes, sort=held.sort))
+        space.variables[operand.name] = held, operand
 
 
 def _fill(space: Space, outside: Outside) -> None:

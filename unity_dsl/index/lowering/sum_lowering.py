@@ -108,7 +108,8 @@ class Sum:
         """The product of the factors, summed over the axes `over`: those that it has not are counted."""
         space = self.space
         pieces = [space.piece(factor) for factor in factors]
-        if masks and self.nest.selected:
+        left = any(axis in piece.axes for axis in over for piece in pieces)
+        if masks and (self.nest.selected or not left):  # a guard selects: what it leaves out may be infinite
             value = space.tensor(self._product_of(pieces)) if pieces else number(1)
             pieces = [space.function("torch.where", [self._product_of(masks), value, number(0)])]
         elif masks:

@@ -293,23 +293,25 @@ class Space:
         return None
 
     def drawn_at(self, index: Sequence[Expr]) -> tuple[Term, int]:
-        """Global row-major positions over the axes that a draw is indexed by, and how many of these there are."""
-        names = [axis.name for axis in index if isinstance(axis, Name)]
-        count = prod(self.sizes[name] for name in names)
+        """Global row-major positions over the axes that a draw is indexed by, and how many there are, both without
+        padding: positions in padding are those of others.
+        """
+        names, own = [axis.name for axis in index if isinstance(axis, Name)], self.instance.own_sizes
+        count, every = (prod(sizes[name] for name in names) for sizes in (own, self.sizes))
         divided = [name for name in names if self.local[name] != self.sizes[name]]
-        stride = prod(self.sizes[name] for name in names[1:])
+        stride = prod(own[name] for name in names[1:])
         start = self.division.start(names[0], stride) if divided == names[:1] != [] else None
-        if not divided or start:
-            places = self.counted(names, Sort.COUNTER if count < 2**31 else Sort.INT)
+        if (not divided or start) and stride == prod(self.sizes[name] for name in names[1:]):
+            places = self.counted(names, Sort.COUNTER if every < 2**31 else Sort.INT)
             for part in start or ():
                 places = Term("+", (places, part), places.axes, places.sort)
             return places, count
         places = number(0)
         for name in names:
-            scaled = self.arithmetic("*", [places, number(self.sizes[name])])
+            scaled = self.arithmetic("*", [places, number(own[name])])
             here = self.position(name)
             places = here if places.value == 0 else self.arithmetic("+", [scaled, here])
-        if count < 2**31:
+        if every < 2**31:
             places = Term(".to", (places, word("torch.int32")), places.axes, Sort.COUNTER)
         return places, count
 

@@ -174,12 +174,16 @@ class Call:
         value = self.form(equation.value)
         match equation.kind:
             case ReductionKind.SUM:
-                value = self.functions.summed(value, over)
+                value = self.summed(value, over)
             case ReductionKind.MAX | ReductionKind.MIN:
                 value = self.functions.reduced(equation.kind.value, value, over)
             case ReductionKind.PROD:
                 raise Unsupported(f"`{self.instance.name}`: a product over an axis")
         return Tensor(self.devices, shape.dims, value, domain=self.functions.applications.collected(over))
+
+    def summed(self, value: Form, over: tuple[Var, ...]) -> Form:
+        """The sum of a term over indices of the equation."""
+        return self.functions.summed(value, over)
 
     def bound(self, target: Operand) -> Poly | None:
         """The exclusive upper bound of an integer output, None for a float one."""

@@ -1,0 +1,289 @@
+"""Operators at padded sizes: which reductions take masks, and what is known of the tails of their results.
+
+An operator without a reduction along a padded axis keeps its equations. A sum along it is masked,
+`select(i < n, x[i], 0)`, unless its term is 0 in the tail and has no gradient there: a product of which two factors are
+0 has neither. Other reductions are masked with the number that does not count, and `|i|` is replaced by the size in the
+model. What is not known of a tail is taken to be finite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import inf, prod
+
+import numpy as np
+
+from ..index.equations.instance import Equation, Instance, Operand
+from ..index.equations.term import COMPARISONS, call, dim_axes, free_axes, with_children
+from ..index.evaluation.evaluate import applied, defined
+from ..index.evaluation.native_calls import changed_in_place
+from ..index.library import Library
+from ..syntax.ast import Apply, Expr, Name, Number, Read, ReductionKind, Select, Size
+from .padding_claims import PaddingClaim, front_size
+from .shared_axes import Axis
+
+MASKED = "_without_padding"
+"""What the names of operators with masks end with."""
+NEUTRAL = {ReductionKind.SUM: 0, ReductionKind.PROD: 1, ReductionKind.MAX: -inf, ReductionKind.MIN: inf}
+
+Tails = Mapping[Axis, float]
+"""The axes along whose tails a tensor is known to be one number, 0 or minus infinity."""
+
+
+class PaddedOperator:
+    """An operator at padded sizes. `true` are the sizes that its padded axes have in the model, `tails` the numbers
+    that its operands and the results of its equations have in the tails of its axes.
+    """
+
+    def __init__(
+        self, instance: Instance, axes: Mapping[str, Axis], sizes: Mapping[Axis, int], library: Library
+    ) -> None:
+        self.instance, self.library, self.padding = instance, library, sizes
+        self.symbolic = False
+        self.leaves = {name: axis.leaves for name, axis in axes.items()}
+        padded = {name for name, leaves in self.leaves.items() if not sizes.keys().isdisjoint(leaves)}
+        self.true = {name: instance.sizes[name] for name in self.leaves if name in padded}
+        self.sizes = {
+            name: prod(sizes.get(leaf, leaf.size) for leaf in self.leaves[name]) if name in padded else size
+            for name, size in instance.sizes.items()
+        }
+        self.tails: dict[tuple[str, str], float] = {}
+        self.left_out: set[str] = set()
+
+    def lowered(self, given: Sequence[Tails]) -> Iterator[tuple[int, str]]:
+        """The operands, each with its last axis, in whose tails minus infinity makes masks of that axis unnecessary."""
+        self.rewritten(given)
+        for name in [name for name in self.true if name in self.left_out]:
+            for place, operand in enumerate(self.instance.inputs):
+                if operand.integer_range is None and operand.dims[-1:] == ((name,),):
+                    low = {**given[place], **dict.fromkeys(self.of(name), -inf)}
+                    self.rewritten([low if number == place else one for number, one in enumerate(given)])
+                    if name not in self.left_out:
+                        yield place, name
+                        break
+
+    def padded(self, given: Sequence[Tails]) -> tuple[Instance, list[Tails]]:
+        """The operator, and the tails of its results, with operands of `given` tails."""
+        equations, evaluation = self.rewritten(given)
+        made = replace(self.instance, sizes=self.sizes)
+        if equations != self.instance.equations or evaluation != self.instance.evaluation:
+            made = self.without_padding(replace(made, equations=equations, evaluation=evaluation))
+        elif made.draws:
+            made = replace(made, unpadded=self.instance)
+        return made, [self.everywhere(output) for output in self.instance.outputs]
+
+    def rewritten(self, given: Sequence[Tails]) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
+        """The equations in training and in evaluation. Finds `tails` and what is `left_out`."""
+        operands = {
+            (operand.name, name): number
+            for operand, tails in zip(self.instance.inputs, given, strict=True)
+            for name in operand.axes
+            if name in self.true and (number := _one(tails.get(leaf) for leaf in self.of(name))) is not None
+        }
+        self.left_out, self.tails = set(), dict(operands)
+        evaluation = tuple(map(self.equation, self.instance.evaluation))
+        evaluated, self.tails = self.tails, dict(operands)
+        equations = tuple(map(self.equation, self.instance.equations))
+        if evaluation:
+            self.tails = {place: one for place, one in self.tails.items() if evaluated.get(place) == one}
+        return equations, evaluation
+
+    def claim(self, given: Sequence[Tails]) -> PaddingClaim | None:
+        """What is to be proved of the operator with operands of these tails; None where nothing of it is padded."""
+        if not self.true or self.instance.extern:
+            return None
+        self.symbolic = True
+        equations, evaluation = self.rewritten(given)
+        self.symbolic = False
+        sizes = self.sizes | {front_size(name): size for name, size in self.true.items()}
+        made = replace(self.instance, sizes=sizes, equations=equations, evaluation=evaluation)
+        operands = {operand.name for operand in (*self.instance.inputs, *self.instance.outputs)}
+        tails = {(name, axis, number) for (name, axis), number in self.tails.items() if name in operands}
+        return PaddingClaim(self.instance, made, tuple(self.true), frozenset(tails))
+
+    def without_padding(self, made: Instance) -> Instance:
+        """The operator as one of its own, with its native call for operands without what it leaves out."""
+        attributes = {**made.attributes, **{f"true_{name}": size for name, size in self.true.items()}}
+        left_out = {name: self.true[name] for name in self.left_out}
+        results = {axis for output in made.outputs for axis in output.axes}
+        operator = replace(made.operator, name=f"{made.name}{MASKED}", numpy=None)
+        native = made.native and not made.evaluation and not changed_in_place(operator.torch)
+        if not native or not results.isdisjoint(left_out):
+            unpadded = self.instance if made.draws else None
+            return replace(made, operator=replace(operator, torch=None), attributes=attributes, unpadded=unpadded)
+        unpadded = replace(self.instance, sizes=self.sizes | left_out)
+        return replace(made, operator=operator, attributes=attributes, unpadded=unpadded)
+
+    def of(self, name: str) -> frozenset[Axis]:
+        """The padded axes that an axis of the operator consists of."""
+        return frozenset(self.padding.keys() & set(self.leaves[name]))
+
+    def everywhere(self, output: Operand) -> Tails:
+        """The tails of a result that are the same in all of its dimensions that have the axis."""
+        own = [name for name in output.axes if name in self.true]
+        leaves = {leaf for name in own for leaf in self.of(name)}
+        numbers = {
+            leaf: _one(self.tails.get((output.name, name)) for name in own if leaf in self.of(name)) for leaf in leaves
+        }
+        return {leaf: number for leaf, number in numbers.items() if number is not None}
+
+    # ------------------------------------------------------------------------------------------ equations
+
+    def equation(self, equation: Equation) -> Equation:
+        value = self.sized(equation.value)
+        summed = equation.kind in (None, ReductionKind.SUM)
+        for axis in equation.target.axes if summed else ():
+            if axis in self.true and (number := self.tail(equation.value, axis)) is not None:
+                self.tails[equation.target.name, axis] = number
+        for axis in equation.over:
+            if axis in self.true and not self.counts_nothing(equation, axis):
+                assert equation.kind is not None
+                self.left_out.add(axis)
+                value = self.masked(value, axis, equation.kind)
+        return equation if value == equation.value else replace(equation, value=value)
+
+    def sized(self, value: Expr) -> Expr:
+        """With the sizes of the model, save where they are strides of a merged dimension."""
+        match value:
+            case Size(name=name) if name in self.true:
+                self.left_out.add(name)
+                return self.front(name)
+            case Apply() | Select():
+                return with_children(value, tuple(map(self.sized, _parts(value))))
+        return value
+
+    def front(self, name: str) -> Expr:
+        """The size of an axis in the model: its number, or in a claim a symbol."""
+        return Size(front_size(name)) if self.symbolic else Number(self.true[name])
+
+    def masked(self, value: Expr, axis: str, kind: ReductionKind) -> Expr:
+        """The value with nothing in the tail of an axis that it is reduced along; of a product one factor."""
+        inside = call("<", Name(axis), self.front(axis))
+        if kind is ReductionKind.SUM:
+            match value:
+                case Apply("/", (above, below)) if axis not in free_axes(below):
+                    return call("/", self.masked(above, axis, kind), below)
+            factors = list(_factors(value))
+            for number, factor in enumerate(factors):
+                if isinstance(factor, Read) and axis in free_axes(factor) and len(factors) > 1:
+                    factors[number] = Select(inside, factor, Number(0))
+                    return _product(factors)
+        return Select(inside, value, Number(NEUTRAL[kind]))
+
+    def counts_nothing(self, equation: Equation, axis: str) -> bool:
+        """Whether a reduction gets nothing from the tail of an axis, and passes no gradient there."""
+        number = self.tail(equation.value, axis)
+        if equation.kind is ReductionKind.SUM:
+            return number == 0 and self.flat(equation.value, axis)
+        extremum = equation.kind in (ReductionKind.MAX, ReductionKind.MIN)
+        return extremum and equation.kind is not None and number == NEUTRAL[equation.kind]
+
+    def tail(self, value: Expr, axis: str) -> float | None:
+        """The number that a term is in the tail of an axis; None where that is not known."""
+        match value:
+            case Number():
+                return float(value.value)
+            case Read(tensor=tensor, fill=fill):
+                if fill is not None and fill != Number(0):
+                    return None
+                return _one({self.tails.get((tensor, own)) for own in self.places(value, axis)} or [None])
+            case Apply("*", arguments):
+                numbers = [self.tail(one, axis) for one in arguments]
+                if any(_is_guard(one) and number == 0 for one, number in zip(arguments, numbers, strict=True)):
+                    return 0.0  # it selects: nothing is multiplied
+                return 0.0 if 0 in numbers and not {inf, -inf} & set(numbers) else None
+            case Apply("+" | "-" as function, (first, second)):
+                numbers = [self.tail(first, axis), self.tail(second, axis)]
+                if numbers[0] == -inf and numbers[1] in (None, 0):
+                    return -inf  # what is not known is taken to be finite, as it is in front
+                if function == "+" and numbers[1] == -inf and numbers[0] in (None, 0):
+                    return -inf
+                return 0.0 if numbers == [0, 0] else None
+            case Apply("neg", (one,)):
+                return 0.0 if self.tail(one, axis) == 0 else None
+            case Apply("/", (above, below)):
+                return 0.0 if axis not in free_axes(below) and self.tail(above, axis) == 0 else None
+            case Apply("==", (Name(name=name), Read(tensor=tensor))) if name == axis:
+                values = self.instance.operand(tensor).integer_range
+                return 0.0 if values is not None and values <= self.true[axis] else None
+            case Apply(function, arguments) if function in self.library.functions:
+                return self.applied(function, [self.tail(one, axis) for one in arguments])
+            case Select(_, then, otherwise):
+                return _one([self.tail(then, axis), self.tail(otherwise, axis)])
+        return None
+
+    def flat(self, value: Expr, axis: str) -> bool:
+        """Whether a term that is 0 in the tail of an axis has no gradient there."""
+        match value:
+            case Number() | Size() | Name():
+                return True
+            case Apply("*", arguments):
+                zeros = [one for one in arguments if self.tail(one, axis) == 0]
+                return len(zeros) > 1 or any(self.flat(one, axis) for one in zeros)
+            case Apply("+" | "-" | "neg", arguments):
+                return all(self.flat(one, axis) for one in arguments)
+            case Apply("/", (above, _)):
+                return self.tail(above, axis) == 0 and self.flat(above, axis)
+            case Apply(function, _) if function in COMPARISONS:
+                return True
+            case Apply(function, arguments) if function in self.library.functions:
+                return self.has_no_slope(function, [self.tail(one, axis) for one in arguments])
+        return False
+
+    def places(self, read: Read, axis: str) -> list[str]:
+        """The axes of an operand whose positions are those of an axis where it is read."""
+        dims = self.instance.operand(read.tensor).dims
+        return [
+            own
+            for part, dim in zip(read.index, dims, strict=True)
+            for index, own in zip(dim_axes(part, self.instance.sizes) or (), dim, strict=False)
+            if index == axis
+        ]
+
+    def applied(self, function: str, arguments: Sequence[float | None]) -> float | None:
+        """An element function at numbers; None where one is not known or the result is none."""
+        if None in arguments:
+            return None
+        with np.errstate(all="ignore"):
+            found = float(applied(function, [np.float64(one) for one in arguments], self.library.functions))
+        return found if found in (0.0, -inf) else None
+
+    def has_no_slope(self, function: str, arguments: Sequence[float | None]) -> bool:
+        """Whether all derivatives of an element function are 0 at numbers."""
+        if None in arguments:
+            return False
+        declared = self.library.functions[function]
+        bound = dict(zip(declared.parameters, map(np.float64, arguments), strict=True))
+        with np.errstate(all="ignore"):
+            return all(defined(slope, bound, self.library.functions) == 0 for _, slope in declared.derivatives)
+
+
+def _one(numbers: Iterable[float | None]) -> float | None:
+    """The number that all are; None where they differ or one is not known."""
+    found = set(numbers)
+    return found.pop() if len(found) == 1 else None
+
+
+def _is_guard(value: Expr) -> bool:
+    return isinstance(value, Apply) and value.function in COMPARISONS
+
+
+def _parts(value: Apply | Select) -> tuple[Expr, ...]:
+    return value.arguments if isinstance(value, Apply) else (value.condition, value.then, value.otherwise)
+
+
+def _factors(value: Expr) -> Iterator[Expr]:
+    match value:
+        case Apply("*", arguments):
+            for argument in arguments:
+                yield from _factors(argument)
+        case _:
+            yield value
+
+
+def _product(factors: Sequence[Expr]) -> Expr:
+    product = factors[0]
+    for factor in factors[1:]:
+        product = call("*", product, factor)
+    return product

@@ -1,0 +1,195 @@
+"""Which axes of a model are padded for a number of devices, and to what sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from math import inf
+from typing import TypeVar
+
+from ..graph.graph import Model
+from ..graph.layout import Shard
+from ..graph.padding import PaddableAxis, Padding, is_masked, paddable, padded
+from ..graph.shared_axes import Axis, SharedAxes, shared_axes
+from ..index.library import Library
+from ..rules.padding_theorems import why_not_proved
+from ..syntax.diagnostic import InputError, fail, suggest
+from .layout_pins import Pin, parse_pins
+
+Made = TypeVar("Made")
+
+AUTOMATIC, NONE, ALL = "auto", "none", "all"
+
+NODE = 8
+"""Devices that usually share the fast links of a node, as tensor-parallel ones do."""
+UNDIVIDED = ("E307", "E309")
+"""The diagnostics of pins and strategies that a model may have because devices do not divide an axis."""
+LITTLE = 0.01
+"""Of an axis, the padding that is tried without being asked for."""
+
+
+def parse_padding(text: str, model: Model, devices: int) -> Padding:
+    """The padding that `wte:0,tokens:0=8` asks for: without a size to a multiple of the devices. Raises E325 where the
+    model has no such axis or its size is a fixed one.
+    """
+    if text in (AUTOMATIC, NONE):
+        return {}
+    known = paddable(model)
+    if text == ALL:
+        return _where_longer(known.values(), devices)
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        place, given, size = part.partition("=")
+        axis = _axis(place, model, known)
+        wanted = padded_size(axis, devices)
+        if given:
+            wanted = int(size) if size.isdigit() else 0
+            if wanted < axis.extent or wanted % axis.unit:
+                of = f" and a multiple of {axis.unit}" if axis.unit > 1 else ""
+                raise fail("E325", f"the padded size in `{part}` must be at least {axis.extent}{of}")
+        if wanted > axis.extent:
+            found[place] = wanted
+    return found
+
+
+def _axis(place: str, model: Model, known: Mapping[str, PaddableAxis]) -> PaddableAxis:
+    """An axis that can be padded, by its dimension. Raises E325."""
+    if place in known:
+        return known[place]
+    path, _, dim = place.rpartition(":")
+    shared = shared_axes(model)
+    if path not in shared.stored or not dim.isdigit() or int(dim) >= len(shared.tensors[path]):
+        raise fail("E325", f"the model stores no dimension `{place}`", help=suggest(place, known) or _listed(known))
+    axes = shared.of_dimension(path, int(dim))
+    for other in known:
+        name, _, number = other.rpartition(":")
+        if axes and shared.of_dimension(name, int(number))[:1] == axes[:1]:
+            raise fail("E325", f"`{place}` is padded as `{other}`", help=f"--pad {other}")
+    reason = axes[0].fixed if axes else "it has one position"
+    raise fail("E325", f"`{place}` keeps its size: {reason}", help=_listed(known))
+
+
+def _listed(known: Mapping[str, PaddableAxis]) -> str:
+    places = ", ".join(list(known)[:8])
+    return f"axes that can be padded: {places}" if known else "no axis of this model can be padded"
+
+
+def padded_size(axis: PaddableAxis, devices: int) -> int:
+    """The least size of its dimension with which the devices divide an axis, or most of them where it has fewer
+    positions; with aligned slices where that adds little.
+    """
+    degree = max(count for count in range(1, devices + 1) if devices % count == 0 and count < 2 * axis.size)
+    found = _multiple(axis.size, degree)
+    for wanted in (2, 4, 8):
+        aligned = _multiple(axis.size, degree * wanted)
+        if axis.unit == 1 and aligned - axis.size <= LITTLE * axis.size:
+            found = aligned
+    return found * axis.unit
+
+
+def _multiple(size: int, degree: int) -> int:
+    return -(-size // degree) * degree
+
+
+def _where_longer(axes: Iterable[PaddableAxis], devices: int, most: float = inf) -> Padding:
+    """The padding of axes that the devices do not divide, each by at most this part of its size."""
+    sizes = {axis: padded_size(axis, devices) for axis in axes if axis.size % devices}
+    return {axis.place: size for axis, size in sizes.items() if 0 < size - axis.extent <= most * axis.extent}
+
+
+def useful_padding(model: Model, devices: int, library: Library) -> Padding:
+    """What may shorten a step where devices do not divide the batch: the batch padded, and axes, as of vocabularies,
+    that take little padding and no masks.
+    """
+    found = dict(batch_padding(model, devices))
+    undivided = [axis for axis in paddable(model).values() if not _is_divided(axis, devices)]
+    for place, size in _where_longer(undivided, devices, LITTLE).items():
+        alone = padded(model, {place: size}, library)
+        if not any(map(is_masked, alone.graph.nodes())) and not why_not_proved(alone, library):
+            found[place] = size
+    return found
+
+
+def _is_divided(axis: PaddableAxis, devices: int) -> bool:
+    """Whether all devices divide an axis, or as many as a node has."""
+    return any(devices % count == axis.size % count == 0 for count in range(min(devices, NODE), devices + 1))
+
+
+def batch_padding(model: Model, devices: int) -> Padding:
+    """The batch, where the devices do not divide it."""
+    first = next((source.value.name for source in model.graph.inputs if source.value.shape), "")
+    return _where_longer([axis for place, axis in paddable(model).items() if place == f"{first}:0"], devices)
+
+
+def padded_as_needed(
+    make: Callable[[Padding | None], Made], asked: str, model: Callable[[], Model], devices: int, pins: Sequence[str]
+) -> Made:
+    """What is made without more padding than is asked for; with some where that is left open, and pins or a strategy
+    cannot do without. Raises InputError as `make`.
+    """
+    try:
+        return make(None)
+    except InputError as error:
+        if error.diagnostic.code not in UNDIVIDED or asked != AUTOMATIC:
+            raise
+        for padding in needed_paddings(model(), devices, parse_pins(pins)):
+            with suppress(InputError):
+                return make(padding)
+        raise
+
+
+def pinned_padding(model: Model, devices: int, pins: Mapping[str, Pin]) -> Padding:
+    """The axes that pins divide and devices do not."""
+    shared = shared_axes(model)
+    cut = {
+        shared.of_dimension(path, kind.dim)[:1]
+        for pattern, pin in pins.items()
+        for path, dims in shared.tensors.items()
+        for kind in pin
+        if isinstance(kind, Shard) and kind.dim < len(dims) and fnmatchcase(path, pattern)
+    }
+    axes = (axis for axis in paddable(model).values() if _leaf(axis, shared) in cut)
+    return _where_longer(axes, devices)
+
+
+def _leaf(axis: PaddableAxis, shared: SharedAxes) -> tuple[Axis, ...]:
+    path, _, dim = axis.place.rpartition(":")
+    return shared.of_dimension(path, int(dim))[:1]
+
+
+def needed_paddings(model: Model, devices: int, pins: Mapping[str, Pin]) -> Iterator[Padding]:
+    """What is tried where pins or a strategy cannot do without: the axes of the pins, the batch, both, all."""
+    cut, batch = pinned_padding(model, devices, pins), batch_padding(model, devices)
+    tried: list[Padding] = [{}]
+    for padding in (cut, batch, {**cut, **batch}, parse_padding(ALL, model, devices)):
+        if padding not in tried:
+            tried.append(padding)
+            yield padding
+
+
+def padding_again(padding: Padding, model: Model, devices: int) -> Padding:
+    """The padding of the same dimensions for another number of devices."""
+    known = paddable(model)
+    return _where_longer([known[place] for place in padding if place in known], devices)
+
+
+def padding_of_part(padding: Padding, whole: Model, part: Model, devices: int) -> Padding:
+    """The padding of a micro-batch: that of the batch, where it has another size, is found anew."""
+    before, after = paddable(whole), paddable(part)
+    same = {place: size for place, size in padding.items() if place in after and after[place] == before[place]}
+    others = (after[place] for place in padding if place in after and place not in same)
+    return {**_where_longer(others, devices), **same}
+
+
+def padded_for(model: Model, padding: Padding, library: Library, proved: bool = True) -> Model:
+    """The padded model. Raises E325 where an axis of it keeps its size, or what is padded is not `proved` to be the
+    model.
+    """
+    try:
+        found = padded(model, padding, library)
+    except (KeyError, ValueError) as reason:
+        raise fail("E325", f"the model cannot be padded: {reason}") from None
+    if proved and (why := why_not_proved(found, library)):
+        raise fail("E325", why, help="--pad none")
+    return found
