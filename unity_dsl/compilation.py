@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from math import inf
@@ -49,7 +50,7 @@ from .search.strategies.data_parallel import batch_size
 from .search.strategy_space import accept_used, algebras_for
 from .search.unaligned_products import unaligned_notes
 from .simulation.timeline import StepTime
-from .syntax.diagnostic import fail
+from .syntax.diagnostic import InputError, fail
 from .syntax.parse_model import parse_model
 from .syntax.parse_rules import RuleDecl
 from .syntax.read import read_source
@@ -145,13 +146,15 @@ def _padded_where_shorter(found: Compilation, request: Request, end: SearchEnd) 
     """
     plan, divided = found.plan, batch_size(found.model) % request.devices == 0
     limited = end.seconds is not None or end.raised or end.interrupted
-    if request.strategy != AUTO or divided or limited:
+    if request.strategy != AUTO or request.plan is not None or divided or limited:
         return found
     padding = useful_padding(found.model, request.devices, found.library)
-    padded = _compiled(request, end, padding) if padding else found
-    fits, fitted = not plan.warnings, not padded.plan.warnings
-    shorter = padded.plan.seconds < SHORTER * plan.seconds
-    return padded if fitted > fits or (fitted == fits and shorter) else found
+    with suppress(InputError):  # of pins that the padded model cannot have
+        padded = _compiled(request, end, padding) if padding else found
+        fits, fitted = not plan.warnings, not padded.plan.warnings
+        shorter = padded.plan.seconds < SHORTER * plan.seconds
+        return padded if fitted > fits or (fitted == fits and shorter) else found
+    return found
 
 
 def _model_of(request: Request) -> Model:
