@@ -70,6 +70,9 @@ def test_a_batch_that_data_parallelism_does_not_divide_is_told(
     (tmp_path / "model.udl").write_text(MODEL.replace("b = 64", "b = 6"))
     assert run(["model.udl", "-o", "out", "--machine", "dgx-h100", "--devices", "4"]) == 0
     capsys.readouterr()
+    assert explained(capsys, "out")["data_parallel"] > 0, "of the padded batch"
+    assert run(["model.udl", "-o", "out", "--machine", "dgx-h100", "--devices", "4", "--pad", "none"]) == 0
+    capsys.readouterr()
     found = explained(capsys, "out")
     assert found["data_parallel"] is None and "4 devices do not divide" in found["data_parallel_refused"]
     assert run(["explain", "out"]) == 0
