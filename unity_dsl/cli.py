@@ -206,7 +206,8 @@ def unityc() -> None:
     "--pad",
     default="auto",
     metavar="NAME:DIM[=SIZE],…|all|none",
-    help="Dimensions that are padded, so that devices divide them; by default where a strategy or a pin needs it.",
+    help="Dimensions that are padded, so that devices divide them; by default where a strategy or a pin needs "
+    "it, or the step is shorter.",
 )
 @click.option(
     "--kernels",

@@ -306,7 +306,7 @@ def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBes
     if plan.division is not None:
         lines.append(("batch", batch_text(plan)))
     if plan.model.padding:
-        lines.append(("padded", padding_words(plan.model)))
+        lines.append(("padding", padding_words(plan.model)))
     if plan.passes.recomputed:
         lines.append(("recomputed", f"{recomputed_words(plan)}, in the backward pass"))
     if plan.passes.offloaded:

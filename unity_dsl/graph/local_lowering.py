@@ -25,15 +25,13 @@ from .local_operator import LocalOperator
 
 def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library) -> Lowering:
     """In training. A native call that asks for it tells training and evaluation apart by itself."""
-    division = division_of(instance, typed, mesh, library)
-    found = local_call(instance, typed, library)
+    found, narrowed = local_call(instance, typed, library), frozenset[str]()
+    called, own = instance, typed
     if found is not None and found.unpadded is not None:
-        unpadded, own = found.unpadded, at_sizes_of(found.unpadded, typed)
-        division = division_of(unpadded, own, mesh, library)
-        called = found.attributes, found.outside, found.factor, left_out(instance)
-        return reusing(lower_native(unpadded, division, library, *called), typed.reuse)
+        called, own, narrowed = found.unpadded, at_sizes_of(found.unpadded, typed), left_out(instance)
+    division = division_of(called, own, mesh, library)
     if found is not None:
-        lowering = lower_native(instance, division, library, found.attributes, found.outside, found.factor)
+        lowering = lower_native(called, division, library, found.attributes, found.outside, found.factor, narrowed)
         return reusing(lowering, typed.reuse)
     if instance.extern:
         raise ValueError(f"{instance.name} is its native call, which does not stand for it here")

@@ -15,7 +15,7 @@ from math import inf, prod
 import numpy as np
 
 from ..index.equations.instance import Equation, Instance, Operand
-from ..index.equations.term import COMPARISONS, call, dim_axes, free_axes, with_children
+from ..index.equations.term import COMPARISONS, call, dim_axes, free_axes, rewrite, with_children
 from ..index.evaluation.evaluate import applied, defined
 from ..index.evaluation.native_calls import changed_in_place
 from ..index.library import Library
@@ -40,7 +40,6 @@ class PaddedOperator:
         self, instance: Instance, axes: Mapping[str, Axis], sizes: Mapping[Axis, int], library: Library
     ) -> None:
         self.instance, self.library, self.padding = instance, library, sizes
-        self.symbolic = False
         self.leaves = {name: axis.leaves for name, axis in axes.items()}
         padded = {name for name, leaves in self.leaves.items() if not sizes.keys().isdisjoint(leaves)}
         self.true = {name: instance.sizes[name] for name in self.leaves if name in padded}
@@ -63,18 +62,24 @@ class PaddedOperator:
                         yield place, name
                         break
 
-    def padded(self, given: Sequence[Tails]) -> tuple[Instance, list[Tails]]:
-        """The operator, and the tails of its results, with operands of `given` tails."""
-        equations, evaluation = self.rewritten(given)
+    def padded(self, given: Sequence[Tails]) -> tuple[Instance, list[Tails], PaddingClaim | None]:
+        """The operator with operands of `given` tails, the tails of its results, and what is to be proved of them, if
+        it has a padded axis.
+        """
+        symbolic = self.rewritten(given)
+        equations, evaluation = (tuple(map(self.numbered, equations)) for equations in symbolic)
         made = replace(self.instance, sizes=self.sizes)
         if equations != self.instance.equations or evaluation != self.instance.evaluation:
             made = self.without_padding(replace(made, equations=equations, evaluation=evaluation))
         elif made.draws:
             made = replace(made, unpadded=self.instance)
-        return made, [self.everywhere(output) for output in self.instance.outputs]
+        tails = [self.everywhere(output) for output in self.instance.outputs]
+        return made, tails, self.claim(*symbolic) if self.true and not self.instance.extern else None
 
     def rewritten(self, given: Sequence[Tails]) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
-        """The equations in training and in evaluation. Finds `tails` and what is `left_out`."""
+        """The equations in training and in evaluation, with symbols for sizes of the model. Finds `tails` and what is
+        `left_out`.
+        """
         operands = {
             (operand.name, name): number
             for operand, tails in zip(self.instance.inputs, given, strict=True)
@@ -89,13 +94,18 @@ class PaddedOperator:
             self.tails = {place: one for place, one in self.tails.items() if evaluated.get(place) == one}
         return equations, evaluation
 
-    def claim(self, given: Sequence[Tails]) -> PaddingClaim | None:
-        """What is to be proved of the operator with operands of these tails; None where nothing of it is padded."""
-        if not self.true or self.instance.extern:
-            return None
-        self.symbolic = True
-        equations, evaluation = self.rewritten(given)
-        self.symbolic = False
+    def numbered(self, equation: Equation) -> Equation:
+        """An equation with the sizes of the model."""
+        numbers = {front_size(name): size for name, size in self.true.items()}
+
+        def number(part: Expr) -> Expr:
+            return Number(numbers[part.name]) if isinstance(part, Size) and part.name in numbers else part
+
+        value = rewrite(equation.value, number)
+        return equation if value == equation.value else replace(equation, value=value)
+
+    def claim(self, equations: tuple[Equation, ...], evaluation: tuple[Equation, ...]) -> PaddingClaim:
+        """What is to be proved of the operator with these equations and `tails`."""
         sizes = self.sizes | {front_size(name): size for name, size in self.true.items()}
         made = replace(self.instance, sizes=sizes, equations=equations, evaluation=evaluation)
         operands = {operand.name for operand in (*self.instance.inputs, *self.instance.outputs)}
@@ -148,18 +158,14 @@ class PaddedOperator:
         match value:
             case Size(name=name) if name in self.true:
                 self.left_out.add(name)
-                return self.front(name)
+                return Size(front_size(name))
             case Apply() | Select():
                 return with_children(value, tuple(map(self.sized, _parts(value))))
         return value
 
-    def front(self, name: str) -> Expr:
-        """The size of an axis in the model: its number, or in a claim a symbol."""
-        return Size(front_size(name)) if self.symbolic else Number(self.true[name])
-
     def masked(self, value: Expr, axis: str, kind: ReductionKind) -> Expr:
         """The value with nothing in the tail of an axis that it is reduced along; of a product one factor."""
-        inside = call("<", Name(axis), self.front(axis))
+        inside = call("<", Name(axis), Size(front_size(axis)))
         if kind is ReductionKind.SUM:
             match value:
                 case Apply("/", (above, below)) if axis not in free_axes(below):

@@ -62,8 +62,7 @@ def padded(model: Model, padding: Padding, library: Library) -> Model:
     shared = shared_axes(model)
     sizes: dict[Axis, int] = {}
     for place, size in padding.items():
-        path, _, dim = place.rpartition(":")
-        axis, *others = shared.of_dimension(path, int(dim))
+        axis, *others = shared.at(place)
         if axis.fixed:
             raise ValueError(f"{place} keeps its size: {axis.fixed}")
         sizes[axis], rest = divmod(size, prod(other.size for other in others))
@@ -162,9 +161,9 @@ class _Padder:
             yield from made
             if not prefix:
                 self.lowered[node.arguments[place].name] = given[place][0]
-        if claim := operator.claim([tails for _, tails in given]):
+        instance, tails, claim = operator.padded([tails for _, tails in given])
+        if claim is not None:
             self.claims[prefix + node.name] = claim
-        instance, tails = operator.padded([tails for _, tails in given])
         results = []
         for value, one in zip(node.results, tails, strict=True):
             results.append(self.value(value, prefix + value.name))

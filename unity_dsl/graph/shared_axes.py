@@ -52,6 +52,11 @@ class SharedAxes:
     tensors: dict[str, Dims] = field(default_factory=dict)
     stored: list[str] = field(default_factory=list)
 
+    def at(self, place: str) -> tuple[Axis, ...]:
+        """The axes of a dimension that is written `wte:0`."""
+        path, _, dim = place.rpartition(":")
+        return self.of_dimension(path, int(dim))
+
     def of_dimension(self, path: str, dim: int) -> tuple[Axis, ...]:
         return tuple(leaf for axis in self.tensors[path][dim] for leaf in axis.leaves)
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 from ..graph.graph import Model
 from ..graph.layout import Shard
 from ..graph.padding import PaddableAxis, Padding, is_masked, paddable, padded
-from ..graph.shared_axes import Axis, SharedAxes, shared_axes
+from ..graph.shared_axes import shared_axes
 from ..index.library import Library
 from ..rules.padding_theorems import why_not_proved
 from ..syntax.diagnostic import InputError, fail, suggest
@@ -61,10 +61,9 @@ def _axis(place: str, model: Model, known: Mapping[str, PaddableAxis]) -> Paddab
     shared = shared_axes(model)
     if path not in shared.stored or not dim.isdigit() or int(dim) >= len(shared.tensors[path]):
         raise fail("E325", f"the model stores no dimension `{place}`", help=suggest(place, known) or _listed(known))
-    axes = shared.of_dimension(path, int(dim))
+    axes = shared.at(place)
     for other in known:
-        name, _, number = other.rpartition(":")
-        if axes and shared.of_dimension(name, int(number))[:1] == axes[:1]:
+        if axes and shared.at(other)[:1] == axes[:1]:
             raise fail("E325", f"`{place}` is padded as `{other}`", help=f"--pad {other}")
     reason = axes[0].fixed if axes else "it has one position"
     raise fail("E325", f"`{place}` keeps its size: {reason}", help=_listed(known))
@@ -149,13 +148,7 @@ def pinned_padding(model: Model, devices: int, pins: Mapping[str, Pin]) -> Paddi
         for kind in pin
         if isinstance(kind, Shard) and kind.dim < len(dims) and fnmatchcase(path, pattern)
     }
-    axes = (axis for axis in paddable(model).values() if _leaf(axis, shared) in cut)
-    return _where_longer(axes, devices)
-
-
-def _leaf(axis: PaddableAxis, shared: SharedAxes) -> tuple[Axis, ...]:
-    path, _, dim = axis.place.rpartition(":")
-    return shared.of_dimension(path, int(dim))[:1]
+    return _where_longer((axis for place, axis in paddable(model).items() if shared.at(place)[:1] in cut), devices)
 
 
 def needed_paddings(model: Model, devices: int, pins: Mapping[str, Pin]) -> Iterator[Padding]:

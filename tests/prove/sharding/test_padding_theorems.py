@@ -33,7 +33,7 @@ def claim_of(name: str, *shapes: tuple[int, ...], axis: str, tails: tuple[float 
     instance = instantiate(LIBRARY.operators[name], given, {})
     axes = {own: Axis(size) for own, size in instance.sizes.items()}
     operator = PaddedOperator(instance, axes, {axes[axis]: axes[axis].size + 3}, LIBRARY)
-    claim = operator.claim([{} if number is None else {axes[axis]: number} for number in tails])
+    _, _, claim = operator.padded([{} if number is None else {axes[axis]: number} for number in tails])
     assert claim is not None
     return claim
 

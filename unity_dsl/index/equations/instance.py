@@ -105,7 +105,8 @@ class Instance:
     @cached_property
     def identity(self) -> Key:
         """A key equal for instances that differ in their place in the model alone."""
-        return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items()), *self.own_sizes.items()))
+        own = () if self.unpadded is None else (tuple(self.own_sizes.items()),)
+        return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items()), *own))
 
     @cached_property
     def kind(self) -> Kind:
