@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).parent.parent / "unity_dsl"
 PARAMETERS, FIELDS = 8, 12
 APART = {"cli.py", "commands/compare.py", "commands/import_module.py", "syntax/ast/operators.py", "emit/plan_file.py"}
 LARGER = {
-    "compilation.py Request": 21,
+    "compilation.py Request": 22,
     "emit/conversion_text.py conversion": 9,
     "emit/kernels/kernel_text.py KernelText": 16,
     "emit/module_text.py ModuleText": 13,
@@ -21,14 +21,12 @@ LARGER = {
     "emit/program_state.py Program": 18,
     "graph/expression.py Draft": 13,
     "graph/graph.py Segment": 13,
-    "graph/plan.py Plan": 19,
+    "graph/plan.py Plan": 20,
     "importer/translation.py Translation": 14,
     "index/lowering/value_lowering.py Space": 16,
     "machine/machine.py Machine": 13,
     "prove/conditions/condition_evidence.py Evidence": 16,
-    "search/memory_limit/limited_search.py LimitedSearch": 13,
-    "search/plan_search.py search": 20,
-    "search/wanted.py Wanted": 26,
+    "search/wanted.py Wanted": 24,
     "simulation/collective_tasks.py add_collective": 9,
     "simulation/task.py Task": 15,
     "simulation/task_list.py collective": 11,

@@ -38,6 +38,8 @@ DOCUMENTS = (
     "docs/kernels.md",
     "docs/language.md",
     "docs/layouts.md",
+    "docs/memory.md",
+    "docs/prices.md",
     "docs/program.md",
     "docs/proofs.md",
     "docs/python.md",
@@ -308,7 +310,7 @@ def test_the_table_of_cells_is_what_was_planned() -> None:
     """
     cells = planned_cells()
     names = " | ".join(f"`{name}`" for name in BESIDE)
-    told = rows("docs/search.md", f"| cell | `auto`, ms | {names} | fastest other |")
+    told = rows("docs/strategies.md", f"| cell | `auto`, ms | {names} | fastest other |")
     assert [cell for cell, *_ in told] == sorted(cell for cell, every in cells.items() if len(every) > 1)
     for cell, auto, *times, other in told:
         every = cells[cell]
@@ -346,7 +348,7 @@ def test_the_table_of_machines_is_of_all_cells() -> None:
 
 
 def test_prose_about_the_cells_has_their_figures() -> None:
-    text = prose("docs/search.md")
+    text = prose("docs/strategies.md")
     document = json.loads((ROOT / "bench" / "results" / "search.json").read_text())
     autos = [cell["strategies"]["auto"] for cell in document["cases"].values()]
     seconds, gaps = [row["search_s"] for row in autos], [row["iteration_s"] / row["bound_s"] - 1 for row in autos]
@@ -377,12 +379,12 @@ def test_prose_about_compilations_has_their_figures() -> None:
 def test_the_table_of_published_runs_has_their_figures() -> None:
     """Utilisation published and predicted, their ratio, and that by a fit without the run."""
     document = json.loads((ROOT / "bench" / "results" / "utilisation.json").read_text())
-    told = {name: cells for name, _, *cells in rows("docs/search.md", PUBLISHED_RUNS)}
+    told = {name: cells for name, _, *cells in rows("docs/prices.md", PUBLISHED_RUNS)}
     assert told.keys() == document["cases"].keys()
     for name, case in document["cases"].items():
         of_both = [f"{100 * case[f'{which}_utilisation']:.1f} %" for which in ("published", "predicted")]
         assert told[name] == [*of_both, f"{case['ratio']:.2f}", f"{case['left_out']['ratio']:.2f}"], name
-    text, summary = prose("docs/search.md"), document["summary"]
+    text, summary = prose("docs/prices.md"), document["summary"]
     errors = [f"{100 * summary[name]:.1f} %" for name in ("median_error", "largest_error")]
     assert "The median error is {}, the largest {}.".format(*errors) in text
     errors = [f"{100 * summary[name]:.1f} %" for name in ("median_left_out_error", "largest_left_out_error")]

@@ -222,6 +222,13 @@ def unityc() -> None:
     metavar="SECONDS",
     help="End the search with the best plan by then.",
 )
+@click.option(
+    "--effort",
+    type=click.Choice(["low", "normal", "high"]),
+    default="normal",
+    show_default=True,
+    help="How much `auto` looks for: few plans, those that pay, or whatever may save a little more.",
+)
 @click.option("--force", is_flag=True, help="Write a program that does not fit, or over one that was edited.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--verbose", "-v", is_flag=True, help="Print every layout and note of the plan.")
@@ -247,6 +254,7 @@ def compile_command(
     pad: str,
     kernels: str,
     time_limit: float | None,
+    effort: str,
     force: bool,
     as_json: bool,
     verbose: bool,
@@ -295,6 +303,7 @@ def compile_command(
         shipped_rules=not no_rules,
         forbidden=forbid,
         time_limit=time_limit,
+        effort=effort,
     )
     with ending_search(time_limit, begun) as end, say_progress(model.stem):
         compilation = compile_model(request, end)
@@ -361,6 +370,7 @@ def check_command(out: Path, ranks: int | None, steps: int, seed: int, data: str
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what is said of a plan as JSON.")
 @click.option("--schedule", is_flag=True, help="Print the step in order: streams, waits, memory.")
+@click.option("--search", is_flag=True, help="Print what the search tried, and what it gave.")
 def explain_command(
     name: str,
     part: str | None,
@@ -369,6 +379,7 @@ def explain_command(
     forbidden: tuple[str, ...],
     as_json: bool,
     schedule: bool,
+    search: bool,
 ) -> None:
     """Say what a step of the program in the folder OUT is spent on, what is derived from the declaration NAME, or what
     the error CODE means.
@@ -377,11 +388,13 @@ def explain_command(
     iterations together, what bounds them, and what data parallelism would take. TENSOR or OP, as plan.json or the table
     names it, tells of that alone, with its layouts. --pin and --forbid ask for the best plan on the same mesh with
     these layouts, or without them: what it costs and holds, and which other layouts it has. --schedule prints the step
-    in the order in which a device issues it: what runs on which stream, what it waits for and how much is held.
+    in the order in which a device issues it: what runs on which stream, what it waits for and how much is held. With
+    --search it is what the search tried, in order.
 
     \b
     unityc explain out/
     unityc explain out/ --schedule
+    unityc explain out/ --search
     unityc explain out/ 'layer.*.attn.qkv'
     unityc explain out/ --pin 'layer.attn.qkv=S0'
     unityc explain softmax
@@ -390,15 +403,20 @@ def explain_command(
     if Path(name).is_dir():
         from .commands.plan_explanation import explain_plan, show_schedule
 
-        if schedule:
-            if part is not None or pins or forbidden or as_json:
-                raise click.UsageError("--schedule prints a whole step, and takes no other option")
-            show_schedule(Path(name))
+        if schedule or search:
+            if part is not None or pins or forbidden or as_json or (schedule and search):
+                raise click.UsageError(f"--{'schedule' if schedule else 'search'} takes no other option")
+            if schedule:
+                show_schedule(Path(name))
+                return
+            from .commands.search_trail import show_search
+
+            show_search(Path(name))
             return
         explain_plan(Path(name), part, pins, forbidden, as_json)
         return
-    if schedule:
-        raise click.UsageError(f"there is no folder {name} with a program, whose step could be printed")
+    if schedule or search:
+        raise click.UsageError(f"there is no folder {name} with a program, whose step or search could be printed")
     if pins or forbidden:
         raise click.UsageError(f"there is no folder {name} with a program, whose plan could be another one")
     if part is not None:

@@ -14,37 +14,41 @@ from typing import TYPE_CHECKING
 from .collector import collector_paused
 from .emit.plan_file import TORCH, Sources
 from .graph.graph import Model
-from .graph.layout import Mesh
 from .graph.model_graph import build_model
 from .graph.padding import Padding
-from .graph.plan import BatchDivision, Plan, in_micro_batches
+from .graph.plan import Plan, in_micro_batches
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
-from .machine.machine import Machine, machine_source, read_machine
+from .machine.machine import machine_source, read_machine
 from .rules.accepted_rule import AcceptedRule
 from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
 from .search.accounting.memory_budget import Budget
+from .search.constants import efforts_up_to
+from .search.evaluate import Evaluator
 from .search.expected_exposure import expected_exposure
 from .search.first_plan import BOTH_WAYS, STARTING, first_plan, starting_meshes
+from .search.improve import Search
 from .search.incumbent import found_in_time
 from .search.launch_bound import launch_notes
 from .search.layout_pins import parse_pins
 from .search.memory_limit.stored_bytes import StoredBytes
-from .search.meshes.near_search import Found
 from .search.micro_batches.batch_division import divided_model
-from .search.micro_batches.division_choice import cheapest_division, division_notes
+from .search.micro_batches.division_choice import in_cheapest_division
+from .search.moves.passes import climbed, inherited
 from .search.offloading import offloaded_where_shorter, offloading, parse_offload, with_offload
 from .search.padded_axes import padded_as_needed, padded_for, padding_of_part, parse_padding, useful_padding
-from .search.plan_notes import as_limited, ended_notes, limit_notes
-from .search.plan_search import meshes_for, search
-from .search.recomputed_segments import AUTOMATIC, Recompute, parse_recompute
+from .search.pass_notes import pass_notes
+from .search.plan_notes import ended_notes, limit_notes
+from .search.plan_search import meshes_for
+from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.search_end import SearchEnd
 from .search.search_progress import telling_progress
-from .search.shortest_beside import Later
-from .search.simulated_search import Simulations, search_simulated
+from .search.search_space import SearchSpace, Solving
+from .search.solve import solve
+from .search.solver import Part, Solver
 from .search.strategies import AUTO, Strategy, has_algebra
 from .search.strategies.data_parallel import batch_size
 from .search.strategy_space import accept_used, algebras_for
@@ -70,9 +74,9 @@ class Request:
     `operators` are folders of the user's own `.uop` files, `rules` files of rules.
     `memory` are bytes that a device may hold, if not all that it has. `micro_batches` are so many, None where memory
     decides. `shipped_rules` says whether the shipped fusions are used;
-    `forbidden` are names of rules that are not, shipped or of these files. After `time_limit` seconds the search ends
-    with the best plan known. A `plan` is the file of one that another system exported, which is taken in place of what
-    `strategy` chooses, with its micro-batches and what it recomputes.
+    `forbidden` are names of rules that are not, shipped or of these files. The search ends with the best plan known
+    once it has done what the `effort` allows, or after `time_limit` seconds. A `plan` is the file of one that another
+    system exported, which is taken in place of what `strategy` chooses, with its micro-batches and what it recomputes.
     """
 
     model: Path
@@ -95,6 +99,7 @@ class Request:
     shipped_rules: bool = True
     forbidden: Sequence[str] = ()
     time_limit: float | None = None
+    effort: str = "normal"
     plan: Path | None = None
 
 
@@ -199,100 +204,69 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
     algebras = algebras_for(model, request.strategy, shipped, applied)
 
     @cache
-    def part_of(count: int) -> tuple[Model, BatchDivision | None]:
-        if count == 1:
-            return model, None
-        part, division = divided_model(given, file, library, request.settings, request.preset, count)
-        return padded_for(part, padding_of_part(padding, given, part, request.devices), library), division
-
-    def kept_less(part: Model) -> tuple[Recompute | None, frozenset[str]]:
-        """What a user asks to recompute or to offload, and which of it is offloaded."""
+    def part_of(count: int) -> Part:
+        part, division = model, None
+        if count > 1:
+            part, division = divided_model(given, file, library, request.settings, request.preset, count)
+            part = padded_for(part, padding_of_part(padding, given, part, request.devices), library)
         asked = parse_recompute(request.recompute if imported is None else imported.recompute(part), part)
-        return with_offload(asked, parse_offload(request.offload, part, machine))
+        return Part(part, division, *with_offload(asked, parse_offload(request.offload, part, machine)))
 
-    # By what of products in chunks is exposed, which leads to other meshes, and by numbers of micro-batches.
-    known: dict[tuple[float, int], dict[Mesh, Found]] = {}
-    simulations, later, weights = Simulations(machine, library), Later(), StoredBytes.of(model, pins.values())
+    expected, weights = expected_exposure(machine, model, meshes[0]), StoredBytes.of(model, pins.values())
+    efforts = efforts_up_to(request.effort)
+    evaluator = Evaluator(machine, library, efforts[-1].evaluations if request.strategy == AUTO else inf)
 
-    def plan_of(
-        count: int, priced: Machine, every: Sequence[Mesh], chosen: Plan | None = None, below: float = inf
-    ) -> Plan:
-        part, division = part_of(count)
-        asked, out = kept_less(part)
-        again = None if asked is None else asked.paths
-        if again is None and chosen is not None and not chosen.warnings:
-            again = chosen.passes.recomputed or (frozenset() if chosen.unlimited is None else None)
-        strategy = None if imported is None else imported.strategy
-        given = part, every, priced, library, request.strategy, pins, applied, theorems
-        products = priced.exposure.products
-        near = known.setdefault((products, count), dict(known.get((products, 1), {})))
-        if chosen is not None:  # by other prices, of which other searches do not know
-            near = dict(near)
-        found = search(
-            *given,
-            fusions=fusing,
-            recompute=again,
-            kept_iterations=None if asked is None else asked.kept,
-            known=near,
-            algebras=algebras,
-            chosen=chosen or (None if algebras is None or count == 1 else algebras.chosen.get(priced)),
-            referee=simulations.referee(priced),
-            later=later,
-            imported=strategy,
-            of_use=lambda cheapest: in_micro_batches(cheapest, division).cost.seconds < below,
-            division=division,
-        )
-        found = offloading(found, out, Budget(machine, library, division))
-        free = None if found.unlimited is None else in_micro_batches(found.unlimited, division)
-        return replace(in_micro_batches(found, division), unlimited=free)
-
-    def find(priced: Machine, near: Plan | None) -> Plan:
-        if near is not None:
-            own = [mesh for mesh in meshes if mesh.degrees == later.searched(near).degrees]
-            plan = plan_of(near.micro_batches, priced, own or meshes, near)
-            return as_limited(replace(plan, notes=(*plan.notes, *division_notes(near))), near)
-        if request.micro_batches is None and request.strategy == AUTO:
-            return cheapest_division(
-                lambda count, below: plan_of(count, priced, meshes, below=below),
-                machine,
-                weights,
-                simulations.shortest_seconds,
-                lambda plan: Budget(machine, library, plan.division).held_if_kept(plan).total,
-            )
-        return plan_of(request.micro_batches or 1, priced, meshes)
-
-    expected = expected_exposure(machine, model, meshes[0])
+    space = SearchSpace(
+        machine,
+        library,
+        theorems,
+        request.strategy,
+        pins,
+        applied,
+        fusing,
+        algebras,
+        None if imported is None else imported.strategy,
+    )
+    found = Search(Solver(space, meshes, part_of), evaluator, efforts)
+    incumbent = found.incumbent
 
     def start(count: int, by: Strategy = STARTING, fusions: Sequence[RuleDecl] = ()) -> Plan:
-        part, division = part_of(count)
-        asked, out = kept_less(part)
-        again, lasting = (None, None) if asked is None else (asked.paths, asked.kept)
-        given = part, starting_meshes(part, meshes, machine), machine.exposing(expected), library
-        made = partial(search, *given, pins=pins, theorems=theorems, fusions=fusions, imported=by)
-        found = made(recompute=again, kept_iterations=lasting, division=division)
-        return in_micro_batches(offloading(found, out, Budget(machine, library, division)), division)
+        part, plans = part_of(count), replace(space.exposing(expected), imported=by, rules=(), fusions=fusions)
+        again, lasting = (None, None) if part.asked is None else (part.asked.paths, part.asked.kept)
+        how = Solving(again, lasting, division=part.division)
+        plan = solve(part.model, starting_meshes(part.model, meshes, machine), plans, how).plan
+        plan = offloading(plan, part.offloaded, Budget(machine, library, part.division))
+        return in_micro_batches(plan, part.division)
 
     def improve(first: Plan | None) -> Plan:
         if first is not None and end.seconds is not None:  # else the search finds what is as good
             texts = fusion_texts(sources.fusions)
             usual = [accepted.rule for accepted in fusions_for(model, texts, library, request.forbidden)]
+            apart = Evaluator(machine, library)  # so that the trail is that of a search without a limit
             for by in BOTH_WAYS:
-                simulations.offer(simulations.in_buckets(simulations.shortest(start(first.micro_batches, by, usual))))
-        begin = partial(later.begun, referee=simulations.shortest_seconds)
-        return search_simulated(find, simulations, expected, begin, later.compared)
+                plan = climbed(start(first.micro_batches, by, usual), apart)
+                incumbent.offer(replace(plan, simulated=apart.seconds(plan)))
+        if request.strategy != AUTO:
+            return found.first(expected, found.started(request.micro_batches or 1))
+        decides = request.micro_batches is None
+        begin = in_cheapest_division(found, weights) if decides else found.started(request.micro_batches or 1)
+        return found.shortest(expected, begin, first)
 
     with telling_progress():
         first = first_plan(start, request.micro_batches, machine.memory_bytes) if request.strategy == AUTO else None
         if first is not None:
-            simulations.offer(first, "data parallelism")
+            incumbent.offer(replace(first, simulated=evaluator.seconds(first)), "data parallelism")
             end.reserve = monotonic() - begun
-        plan = found_in_time(partial(improve, first), simulations.incumbent, end)
+        plan = found_in_time(partial(improve, first), incumbent, end)
+    evaluator.most = inf
+    plan = found.finished(plan)
     if request.strategy == AUTO and imported is None and request.recompute == request.offload == AUTOMATIC:
-        plan = offloaded_where_shorter(plan, Budget(machine, library, plan.division), simulations.seconds)
-    within = limit_notes(plan, machine.memory_bytes, simulations.seconds_beside(plan))
-    timeline = simulations.timeline(plan)
+        plan = offloaded_where_shorter(plan, Budget(machine, library, plan.division), evaluator.seconds)
+    within = limit_notes(plan, machine.memory_bytes, lambda free: evaluator.seconds(inherited(free, plan)))
+    timeline = evaluator.timeline(plan)
     slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, timeline, machine, library))
-    plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *within, *slow))
+    did = pass_notes(plan, library, evaluator.seconds)
+    plan = replace(plan, notes=(*ended_notes(plan), *plan.notes, *did, *within, *slow))
     accept_used(plan, fusing if algebra else (), shipped)
     used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
     if used:

@@ -109,9 +109,9 @@ def test_sends_are_direct() -> None:
 
 
 def test_the_example_of_the_docs() -> None:
-    """docs/search.md: what leaves the node in an all-to-all over 64 devices of dgx-h100, and small collectives."""
+    """docs/prices.md: what leaves the node in an all-to-all over 64 devices of dgx-h100, and small collectives."""
     mesh = build_mesh(H100, 64, (64,))
-    text = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    text = (Path(__file__).parents[2] / "docs" / "prices.md").read_text()
     ((leaving, parts, card),) = re.findall(r"that card: (\d+) / (\d+) / (\d+) seconds a GB", text)
     assert (f"card of {card} GB/s" in text, f"{leaving} of the {parts} parts" in text) == (True, True)
     through_cards = float(leaving) / float(parts) / float(card)

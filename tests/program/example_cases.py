@@ -23,9 +23,9 @@ from unity_dsl.machine.machine import machine_source, read_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.resources import folder
 from unity_dsl.search.micro_batches.batch_division import divided_model
-from unity_dsl.search.plan_search import RANDOM, search
+from unity_dsl.search.plan_search import search
 from unity_dsl.search.recomputed_segments import NONE, parse_recompute
-from unity_dsl.search.strategies import STRATEGIES
+from unity_dsl.search.strategies import RANDOM, STRATEGIES
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source

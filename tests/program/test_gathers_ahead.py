@@ -15,7 +15,7 @@ from unity_dsl.emit.program_check import check
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.graph.interleaved_repeats import in_model_order
 from unity_dsl.graph.plan import Plan, PlannedSegment, gathered_once
-from unity_dsl.search.overlapping import in_turns
+from unity_dsl.search.moves.passes import in_turns
 
 from .operations import list_operations
 from .test_interleaved_repeats import merged, simulated

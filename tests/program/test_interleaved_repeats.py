@@ -18,7 +18,7 @@ from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.emit.written_plan import written_plan
 from unity_dsl.graph.plan import Plan
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.search.overlapping import in_turns
+from unity_dsl.search.moves.passes import in_turns
 from unity_dsl.simulation.step_tasks import step_tasks
 from unity_dsl.simulation.task import TaskGraph
 from unity_dsl.syntax.diagnostic import InputError

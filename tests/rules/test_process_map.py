@@ -14,12 +14,9 @@ from pickle import PicklingError
 import pytest
 
 from unity_dsl.rules.process_map import (
-    begun_map,
     lasting_processes,
     process_map,
-    processors,
     shared_map,
-    sharing_processors,
 )
 
 PROGRAM = """
@@ -149,62 +146,6 @@ def test_this_process_computes_what_it_has_taken_of_a_shared_map() -> None:
         assert {process for _, process in shared_map(compute, items, processes)} <= {os.getpid()}
 
 
-def test_what_is_done_beside_a_shared_map() -> None:
-    """Once, by this process, before it computes: while another one computes the only item, and not where none is."""
-    done = list[int]()
-
-    def beside() -> None:
-        done.append(os.getpid())
-        time.sleep(0.2)
-
-    (computed,) = shared_map(lambda _: os.getpid(), range(1), 2, beside=beside)
-    assert done == [os.getpid()]
-    assert computed != os.getpid()
-    for items, processes in ((range(3), 1), (range(0), 2)):
-        shared_map(lambda _: os.getpid(), items, processes, beside=beside)
-    assert len(done) == 1
-
-
-def test_what_is_done_while_others_compute_the_rest_of_a_shared_map() -> None:
-    """Once, by this process, when nothing is left to take; not where no other one computes then."""
-    done, here = list[float](), os.getpid()
-
-    def compute(item: int) -> float:
-        time.sleep(0.6 if os.getpid() != here else 0.0)
-        return time.monotonic()
-
-    found = shared_map(
-        compute, range(4), 2, beside=lambda: time.sleep(0.2), waiting=lambda: done.append(time.monotonic())
-    )
-    (begun,) = done
-    assert sorted(found)[-2] <= begun <= max(found)
-    for items, processes in ((range(3), 1), (range(0), 2)):
-        shared_map(compute, items, processes, waiting=lambda: done.append(0.0))
-    assert len(done) == 1
-
-
-def test_a_map_is_begun_by_others_before_it_is_asked_for() -> None:
-    """All of it where there is time; what is left is shared, and all is done here where none is forked."""
-    before, here = forked(), os.getpid()
-
-    def compute(item: int) -> tuple[int, int]:
-        time.sleep(0.1)
-        return item * item, os.getpid()
-
-    with begun_map(compute, range(3), 1) as results:
-        time.sleep(0.6)
-        found = results()
-    assert [square for square, _ in found] == [0, 1, 4]
-    assert here not in {process for _, process in found}
-    with begun_map(compute, range(6), 1) as results:
-        assert len({process for _, process in results()}) == 2
-    with begun_map(compute, range(2), 0) as results:
-        assert {process for _, process in results()} == {here}
-    with begun_map(time.sleep, [600], 1):
-        assert len(forked() - before) == 1
-    assert forked() == before
-
-
 def test_what_ends_a_shared_map() -> None:
     """What the function raises here or in another process, what is polled, and a process that dies."""
     before, here = forked(), os.getpid()
@@ -326,14 +267,3 @@ def test_what_cannot_be_sent_is_told() -> None:
     with pytest.raises((AttributeError, TypeError, PicklingError)):
         list(process_map(lambda item: lambda: item, range(3), 2))
     assert forked() == before
-
-
-def test_processors_are_shared_among_those_that_use_them_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(5)))
-    assert processors() == 5
-    with sharing_processors(2):
-        assert processors() == 2
-        with sharing_processors(2), begun_map(lambda _: processors(), [None], 1) as shared:
-            assert shared() == [1]
-        assert processors() == 2
-    assert processors() == 5

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from math import inf
 from random import Random
 
 import pytest
@@ -16,11 +15,13 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.alike_plans import LIKELY
+from unity_dsl.search.cheapest_plan import _plan as plan_of_model
 from unity_dsl.search.exact_search import bounded_search as module
+from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.meshes.mesh_search import Outcome
-from unity_dsl.search.plan_search import _plan as plan_of_model
 from unity_dsl.search.plan_search import search
+from unity_dsl.search.search_space import SearchSpace
+from unity_dsl.search.solve import solve
 from unity_dsl.search.wanted import Wanted
 
 from .brute_force import BruteForce, TooMany
@@ -193,28 +194,24 @@ def test_large_fine_meshes_on_which_no_plan_costs_so_little(
     machine = load_machine("dgx-a100")
     model = build("model m[n = 1]\n  input x: f32[64, 64]\n  y = relu(x)\n  output y\n")
     wanted = Wanted(machine, library, ShardingTheorems(library), "auto", {}, 0.0).limited(1e-15, frozenset(), 1.0, "")
-    monkeypatch.setattr("unity_dsl.search.plan_search.search_meshes", lambda task, meshes, below, *_: Outcome(below))
+    monkeypatch.setattr("unity_dsl.search.cheapest_plan.search_meshes", lambda task, meshes, below, *_: Outcome(below))
     assert plan_of_model(model, [build_mesh(machine, 8, (2, 2, 2))], wanted) is None
 
 
-def test_of_candidates_the_referee_takes_one(library: Library, build: Build) -> None:
-    """Of the best plans of meshes that cost nearly the same; without a referee the cheapest is taken."""
+def test_others_are_the_best_plans_of_meshes_that_cost_nearly_as_little(library: Library, build: Build) -> None:
+    """Each of another mesh, counted with its own cost; of plans that cost the same that on the fewest axes is taken."""
     machine = load_machine("dgx-a100")
     model = build(
         "model m[n = 1]\n  input x: f32[64, 64]\n  input target: f32[64, 64]\n  weight w: f32[64, 64] ~ normal(0.1)\n"
         "  loss mse(relu(linear(x, w)), target)\n"
     )
     meshes = all_meshes(machine, 4)
-    cheapest, asked = search(model, meshes, machine, library), list[Plan]()
-
-    def prefers_last(plan: Plan, below: float = inf) -> float:
-        asked.append(plan)
-        return -float(len(asked))
-
-    plan = search(model, meshes, machine, library, referee=prefers_last)
-    count = len({one.mesh.degrees for one in asked})
-    assert len({one.mesh.degrees for one in asked[:count]}) == count > 1, "each mesh once, then plans on the last one"
-    assert asked[0].cost.seconds == pytest.approx(cheapest.cost.seconds)
-    assert plan.mesh.degrees == asked[-1].mesh.degrees
-    assert plan.cost.seconds <= cheapest.cost.seconds * LIKELY
-    assert any(note.startswith("simulated were the best plans of the meshes") for note in plan.notes)
+    space = SearchSpace(machine, library, ShardingTheorems(library))
+    found = solve(model, meshes, space)
+    assert found.plan.mesh.degrees == (4,) and found.others
+    assert len({plan.mesh.degrees for plan, _ in found.others} | {(4,)}) == 1 + len(found.others)
+    for plan, wanted in found.others:
+        alone = solve(model, (plan.mesh,), space).plan
+        assert plan.cost.seconds == pytest.approx(alone.cost.seconds)
+        assert plan.cost.seconds <= found.plan.cost.seconds * PROMISING
+        assert wanted.found_of(model, plan.mesh) is not None

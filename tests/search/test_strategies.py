@@ -18,7 +18,8 @@ from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.restriction import storable
 from unity_dsl.search.layout_pins import parse_pin
-from unity_dsl.search.plan_search import STRATEGIES, search
+from unity_dsl.search.plan_search import search
+from unity_dsl.search.strategies import STRATEGIES
 from unity_dsl.search.strategies.data_parallel import data_parallel
 from unity_dsl.syntax.diagnostic import InputError
 

@@ -43,6 +43,7 @@ class Options(TypedDict, total=False):
     rules: Sequence[Path]
     shipped_rules: bool
     forbidden: Sequence[str]
+    effort: str
 
 
 class Report(str):

@@ -32,7 +32,7 @@ def list_machines() -> list[tuple[str, str]]:
 
 def list_strategies() -> list[tuple[str, str]]:
     """Strategies with what each does."""
-    from ..search.plan_search import RANDOM, STRATEGIES, random
+    from ..search.strategies import RANDOM, STRATEGIES, random
 
     return [
         *((name, strategy.about) for name, strategy in STRATEGIES.items()),

@@ -85,7 +85,7 @@ def show_schedule(out: Path) -> None:
     """Print the step of the program in `out` in the order in which devices issue it: of each sort of device."""
     from ..simulation.step_text import step_lines
 
-    _, timeline, *_ = _simulated(out)
+    _, timeline, *_ = simulated_plan(out)
     count = timeline.graph.devices
     for device in range(count):
         if count > 1:
@@ -93,7 +93,7 @@ def show_schedule(out: Path) -> None:
         click.echo("\n".join(step_lines(timeline, device)))
 
 
-def _simulated(out: Path) -> tuple[Plan, Timeline, Machine, Library, PlanFile]:
+def simulated_plan(out: Path) -> tuple[Plan, Timeline, Machine, Library, PlanFile]:
     """The plan of a written program, its simulated step, and what both were made of."""
     from ..emit.plan_file import load_plan_file
     from ..emit.written_plan import written_plan
@@ -112,7 +112,7 @@ def explained(out: Path) -> Explained:
     from ..simulation.step_tasks import simulate_step
     from ..syntax.diagnostic import InputError
 
-    plan, timeline, machine, library, record = _simulated(out)
+    plan, timeline, machine, library, record = simulated_plan(out)
     other, refused = None, ""
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         try:
@@ -176,7 +176,8 @@ def next_best_of(found: Explained, part: str) -> NextBest | None:
     """What the value that `part` names would be in otherwise; None where there is no other plan: it may be pinned."""
     from ..graph.plan import in_micro_batches
     from ..search.layout_pins import parse_pins
-    from ..search.plan_search import STRATEGIES, search
+    from ..search.plan_search import search
+    from ..search.strategies import STRATEGIES
     from ..simulation.step_tasks import simulate_step
     from ..syntax.diagnostic import InputError
 
@@ -282,8 +283,7 @@ def summarise_explained(
 def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
     """A few lines for people."""
     from ..search.accounting.kept_iterations import recomputed_words, segment_words
-    from ..search.bucket_size import bucket_words
-    from ..search.overlapping import chunked_words
+    from ..search.pass_notes import bucket_words, chunked_words
 
     plan, timeline = found.plan, found.timeline
     step = "step" if plan.model.loss is not None else "call"

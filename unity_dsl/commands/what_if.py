@@ -50,7 +50,7 @@ def what_if(
     searched, drawn by chance or of one device, has none of it.
     """
     from ..search.layout_pins import parse_pin
-    from ..search.plan_search import STRATEGIES
+    from ..search.strategies import STRATEGIES
 
     if plan.mesh.size == 1 or record.strategy not in STRATEGIES:
         if pins or forbidden:

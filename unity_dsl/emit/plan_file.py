@@ -18,6 +18,7 @@ from ..graph.interleaved_repeats import in_model_order
 from ..graph.layout import MeshAxis
 from ..graph.passes import Passes
 from ..graph.plan import AppliedRule, Cost, Exposure, Memory, Plan
+from ..graph.search_trail import Trial
 from ..syntax.diagnostic import fail
 from ..syntax.read import read_bytes
 from ..syntax.span import Source
@@ -129,6 +130,7 @@ class PlanFile:
     unlimited_seconds: float | None = None
     ended: str | None = None
     padding: Mapping[str, int] = field(default_factory=dict)
+    trail: tuple[Trial, ...] = ()
 
     @property
     def world_size(self) -> int:
@@ -184,6 +186,7 @@ def render_plan_file(
         **({} if plan.unlimited_seconds is None else {"unlimited_seconds": plan.unlimited_seconds}),
         "notes": list(plan.notes),
         **({} if plan.ended is None else {"ended": plan.ended}),
+        "search": [{**asdict(trial), "mesh": list(trial.mesh)} for trial in plan.trail],
         "warnings": [{"code": found.code, "message": found.message} for found in plan.warnings],
         "models_considered": plan.considered,
         **written_passes(plan.passes),
@@ -345,9 +348,21 @@ def _read(document: object) -> PlanFile:
         simulated=_seconds_or_none(top.get("simulated_seconds"), "simulated_seconds"),
         unlimited_seconds=_seconds_or_none(top.get("unlimited_seconds"), "unlimited_seconds"),
         ended=None if top.get("ended") is None else as_text(top["ended"], "ended"),
+        trail=tuple(_trial(as_table(trial, "search")) for trial in as_list(top.get("search", []), "search")),
         padding={
             place: as_count(size, "padding") for place, size in as_table(top.get("padding", {}), "padding").items()
         },
+    )
+
+
+def _trial(trial: Mapping[str, Any]) -> Trial:
+    return Trial(
+        as_count(trial.get("evaluations"), "search.evaluations"),
+        as_text(trial.get("move"), "search.move"),
+        tuple(as_count(degree, "search.mesh") for degree in as_list(trial.get("mesh"), "search.mesh")),
+        as_count(trial.get("micro_batches"), "search.micro_batches"),
+        _seconds_or_none(trial.get("seconds"), "search.seconds"),
+        trial.get("best") is True,
     )
 
 

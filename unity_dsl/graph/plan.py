@@ -16,6 +16,7 @@ from .layout import At, Layout, Mesh, Partial, Placement, Replicate, Shard, Wind
 from .layout_conversion import Conversions
 from .layout_typing import TypedOperator
 from .passes import Passes
+from .search_trail import Trial
 
 
 @dataclass(frozen=True)
@@ -308,7 +309,7 @@ class Plan:
     the memory, its step would take `unlimited_seconds`, and `unlimited` is that of the whole batch; where none fits,
     the one that was found to hold the least holds `least_bytes`. The cost counts work as far as the search took it to
     be `exposed`; `simulated` are the seconds of the simulated step. Where the search was ended before it was through,
-    `ended` says by what.
+    `ended` says by what; `trail` is what it tried.
     """
 
     model: Model
@@ -330,6 +331,7 @@ class Plan:
     exposed: Exposure = Exposure()
     simulated: float | None = None
     ended: str | None = None
+    trail: tuple[Trial, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def seconds(self) -> float:

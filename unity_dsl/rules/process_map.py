@@ -7,7 +7,6 @@ import signal
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import chain
 from math import ceil
 from multiprocessing import Pipe, get_context, parent_process
@@ -25,24 +24,9 @@ POLLED = 0.05
 """Seconds between two calls of `poll`."""
 
 
-_shared: ContextVar[int] = ContextVar("_shared", default=1)
-"""By how many at a time the processors are used, of whom each has its part."""
-
-
 def processors() -> int:
     """How many processors this process may use."""
-    every = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, every // _shared.get())
-
-
-@contextmanager
-def sharing_processors(users: int) -> Iterator[None]:
-    """So many at a time use the processors of this context: what is called in it, and what it forks."""
-    token = _shared.set(users * _shared.get())
-    try:
-        yield
-    finally:
-        _shared.reset(token)
+    return max(1, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def process_map(
@@ -71,44 +55,19 @@ def process_map(
 
 
 def shared_map(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    processes: int,
-    poll: Poll = lambda: None,
-    beside: Callable[[], None] | None = None,
-    waiting: Callable[[], None] | None = None,
+    function: Callable[[Item], Result], items: Sequence[Item], processes: int, poll: Poll = lambda: None
 ) -> list[Result]:
     """`function` of every item, in order, by forked processes and by this one, of `processes` in all: whoever is free
     takes the first item that nobody has taken. So what the function keeps in this process is there of some of them.
-    What is to be done `beside` is done here before, when the others have begun; not where there are none. Where others
-    compute yet when nothing is left to take, what is of use then is done while `waiting`. Otherwise as `begun_map`.
-    """
-    forked = min(processes - 1, len(items) - (beside is None))
-    if forked < 1:
-        return list(map(function, items))
-    with begun_map(function, items, forked, poll, waiting) as results:
-        if beside is not None:
-            beside()
-        return results()
-
-
-@contextmanager
-def begun_map(
-    function: Callable[[Item], Result],
-    items: Sequence[Item],
-    forked: int,
-    poll: Poll = lambda: None,
-    waiting: Callable[[], None] | None = None,
-) -> Iterator[Callable[[], list[Result]]]:
-    """`function` of every item, in order, once this process asks for it: so many `forked` ones begin at once, each with
-    the first item that nobody has taken, and from then on this one does the same, with what is to be done `waiting`
-    at the end as in `shared_map`.
 
     The forked ones send their results when no item is left; while this process waits for them it calls `poll` again and
     again. They end, and are interrupted, as those of `process_map`; without any, all is computed here.
 
     Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
     """
+    forked = min(processes, len(items)) - 1
+    if forked < 1:
+        return list(map(function, items))
     with _ticket_pipe() as tickets:
         tickets.put(range(len(items)), processes=forked + 1)
 
@@ -116,18 +75,12 @@ def begun_map(
             return {place: function(items[place]) for place in tickets.taken()}
 
         with _forked(computed, forked) as ends:
-
-            def results() -> list[Result]:
-                known = computed()
-                if waiting is not None and not all(end.poll() for end in ends):
-                    waiting()
-                for end in ends:
-                    known |= _awaited(end, poll)
-                return [known[place] for place in range(len(items))]
-
             for end in ends:
                 _exchange(end.send, None)
-            yield results
+            known = computed()
+            for end in ends:
+                known |= _awaited(end, poll)
+            return [known[place] for place in range(len(items))]
 
 
 @contextmanager

@@ -13,8 +13,6 @@ from ..machine.machine import Machine
 
 AHEAD = Exposure(launches=0.2, sums=0.1, gathers=0.05)
 """What a first search counts where the host does not compute; of sums it may be more."""
-IN_CHUNKS = 0.2
-"""Of conversions beside products that may run in chunks, what counts where these hide something."""
 LONG = 192
 """Times a launch: what a product of matrices and those of its gradients take at least, on average, where plans on all
 meshes are searched as if chunks hid what is sent beside them. Of llama3_8b on 64 H100 they are 444, and its step takes
@@ -24,7 +22,7 @@ BACKWARD = 2 / 3
 """Of the products of a step: two for the gradients, one forward."""
 PRODUCTS = 0.5
 """Assumed: of the time of kernels, what products take. Published runs of large models have utilisations of 29 to 55 %
-(docs/search.md).
+(docs/prices.md).
 """
 
 

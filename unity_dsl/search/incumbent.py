@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..graph.plan import Plan, Proof
 from ..machine.written_figures import percent
 from ..syntax.diagnostic import fail
-from .overlapping import GAIN
+from .constants import GAIN
 from .search_end import SearchAbandoned, SearchEnd, SearchEnded
 from .search_progress import tell_incumbent
 

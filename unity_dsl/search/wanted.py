@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from ..graph.graph import Graph, Model
 from ..graph.layout import Layout, Mesh
@@ -33,25 +33,17 @@ if TYPE_CHECKING:
     from ..rules.fusing import Fused
 
 
-class Referee(Protocol):
-    """Tells the seconds of a plan's simulated step: the fewest that it may take, if these are less than `below`."""
-
-    def __call__(self, plan: Plan, /, below: float = inf) -> float: ...
-
-
 @dataclass(frozen=True)
 class Wanted:
     """What plans are searched for: those of a strategy with pins, on a machine, of a micro-batch in a `division` of the
     batch if there is one.
 
     The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
-    starts near these; `coarse` are those of coarse meshes, `ties` meshes on which a step was simulated to be hardly
-    longer, `compared` the plans of all that were simulated but the chosen one, `counted` what plans hold. The
-    `multiplier` is of what is held while the operator `busy` runs, or the busiest one. The `referee`, if there is
-    one, tells the seconds of a plan's simulated step. Plans of a model as it is are searched for if they cost
-    `below` so much. Plans beside one that the memory limits may recompute the `segments`, but for so many last
-    iterations as are `lasting`, if None as many as there is room for; or have the operators of the `unlimited`
-    plan.
+    starts near these; `coarse` are those of coarse meshes, `candidates` the best of several meshes that cost nearly
+    the same, with their model; `counted` what plans hold. The `multiplier` is of what is held while the operator `busy`
+    runs, or the busiest one. Plans of a model as it is are searched for if they cost `below` so much. Plans beside one
+    that the memory limits may recompute the `segments`, but for so many last iterations as are `lasting`, if None as
+    many as there is room for; or have the operators of the `unlimited` plan.
     """
 
     machine: Machine
@@ -71,11 +63,9 @@ class Wanted:
     busy: str = ""
     held: dict[tuple[int, frozenset[str], str], tuple[Graph, HeldBytes]] = field(default_factory=dict)
     fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
-    referee: Referee | None = None
     below: float = inf
     coarse: dict[Mesh, Found] = field(default_factory=dict)
-    ties: list[Mesh] = field(default_factory=list)
-    compared: list[Plan] = field(default_factory=list)
+    candidates: list[tuple[Model, Found]] = field(default_factory=list)
     counted: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict)
     segments: Sequence[str] = ()
     lasting: Mapping[str, int] | None = field(default_factory=dict)
@@ -91,7 +81,7 @@ class Wanted:
         it: for what is held while the operator `busy` runs, if the model has one of this path. What is found is kept
         apart.
         """
-        apart = replace(self, found={}, bounds={}, coarse={}, ties=[], compared=[], referee=None)
+        apart = replace(self, found={}, bounds={}, coarse={}, candidates=[])
         return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
 
     def memory(self, model: Model) -> MemoryPrice | None:
@@ -122,6 +112,15 @@ class Wanted:
         near = [one for one in near if one.problem.meaning.graph is plan.model.graph]
         plans, notes = (made(one, plan.model, self) for one in near), of_any_layouts(plan.notes, operators=True)
         return [replace(other, rules=plan.rules, considered=plan.considered, notes=notes) for other in plans]
+
+    def other_plans(self, plan: Plan) -> list[tuple[Plan, Wanted]]:
+        """The best plans of the model as it is written, of several meshes, but for the plan itself; counted."""
+        others = list[tuple[Plan, Wanted]]()
+        for model, one in self.candidates:
+            if one.mesh != plan.mesh or model.graph is not plan.model.graph:
+                other = replace(made(one, model, self), exposed=self.machine.exposure)
+                others.append((other, replace(self, found={one.mesh: one})))
+        return others
 
     @cached_property
     def searched(self) -> Library:
@@ -155,3 +154,15 @@ def made(found: Found, model: Model, wanted: Wanted) -> Plan:
     cost = plan_cost(graph, problem.meaning, conversions, model.loss)
     plan = Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
     return recomputing(plan, wanted.recomputed, wanted.machine, wanted.library)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The cheapest plan of a search, with how it was `wanted`, at a price of memory where that is the limit, and `free`
+    of that; `others` are plans that cost nearly as little on other meshes, or with the operators of the given model.
+    """
+
+    plan: Plan
+    wanted: Wanted
+    free: Wanted | None = None
+    others: Sequence[tuple[Plan, Wanted]] = ()

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from itertools import combinations
-from math import inf
 
 import pytest
 
 from unity_dsl.graph.layout import Mesh
-from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
+from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.accounting.kept_iterations import keeping_iterations, with_room_used
 from unity_dsl.search.accounting.memory_budget import Budget
 from unity_dsl.search.accounting.weighed_plan import counted
 from unity_dsl.search.plan_search import search
-from unity_dsl.search.shortest_beside import Later
+from unity_dsl.search.search_space import SearchSpace, Solving
+from unity_dsl.search.solve import solve
 
 from ...datasheet import by_datasheet
 from ..conftest import TWO, Build
@@ -111,15 +111,12 @@ def test_plans_of_other_meshes_that_fit_are_kept(
     meshes = all_meshes(machine, devices)
     limited = machine.holding(int(part * search(model, meshes, machine, library).cost.memory.total))
 
-    def referee(plan: Plan, below: float = inf) -> float:
-        return plan.cost.seconds
-
-    later, budget = Later(), Budget(limited, library)
-    found = search(model, meshes, limited, library, recompute=None, kept_iterations=None, referee=referee, later=later)
-    others = later.compared(found)
+    budget, space = Budget(limited, library), SearchSpace(limited, library, ShardingTheorems(library))
+    solution = solve(model, meshes, space, Solving(recompute=None, kept_iterations=None))
+    found, others = solution.plan, [plan for plan, _ in solution.others]
     assert others and found.passes.recomputed and not found.warnings
     for other in others:
-        assert other.mesh.degrees != found.mesh.degrees and referee(other) >= referee(found)
+        assert other.mesh.degrees != found.mesh.degrees and other.cost.seconds >= found.cost.seconds
         held = counted(other, budget).cost.memory
         assert other.cost.memory == held and 0 < held.total <= limited.memory_bytes
         assert (other.unlimited_seconds, other.exposed) == (found.unlimited_seconds, found.exposed)

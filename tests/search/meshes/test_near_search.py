@@ -26,7 +26,6 @@ from unity_dsl.search.meshes import fine_meshes, fine_search, mesh_search, near_
 from unity_dsl.search.meshes.fine_meshes import Fine, regrouped_search
 from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
 from unity_dsl.search.plan_search import search
-from unity_dsl.search.wanted import Referee
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.read import read_source
 
@@ -154,10 +153,7 @@ def test_along_one_axis_after_the_other(library: Library, build: Build, monkeypa
     assert found.best.cost <= start.best.cost * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("referee", [None, lambda plan, below=inf: -plan.cost.seconds], ids=["cheapest", "refereed"])
-def test_plans_do_not_depend_on_processes(
-    referee: Referee | None, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_do_not_depend_on_processes(library: Library, build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = load_machine("dgx-a100")
     model = build(random_model(Random(11), 6, (16, 32, 64)))
     plans = []
@@ -166,7 +162,7 @@ def test_plans_do_not_depend_on_processes(
             monkeypatch.setattr(mesh_search, shared, 0)
         monkeypatch.setattr(fine_search, "SHARED", 0)
         monkeypatch.setattr(fine_meshes, "processors", partial(int, processes))
-        plans.append(search(model, all_meshes(machine, 64), machine, library, referee=referee))
+        plans.append(search(model, all_meshes(machine, 64), machine, library))
     first, second = plans
     assert first.graph == second.graph and first.mesh == second.mesh and first.notes == second.notes
 

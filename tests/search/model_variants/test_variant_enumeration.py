@@ -15,9 +15,10 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
+from unity_dsl.search.cheapest_plan import SEARCHED
 from unity_dsl.search.layout_pins import parse_pin
 from unity_dsl.search.model_variants.variant_enumeration import SingleDevice, Variants, variants
-from unity_dsl.search.plan_search import SEARCHED, search
+from unity_dsl.search.plan_search import search
 
 from ..conftest import TWO, Build
 from ..random_models import random_machine, random_model

@@ -97,21 +97,11 @@ def most_within(most: int, held: Callable[[int], float], limit: float) -> int:
     return low[0]
 
 
-def told_kept(
-    plan: Plan,
-    iterations: Mapping[str, int] | None,
-    budget: Budget,
-    referee: Callable[[Plan], float] | None = None,
-) -> Plan:
-    """The plan with so many last iterations kept of what it runs again, or, if None, as many as there is room for,
-    unless the referee gives none fewer seconds; with a note on what is run again.
+def told_kept(plan: Plan, iterations: Mapping[str, int] | None, budget: Budget) -> Plan:
+    """The plan with so many last iterations kept of what it runs again, or, if None, as many as there is room for; with
+    a note on what is run again.
     """
-    if iterations is not None:
-        kept = keeping_iterations(plan, iterations, budget)
-    else:
-        kept = with_room_used(plan, budget)
-        if kept is not plan and referee is not None and referee(plan) < referee(kept):
-            kept = plan
+    kept = with_room_used(plan, budget) if iterations is None else keeping_iterations(plan, iterations, budget)
     return replace(kept, notes=(*kept.notes, *describe_recomputed(kept, budget)))
 
 

@@ -15,6 +15,10 @@ from ..choices.restriction import places
 _NAMED = 3
 
 
+UNDIVIDED_SIZE = "no mesh axis"
+"""What a note begins with on sizes that no mesh axis divides."""
+
+
 def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[str]:
     """One sentence for each size that no mesh axis divides, and of which every device would have two positions or more.
 
@@ -33,7 +37,7 @@ def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[st
                     found.setdefault(size, []).append(f"`{axis}` of {place.path} ({instance.name})")
     degrees = ", ".join(map(str, sorted(set(mesh.degrees))))
     for size, axes in found.items():
-        yield f"no mesh axis ({degrees}) divides {size}, so these stay whole: {first_of(axes, _NAMED)}"
+        yield f"{UNDIVIDED_SIZE} ({degrees}) divides {size}, so these stay whole: {first_of(axes, _NAMED)}"
 
 
 def _whole(size: int, mesh: Mesh) -> bool:

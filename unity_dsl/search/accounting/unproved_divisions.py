@@ -21,7 +21,7 @@ from ...index.library import Library
 from ...machine.machine import Machine
 from ...prove.sharding.equation_congruence import obstacles
 from ...rules.sharding_theorems import ShardingTheorems
-from .undivided_sizes import describe_refusals
+from .undivided_sizes import UNDIVIDED_SIZE, describe_refusals
 
 ALL_WHOLE = Advice("no operator is divided: at these sizes communication would cost more than it saves")
 UNDIVIDED = "not divided: "
@@ -44,9 +44,12 @@ class _Weighed:
 def with_undivided(
     notes: Sequence[str], model: Model, plan: Plan, machine: Machine, library: Library
 ) -> tuple[str, ...]:
-    """Notes, with what is not divided: sizes that no mesh axis divides, operators of which no division is proved."""
+    """Notes, with what is not divided in this plan: sizes that no mesh axis divides, operators of which no division is
+    proved.
+    """
     unproved = list(describe_unproved(plan.graph, plan.mesh, machine, library))
-    kept = (note for note in notes if not unproved or note != ALL_WHOLE)
+    others = (note for note in notes if not isinstance(note, Undivided) and not note.startswith(UNDIVIDED_SIZE))
+    kept = (note for note in others if not unproved or note != ALL_WHOLE)
     return (*kept, *describe_refusals(model, plan.mesh, library), *unproved)
 
 

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from ...graph.plan import AppliedRule, Plan, Proof
 from ...machine.written_figures import percent
 from .extracted_model import Algebra
 from .joint_search import JointOptimum
-
-
-def refereed(changed: Plan, given: Plan, referee: Callable[[Plan], float] | None) -> tuple[Plan, tuple[str, ...]]:
-    """The plan of a model that rules `changed` or, if the referee gives it fewer seconds, of the given one, and what is
-    told of that. The changed one without a referee.
-    """
-    if referee is None or changed is given or (longer := referee(changed) / referee(given) - 1) <= 0:
-        return changed, ()
-    less = 100 * (1 - changed.cost.seconds / given.cost.seconds)
-    told = (
-        f"rules make a model that costs {percent(less)} less, whose simulated step takes {percent(100 * longer)} longer"
-    )
-    return given, (told,)
 
 
 def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -> Iterator[str]:

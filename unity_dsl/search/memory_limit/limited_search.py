@@ -68,7 +68,7 @@ class LimitedSearch:
     were searched as if they did not. `coarse` are plans of coarse meshes, from which searches start; `scouts` are the
     best ones of multipliers, by what is recomputed; `tried` are all plans that were found within the limit, or as near
     to it as they are. A multiplier is of bytes at one moment, by what is recomputed while an operator of `busy` runs:
-    for that the plan before held the most. The `referee` tells what a step of one of the best plans takes. `worth` are
+    for that the plan before held the most. `worth` are
     the seconds of a byte less, by what is recomputed: iterations that need not run again then. `beyond` are sets of
     segments with which nothing can fit; `compared` are plans of which steps were simulated next to that of the best.
     """
@@ -84,7 +84,6 @@ class LimitedSearch:
     busy: dict[frozenset[str], str] = field(default_factory=dict)
     worth: dict[frozenset[str], float] = field(default_factory=dict)
     beyond: frozenset[frozenset[str]] = frozenset()
-    referee: Callable[[Plan], float] | None = None
     compared: list[Plan] = field(default_factory=list)
 
     @property
@@ -283,7 +282,7 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
 
 def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
     """The cheapest plan that fits; where segments may be run again, of the best ones by what their room is worth the
-    one that the referee prefers when as few iterations are as the room allows.
+    cheapest when as few iterations are as the room allows.
     """
     least = min(fitting, key=lambda plan: plan.cost.seconds)
     if not limited.segments:
@@ -297,7 +296,7 @@ def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
             compared.append((plan, with_room_used(plan, limited.budget)))
     most = EXPECTED * min(used.cost.seconds for _, used in compared)
     near = {used.cost.seconds: (plan, used) for plan, used in reversed(compared) if used.cost.seconds < most}
-    ways, referee = list(near.values()), limited.referee or (lambda plan: plan.cost.seconds)
-    best, _ = min(ways, key=lambda one: referee(one[1])) if len(ways) > 1 else ways[0]
+    ways = list(near.values())
+    best, _ = min(ways, key=lambda one: one[1].cost.seconds)
     limited.compared.extend(plan for plan, _ in ways if plan.mesh != best.mesh)
     return best

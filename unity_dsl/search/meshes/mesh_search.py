@@ -8,7 +8,7 @@ lower bound says that there are none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -113,13 +113,6 @@ class Outcome:
         assert self.found is not None, "a plan was found"
         return [self.found, *self._nearly(self.cost, self.found)]
 
-    @property
-    def expected(self) -> list[Found]:
-        """What will be candidates unless cheaper plans are found yet: those of coarse meshes."""
-        least = min((near.cost for near in self.near.values()), default=inf)
-        own = [] if self.found is None or least < self.cost else [self.found]
-        return [*own, *self._nearly(min(self.cost, least), *own)]
-
     def _nearly(self, cost: float, *best: Found) -> list[Found]:
         """The plans of coarse meshes, but for those of the best plan, that cost little more than so much."""
         meshes = {found.mesh for found in best}
@@ -138,14 +131,6 @@ class Outcome:
         return self.bound >= self.cost * (1 - TOLERANCE)
 
 
-@dataclass(frozen=True)
-class Aside:
-    """What the first process does while others search: what will be needed `beside`, what is likely to be `waiting`."""
-
-    beside: Callable[[Outcome], None]
-    waiting: Callable[[Outcome], None]
-
-
 def search_meshes(
     task: Task,
     meshes: Sequence[Mesh],
@@ -153,10 +138,9 @@ def search_meshes(
     aid: Task | None = None,
     known: Sequence[Found] = (),
     thorough: bool = True,
-    aside: Aside | None = None,
 ) -> Outcome:
     """The cheapest plan that costs less than `below`. Unless `thorough`, of the fine meshes only the most promising one
-    is searched as a whole. While other processes do so this one does what there is to do `aside`.
+    is searched as a whole.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
@@ -175,7 +159,7 @@ def search_meshes(
         every += promising_first(fine, starts)
         search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough, aside)
+        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough)
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -271,7 +255,7 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     return sorted(better, key=surveys.least)[:SCOUTED]
 
 
-def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool, aside: Aside | None) -> None:
+def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool) -> None:
     """Searches for cheaper plans on the most promising fine meshes and, where local searches have missed one there, on
     as many others as the effort allows, and on those that have the axes of the best one in another order.
     """
@@ -279,7 +263,7 @@ def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: 
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
     if outcome.cost < inf:
         chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
-    missed = _search_whole(task, chosen[:FIRST], outcome, aside)
+    missed = _search_whole(task, chosen[:FIRST], outcome)
     if missed:
         _search_whole(task, chosen[FIRST:], outcome)
     if missed and thorough and (best := _best_near(outcome)) is not None:
@@ -321,7 +305,7 @@ def _best_near(outcome: Outcome) -> Mesh | None:
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
-def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome, aside: Aside | None = None) -> bool:
+def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> bool:
     """Searches fine meshes for cheaper plans; whether the local search of one has missed such a plan. Several processes
     do it, each of which tells bounds and what its plan does.
     """
@@ -333,8 +317,7 @@ def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome, aside: As
         return replace(own, found=None), near_by(own.found)
 
     processes = processes_when(sum(coarse_count(one.above) for one in those), SHARED)
-    beside, waiting = (None, None) if aside is None else (partial(do, outcome) for do in (aside.beside, aside.waiting))
-    found = shared_map(searched, those, processes, check_end, beside, waiting)
+    found = shared_map(searched, those, processes, check_end)
     for one, (own, near) in zip(those, found, strict=True):
         outcome.bounds |= own.bounds
         outcome.refused |= own.refused

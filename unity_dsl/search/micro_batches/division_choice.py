@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TYPE_CHECKING
 
-from ...graph.plan import Advice, Plan
+from ...graph.plan import Advice, Exposure, Plan
 from ...machine.byte_count import describe_bytes
 from ...machine.machine import Machine
 from ...machine.written_figures import duration
 from ...syntax.diagnostic import InputError
 from ..memory_limit.stored_bytes import StoredBytes
 from ..search_end import SearchEnded, check_end, why_ended
+
+if TYPE_CHECKING:
+    from ..improve import Search, Start, Started
 
 NEAR = 0.01
 """Of a step's seconds: where a plan takes so little longer than the cheapest of all, no others are tried."""
@@ -24,6 +28,39 @@ simulated to take longer than it costs, as more is exposed: of llama3_8b 1.01 ti
 _ASKED, _NONE, _UNTRIED = "memory asks for micro-batches", "no number of micro-batches", "micro-batches were"
 _USELESS = "micro-batches would not help"
 _TOLD = (_ASKED, _NONE, _UNTRIED, _USELESS)
+
+
+def in_cheapest_division(search: Search, weights: StoredBytes) -> Start:
+    """A start of a search in the number of micro-batches that `cheapest_division` finds."""
+
+    def start(exposure: Exposure, move: str) -> Started:
+        return _started(search, weights, exposure, move)
+
+    return start
+
+
+def _started(search: Search, weights: StoredBytes, exposure: Exposure, move: str) -> Started:
+    known: dict[int, Started] = {}
+
+    def plan_of(count: int, below: float) -> Plan:
+        known[count] = search.solver.start(count, exposure, below)
+        return known[count][0].plan
+
+    def seconds(plan: Plan) -> float:
+        point, others = known[plan.micro_batches]
+        told = f"{move}, {plan.micro_batches} micro-batches" if plan.micro_batches > 1 else move
+        known[plan.micro_batches] = search.tried(point, told) or point, others
+        return search.seconds(known[plan.micro_batches][0])
+
+    def kept_bytes(plan: Plan) -> float:
+        return search.evaluator.budget(plan).held_if_kept(plan).total
+
+    best = cheapest_division(plan_of, search.solver.space.machine, weights, seconds, kept_bytes)
+    point, others = known[best.micro_batches]
+    point = search.tried(point, move) or point
+    notes = (*point.plan.notes, *division_notes(best))
+    plan = replace(point.plan, notes=notes, warnings=best.warnings, unlimited=best.unlimited)
+    return search.amended(point, replace(point, plan=plan)), others
 
 
 def cheapest_division(

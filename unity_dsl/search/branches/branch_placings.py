@@ -1,4 +1,4 @@
-"""Plans with parallel branches on disjoint groups of devices, beside the best plan without: the simulator chooses.
+"""Ways to place the parallel branches of a plan on disjoint groups of devices, by the prices of operators.
 
 Where kernels are short, a step takes as long as the launches of all of them, which no division makes fewer; on disjoint
 devices each launches those of its own branches alone.
@@ -7,36 +7,21 @@ devices each launches those of its own branches alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
-from math import inf
 
 from ...graph.collective_steps import Step, StepKind
 from ...graph.graph import Graph, Node, Segment, Value
 from ...graph.layout import Invariant, Mesh, Placement
 from ...graph.layout_typing import Configuration, Uniformly, type_operator
-from ...graph.plan import Exposure, Memory, Plan, PlannedGraph, PlannedNode, PlannedSegment
+from ...graph.plan import Exposure, Plan, PlannedNode, PlannedSegment
 from ...index.library import Library
 from ...machine.collective_price import price_step
 from ...machine.machine import Machine
-from ...rules.process_map import lasting_processes
-from ...simulation.device_joining import CrossedCollectives
-from ...syntax.diagnostic import InputError
 from ..choices.operator_options import float_types, price_node
-from ..choices.restriction import Restriction
-from ..meshes.mesh_search import processes_for, search_meshes
-from ..meshes.near_search import Task, held_by, near_plan
-from ..search_end import SearchEnded, check_end
-from ..search_progress import tell_stage
-from ..wanted import Referee, Wanted, made
+from ..search_end import check_end
 from .branch_assignment import Assignment, Groups, Steps, assign
 from .series_parallel import Tree, decompose
-
-WORTH = 0.03
-"""Of a step: what branches must save by the prices of operators for a plan with them to be searched."""
-SEARCHED = 2
-"""So many of the ways to place branches are searched, those that save the most."""
 
 
 @dataclass(frozen=True)
@@ -210,90 +195,3 @@ def _paths(step: Node | Segment, prefix: str) -> Iterator[str]:
     if isinstance(step, Segment):
         for inner in step.body.steps:
             yield from _paths(inner, f"{prefix}{step.name}.")
-
-
-# ---------------------------------------------------------------------------------------------- plans
-
-
-def shortest_with_branches(given: Plan, meshes: Sequence[Mesh], referee: Referee, wanted: Wanted) -> Plan:
-    """The plan, or the one with branches on disjoint devices that fits the memory and that the referee gives fewer
-    seconds. Several processes look at the ways to place branches where the problem is large enough. Where the search
-    ends, the plan itself.
-    """
-    if given.mesh.size == 1 or given.warnings or given.passes.recomputed or given.passes.gathered_again:
-        return given
-    with suppress(SearchEnded):
-        most = placings(given, meshes, wanted.machine, wanted.library)[:SEARCHED]
-        without = referee(given) if most else 0.0
-        ways = [placing for placing in most if placing.saved >= WORTH * without]
-        if not ways:
-            return given
-        tell_stage("branches on disjoint devices")
-        made_here: dict[int, Plan] = {}
-
-        def looked_at(way: int) -> tuple[float, Memory]:
-            """The seconds of the simulated step of its plan, infinite where there is none that fits and is shorter,
-            and what that holds.
-            """
-            plan = _with_branches(given, ways[way], wanted)
-            try:
-                if plan is None or (seconds := referee(plan, without)) >= without:
-                    return inf, Memory()
-            except CrossedCollectives:
-                return inf, Memory()
-            made_here[way], memory = plan, wanted.budget.held(plan)
-            return seconds if memory.total <= wanted.budget.bytes else inf, memory
-
-        known = wanted.found_of(given.model, given.mesh)
-        processes = 1 if known is None or len(ways) == 1 else processes_for(known.problem)
-        with lasting_processes(looked_at, processes, check_end) as found_of:
-            found = found_of([(way, way) for way in range(len(ways))])
-        best = min(range(len(ways)), key=lambda way: found[way][0])
-        least, memory = found[best]
-        if least < without:
-            plan = made_here.get(best) or _with_branches(given, ways[best], wanted)
-            assert plan is not None, "another process has found it"
-            note = _told(plan, ways[best], least / without)
-            return replace(plan, cost=replace(plan.cost, memory=memory), notes=(*given.notes, note))
-    return given
-
-
-def _with_branches(given: Plan, placing: Placing, wanted: Wanted) -> Plan | None:
-    """A plan with these branches, if there is one: that of a local search from the given plan, or else the cheapest.
-    What it holds is not counted.
-    """
-    model = given.model
-
-    def allowed(mesh: Mesh) -> Restriction:
-        return replace(wanted.allowed(model, mesh, wanted.pins), placed=placing.placed)
-
-    task, known, best = Task(model, wanted.priced, allowed), wanted.found_of(model, given.mesh), None
-    if known is not None:
-        best = near_plan(task, placing.mesh, held_by(placing.mesh, [known]), inf)
-    if best is None:
-        try:
-            best = search_meshes(task, (placing.mesh,), inf).found
-        except InputError:
-            return None
-    if best is None:
-        return None
-    return replace(made(best, model, wanted), rules=given.rules, considered=given.considered)
-
-
-def _told(plan: Plan, placing: Placing, ratio: float) -> str:
-    degree = placing.mesh.degrees[placing.axis]
-    groups = [list(_made_at(plan.graph, placing.axis, coordinate)) for coordinate in range(degree)]
-    told = ", ".join(f"{_some(names)} on {number}" for number, names in enumerate(groups) if names)
-    return f"branches run on {degree} disjoint groups of devices: {told} ({ratio:.2f} x step time)"
-
-
-def _made_at(graph: PlannedGraph, axis: int, coordinate: int) -> Iterator[str]:
-    """The values of a graph that are made on a coordinate."""
-    for step in graph.steps:
-        if isinstance(step, PlannedNode) and (axis, coordinate) in step.placement:
-            yield step.node.results[0].name
-
-
-def _some(names: Sequence[str]) -> str:
-    """The first and the last of them."""
-    return f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` to `{names[-1]}`"

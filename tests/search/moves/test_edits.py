@@ -1,33 +1,37 @@
-"""Plans that keep all trained weights alike, against pins of every weight, or run all iterations alike; and which of
-them is taken.
-"""
+"""Edits of points: all weights kept alike, against pins of every weight, iterations alike, neighbours of a mesh."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import product
-from math import inf, prod
+from math import prod
 
 import pytest
 
 from unity_dsl.graph.graph import Model
 from unity_dsl.graph.layout import Invariant, Layout, Mesh, Shard, nest
 from unity_dsl.graph.layout_typing import Configuration
-from unity_dsl.graph.plan import Plan, PlannedGraph, PlannedNode, PlannedSegment, Run
+from unity_dsl.graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 from unity_dsl.index.library import Library
 from unity_dsl.machine.collective_price import local_fraction
 from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.alike_plans import LIKELY, iterations_alike
 from unity_dsl.search.choices.restriction import Keeping, Restriction, storable
+from unity_dsl.search.constants import EFFORTS, RESTRICTED
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.plan_assembly import assemble
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
-from unity_dsl.search.plan_search import search
+from unity_dsl.search.moves.iterations import iterations_alike
+from unity_dsl.search.moves.meshes import neighbours
+from unity_dsl.search.moves.storage import propose_storage
+from unity_dsl.search.plan_search import search as searched
+from unity_dsl.simulation.step_tasks import simulate_step
 
-from .conftest import FOUR, TWO, Build
+from ..conftest import FOUR, TWO, Build
+from ..searching import cheapest_point, searching
 
 MODEL = """
 model m[n = 1]
@@ -172,20 +176,53 @@ def test_weights_that_are_kept_as_they_are_read_are_not_gathered(build: Build, l
         assert every and min(seconds for seconds, _ in found) - 1e-12 <= cost <= min(every) * (1 + 1e-9)
 
 
-def test_the_referee_chooses(build: Build, library: Library) -> None:
-    """A plan that keeps all weights in slices, where that is what it prefers; the cheapest, where all are equal."""
+def test_an_edit_of_storage_keeps_all_weights_so(build: Build, library: Library) -> None:
+    """In as small parts as the cheapest plan that does so, of all of which it is a local search's; those that cost much
+    more than the point are not found.
+    """
     machine, model = load_machine("dgx-h100"), build(LARGE)
-    given = search(model, FOUR, machine, library)
+    search = searching(model, [FOUR], machine, library)
+    point, tried = cheapest_point(search), 0
+    timeline = simulate_step(point.plan, machine, library)
+    for edit in propose_storage(point, timeline, search.solver, EFFORTS["normal"]):
+        if (new := edit.solved()) is not None:
+            tried += 1
+            keeping = new.restricted.keeping
+            assert keeping is not None and new.restricted.told == edit.told == f"all weights are kept {keeping.value}"
+            cost, graph = cheapest(model, point.wanted.priced(FOUR), Restriction(keeping=keeping))
+            assert cost * (1 - 1e-6) <= new.plan.cost.seconds <= RESTRICTED * point.plan.cost.seconds
+            parts = [
+                {name: local_fraction(layout, FOUR) for name, layout in kept(one).items()}
+                for one in (graph, new.plan.graph)
+            ]
+            assert keeping is Keeping.AS_READ or parts[0] == parts[1]
+    assert tried >= 3
 
-    def prefers_slices(plan: Plan, below: float = inf) -> float:
-        return sum(local_fraction(plan.graph.values[name].produced, plan.mesh) for name in WEIGHTS)
 
-    same = search(model, FOUR, machine, library, referee=lambda plan, below=inf: 1.0)
-    assert same.graph == given.graph and same.cost.seconds == given.cost.seconds and same.notes == given.notes
-    sliced = search(model, FOUR, machine, library, referee=prefers_slices)
-    assert prefers_slices(given) > prefers_slices(sliced) == 3 / 4
-    assert given.cost.seconds < sliced.cost.seconds <= given.cost.seconds * LIKELY
-    assert any(note.startswith("all weights are kept in slices") for note in sliced.notes)
+def test_the_bound_of_an_edit_is_below_its_step(build: Build, library: Library) -> None:
+    """Of plans that keep weights alike, on random prices of two machines."""
+    for name in ("dgx-h100", "summit"):
+        machine = load_machine(name)
+        for text in (MODEL, LARGE, REPEATED):
+            search = searching(build(text), [FOUR], machine, library)
+            point = cheapest_point(search)
+            timeline = simulate_step(point.plan, machine, library)
+            for edit in propose_storage(point, timeline, search.solver, EFFORTS["normal"]):
+                if (new := edit.solved()) is not None:
+                    assert simulate_step(new.plan, machine, library).seconds >= edit.bound * (1 - 1e-9), edit.told
+
+
+def test_neighbours_of_a_mesh_are_as_large_and_differ_by_one_edit() -> None:
+    """Each leads back; none is the mesh itself; axes of 64 devices are joined, split, moved and turned."""
+    every = all_meshes(load_machine("dgx-h100"), 64)
+    for mesh in every:
+        near = neighbours(mesh, every)
+        assert len({one.degrees for one in near}) == len(near) and mesh not in near
+        assert all(one.size == 64 and mesh in neighbours(one, every) for one in near)
+    found = {one.degrees for one in neighbours(next(one for one in every if one.degrees == (8, 4, 2)), every)}
+    assert {(8, 2, 4), (32, 2), (8, 8), (2, 4, 4, 2), (4, 8, 2), (16, 2, 2), (16, 4, 1)} & found == {
+        (8, 2, 4), (32, 2), (8, 8), (4, 8, 2), (16, 2, 2)
+    }  # fmt: skip
 
 
 def configurations(body: PlannedGraph) -> dict[str, Configuration]:
@@ -196,8 +233,8 @@ def configurations(body: PlannedGraph) -> dict[str, Configuration]:
 def test_iterations_that_differ_may_all_do_as_one_of_them(build: Build, library: Library) -> None:
     """Of a plan whose first iteration divides rows, and whose others columns of the weight."""
     model, machine = build(REPEATED), load_machine("dgx-a100")
-    by_rows = search(model, TWO, machine, library, "data_parallel").graph
-    by_columns = search(model, TWO, machine, library, pins={"layer.w": (Shard(0),)}).graph
+    by_rows = searched(model, TWO, machine, library, "data_parallel").graph
+    by_columns = searched(model, TWO, machine, library, pins={"layer.w": (Shard(0),)}).graph
     (repeat,) = (step for step in by_rows.steps if isinstance(step, PlannedSegment))
     (other,) = (step for step in by_columns.steps if isinstance(step, PlannedSegment))
     rows, columns = repeat.runs[0].body, other.runs[-1].body

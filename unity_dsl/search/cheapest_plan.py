@@ -1,0 +1,289 @@
+"""The cheapest plan of a model and of those that rules make of it, on any of some meshes, at the prices of memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from math import inf
+from typing import TYPE_CHECKING
+
+from ..graph.graph import Model
+from ..graph.layout import Mesh
+from ..graph.plan import Plan
+from ..machine.mesh import describe_mesh
+from ..syntax.diagnostic import InputError
+from ..syntax.parse_rules import RuleDecl
+from .accounting.unproved_divisions import with_undivided
+from .gathered_pins import describe_gathered
+from .joint_layouts import joint_layouts
+from .layout_pins import Pin, pinned_paths
+from .meshes.mesh_search import Outcome, is_beyond_proof, is_large, search_around, search_meshes
+from .meshes.near_search import Found, Task
+from .model_variants.layouts_of_a_plan import GAIN, Layouts
+from .model_variants.rewritten_model import Variant
+from .model_variants.variant_enumeration import SingleDevice, variants
+from .plan_notes import describe_outcome, describe_unsearched, describe_variants
+from .refusals import explain_refusal
+from .search_end import SearchEnded, check_end, why_ended
+from .search_progress import tell_stage
+from .search_space import SearchSpace
+from .strategies import AUTO, Strategy
+from .strategy_space import found_of, in_same_layouts, space_of
+from .wanted import Wanted, made
+
+if TYPE_CHECKING:
+    from ..rules.fusing import Fused
+    from ..rules.graph_match import Match
+    from .joint.extracted_model import Algebras
+
+EQUAL = 1e-6
+"""Of a plan's cost: of those that cost no more, that on the mesh of the fewest axes is taken: it is less to read."""
+SEARCHED = 8
+"""Of the models that rules make, those whose layouts are searched: the best on one device."""
+
+
+def plan_by_algorithm(
+    model: Model, every: Sequence[Mesh], wanted: Wanted, search: SearchSpace, strategy: Strategy
+) -> Plan:
+    """The plan that a strategy's own algorithm chooses. Fusions are among the rules of one with algebra; to the plan of
+    any other those are applied that cost less in its layouts, which are kept.
+    """
+    assert strategy.algorithm is not None
+    rules = (*search.rules, *search.fusions) if strategy.algebra else ()
+    space = space_of(model, every, wanted, rules)
+    chosen = strategy.algorithm(space)
+    start = found_of(chosen)
+    plan = replace(made(start, chosen.variant.model, wanted), rules=chosen.variant.rules, notes=chosen.notes)
+    if strategy.algebra:
+        return plan
+    better = None
+    with suppress(SearchEnded):
+        fused, applied = _fusions_in(plan, search.fusions, wanted)
+        better = in_same_layouts(space.of(fused), start, chosen) if applied else None
+    return plan if better is None else replace(made(better, fused, wanted), rules=applied, notes=chosen.notes)
+
+
+@dataclass(frozen=True)
+class Substitutions:
+    """Rules that make other models, and those that fuse operators of a plan; or the `algebras` of both."""
+
+    rules: Sequence[RuleDecl] = ()
+    fusions: Sequence[RuleDecl] = ()
+    algebras: Algebras | None = None
+
+    @staticmethod
+    def of(space: SearchSpace, algebras: Algebras | None) -> Substitutions:
+        """Those of a space; `single` has none."""
+        if space.strategy == "single":
+            return Substitutions()
+        return Substitutions(space.rules, space.fusions, algebras)
+
+    @property
+    def any(self) -> bool:
+        return bool(self.rules or self.fusions or self.algebras)
+
+
+def best_plan(model: Model, every: Sequence[Mesh], wanted: Wanted, substitutions: Substitutions) -> Plan | None:
+    """The cheapest plan of a model and of those that substitutions make of it, if the model has one that costs less
+    than is wanted. Raises as `search`.
+    """
+    algebras = None if wanted.multiplier else substitutions.algebras
+    given = best = _plan(model, every, wanted)
+    if given is None or best is None:
+        return None
+    with suppress(SearchEnded):
+        check_end()
+        if algebras is not None:
+            best = _joint(given, algebras, wanted)
+        else:
+            best = _changed(given, every, substitutions.rules, wanted) if substitutions.rules else given
+            best = _fused(best, every, substitutions.fusions, wanted)
+    if (reason := why_ended()) is None:
+        return best
+    return replace(best, notes=(*best.notes, *describe_unsearched(substitutions.any)), ended=reason)
+
+
+def _joint(given: Plan, algebras: Algebras, wanted: Wanted) -> Plan:
+    """The cheapest plan of the model and of all that rules make of it, on the mesh of the given one's plan."""
+    from .joint.algebra_notes import describe_algebra
+    from .joint.extracted_model import extracted
+
+    tell_stage("rules and layouts together")
+    pinned = frozenset(pinned_paths(wanted.pins, given.model))
+    algebra, chosen = algebras.of(given.model, wanted.machine, pinned), algebras.chosen
+    check_end()
+    found = joint_layouts(given, algebra, wanted.found.get(given.mesh), wanted)
+    if found is None:
+        chosen.setdefault(wanted.machine, given)
+        return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given)))
+    variant = None if found.chosen is None else extracted(algebra, found.chosen)
+    start = _large_start(given, wanted)
+    best = _better(variant, given, given, wanted, start) if variant is not None and variant.rules else given
+    notes = describe_algebra(algebra, found, best)
+    best = replace(best, notes=(*given.notes, *notes), considered=algebra.extractions)
+    chosen.setdefault(wanted.machine, best)
+    return best
+
+
+def with_operators_of(chosen: Plan, model: Model, wanted: Wanted, algebras: Algebras) -> Model | None:
+    """What rules make of the given model as they did for another plan, of the same model or of one of other sizes; None
+    where they do not. At a price of memory the operators of other sizes are not kept: fused ones take their operands in
+    fewer layouts.
+    """
+    if chosen.model.parameters == model.parameters:
+        return chosen.model
+    return None if wanted.multiplier else algebras.applied(model, chosen.rules)
+
+
+def plan_as(
+    chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], wanted: Wanted, algebras: Algebras
+) -> Plan | None:
+    """The cheapest plan of a model that rules made as they did for another plan; near what other prices led to on the
+    only mesh, where no search proves anything. Raises as `search`.
+    """
+    from .joint.algebra_notes import describe_rules
+
+    known = None if wanted.multiplier or len(every) > 1 else wanted.found_of(changed, every[0])
+    best = _plan(changed, every, wanted, start=known if known is not None and is_beyond_proof(known) else None)
+    if best is None:
+        return None
+    notes = (*best.notes, *describe_rules(algebras.looked_at(model), chosen.rules))
+    return replace(best, notes=notes, rules=chosen.rules, considered=chosen.considered)
+
+
+def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: Wanted) -> Plan:
+    """The cheapest plan of the models that rules make, on the mesh of the given model's plan."""
+    machine, library, model = wanted.machine, wanted.library, given.model
+    found = variants(model, rules, library, SingleDevice(machine, library).seconds)
+    best = given
+    for variant in found.found[:SEARCHED]:
+        best = _better(variant, best, given, wanted)
+    told = [*describe_variants(best, found, model, SEARCHED)]
+    if found.found and len(every) > 1:
+        told.append(f"layouts of models made by rules were searched on {describe_mesh(given.mesh)} only")
+    return replace(best, notes=(*best.notes, *told), considered=1 + len(found.found))
+
+
+def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], wanted: Wanted) -> Plan:
+    """The plan with every fusion that costs less in its layouts, searched again on its mesh: all of it, or what is near
+    that plan where the mesh has many.
+    """
+    model, applied = _fusions_in(given, fusions, wanted)
+    if not applied:
+        return given
+    start = _large_start(given, wanted)
+    best = _better(Variant(model, (*given.rules, *applied)), given, given, wanted, start)
+    if best is given:
+        return given
+    times = Counter(used.rule for used in applied)
+    named = ", ".join(f"`{rule}`" + (f" {count} times" if count > 1 else "") for rule, count in times.items())
+    note = f"operators fused by rules: {named}"
+    if start is not None:
+        note += "; layouts were searched in the neighbourhood of the plan before; notes above are of the model before"
+    elif len(every) == 1:
+        return replace(best, notes=(*best.notes, note), considered=given.considered + 1)
+    else:
+        note += "; notes on meshes above are of the model before"
+    return replace(best, notes=(*given.notes, note), considered=given.considered + 1)
+
+
+def _fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fused:
+    """The model of a plan with every fusion that costs less in its layouts, and what was applied: known where another
+    price of memory led to the same plan.
+    """
+    if not fusions:
+        return given.model, ()
+    from ..rules.fusing import fused
+
+    for mesh, graph, known in wanted.fused:
+        if mesh == given.mesh and graph == given.graph:
+            return known
+    layouts = Layouts(given, wanted.priced(given.mesh).options, wanted.machine)
+
+    def accepts(match: Match, before: Model, after: Model) -> bool:
+        return keeps_pins(after, wanted.pins, given.model) and layouts.accept(match, before, after)
+
+    found = fused(given.model, fusions, wanted.library, accepts)
+    wanted.fused.append((given.mesh, given.graph, found))
+    return found
+
+
+def _large_start(given: Plan, wanted: Wanted) -> Found | None:
+    """What the search found for a model, where searching one like it as a whole would take long."""
+    found = wanted.found_of(given.model, given.mesh)
+    return found if found is not None and is_large(found) else None
+
+
+def _plan(
+    model: Model,
+    meshes: Sequence[Mesh],
+    wanted: Wanted,
+    below: float = inf,
+    start: Found | None = None,
+) -> Plan | None:
+    """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, of other operators or
+    prices, that of a local search from its layouts. Raises as `search`.
+    """
+    library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
+    even = {name: pin for name, pin in pins.items() if len(pin) == 1}
+    memory = wanted.memory(model)
+    task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
+    even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
+    aid = even_task if wanted.strategy == AUTO else None
+    if start is None:
+        known = tuple(wanted.found.values())
+        outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier)
+    else:
+        outcome = search_around(task, start, below)
+    if start is None and (outcome.found is not None or below == wanted.below):
+        for mesh, bound in outcome.bounds.items():
+            wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
+    if outcome.found is None:
+        if outcome.bounds or not outcome.refused:  # of fine meshes near other plans nothing is known
+            return None
+        raise _refused(outcome, task, wanted) from None
+    wanted.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
+    candidates = outcome.candidates
+    equal = (one for one in candidates if one.best.cost <= outcome.cost * (1 + EQUAL))
+    chosen = min(equal, key=lambda one: len(one.mesh.axes))
+    plan = made(chosen, model, wanted)
+    wanted.found[plan.mesh] = chosen
+    if start is None and not (wanted.multiplier or wanted.candidates):
+        wanted.candidates.extend((model, one) for one in candidates)
+    told_of = wanted.strategy == AUTO and not wanted.multiplier
+    searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
+    notes = (*searched, *describe_gathered(pins, model, plan.graph))
+    notes = with_undivided(notes, model, plan, wanted.machine, library)
+    return replace(plan, notes=notes, ended=outcome.ended)
+
+
+def _refused(outcome: Outcome, task: Task, wanted: Wanted) -> InputError:
+    """Why there is no plan: the reason on the first mesh."""
+    mesh, reason = next(iter(outcome.refused.items()))
+    if isinstance(reason, InputError):
+        return reason
+    return explain_refusal(reason, task.allowed(mesh), task.model, mesh, wanted.library, wanted.strategy)
+
+
+def keeps_pins(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
+    """Whether a changed model has what is pinned in the given one."""
+    try:
+        return not pinned_paths(pins, given) - pinned_paths(pins, changed)
+    except InputError:
+        return False
+
+
+def _better(variant: Variant, best: Plan, given: Plan, wanted: Wanted, start: Found | None = None) -> Plan:
+    """The plan of a changed model, if it costs less than the best so far and keeps pins; `start` as for `_plan`."""
+    below = wanted.cost(best) * (1 - GAIN)
+    try:
+        if pinned_paths(wanted.pins, given.model) - pinned_paths(wanted.pins, variant.model):
+            return best
+        found = _plan(variant.model, (given.mesh,), wanted, below, start)
+    except InputError:
+        return best  # a pin or the strategy does not fit the changed model
+    if found is None or wanted.cost(found) >= below:
+        return best
+    return replace(found, rules=variant.rules)

@@ -1,0 +1,333 @@
+"""The search: starts, then edits of the best points, most promising first, within a budget of evaluations.
+
+A point is solved at prices that say how much of each kind of work is exposed. Its simulated step tells how much is; at
+these prices it is solved again, until the step no longer falls. Then edits change one thing: storage, iterations,
+branches, the mesh. Each comes with the least that its step could take; one that cannot beat the incumbent is not
+solved.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from math import inf
+
+from ..graph.axis_names import named_axes
+from ..graph.interleaved_repeats import in_model_order, repeats_in_turns
+from ..graph.layout_conversion import BUCKET_MIB
+from ..graph.plan import Exposure, Plan
+from ..graph.search_trail import Trial
+from ..rules.process_map import shared_map
+from .accounting.unproved_divisions import with_undivided
+from .constants import BEAM, CLOSE, DECOMPOSED, EFFORTS, FAR, GAIN, ROUNDS, SHORTER, VALUES_IN_TURNS, WORTH, Effort
+from .evaluate import BudgetSpent, Evaluations, Evaluator
+from .expected_exposure import has_long_products
+from .incumbent import Incumbent
+from .meshes.mesh_search import processes_for
+from .moves.edit import Edit
+from .moves.edits import edits
+from .moves.exposures import agree, halfway, measured, rerouted, worst_exposure
+from .moves.passes import climbed, inherited
+from .point import Point
+from .search_end import SearchEnded, check_end, why_ended
+from .search_progress import tell_stage
+from .solver import Solver
+
+Started = tuple[Point, list[Point]]
+"""The point that a start leads to, and others that cost nearly as little on other meshes."""
+Start = Callable[[Exposure, str], Started]
+"""Solves a start at an exposure, in as many micro-batches as memory asks for, and tries it by the name of a move."""
+
+
+@dataclass(frozen=True)
+class Looked:
+    """A point before it is kept: by what `keys` it is known again; of one that is rejected the mesh, the micro-batches
+    and the seconds, None where it does not fit. The point of one that is kept is known in the process that solved it.
+    """
+
+    keys: frozenset[object] = frozenset()
+    rejected: tuple[tuple[int, ...], int, float | None] | None = None
+    kept: bool = False
+    point: Point | None = None
+
+
+@dataclass
+class Search:
+    """The state of a search: its points, the incumbent and the trail. It does what each of its efforts allows, one
+    after the other, so that more of them only extend the trail.
+    """
+
+    solver: Solver
+    evaluator: Evaluator
+    efforts: Sequence[Effort] = (EFFORTS["low"], EFFORTS["normal"])
+    incumbent: Incumbent = field(default_factory=Incumbent)
+    effort: Effort = EFFORTS["low"]
+    best: Point | None = None
+    points: list[Point] = field(default_factory=list)
+    trail: list[Trial] = field(default_factory=list)
+    seen: set[object] = field(default_factory=set)
+    expanded: set[object] = field(default_factory=set)
+
+    def shortest(self, expected: Exposure, start: Start, first: Plan | None = None) -> Plan:
+        """The plan of the shortest step that is found until nothing gets better, or all evaluations are done. A `first`
+        plan is a start as well, if there is one.
+        """
+        try:
+            self._search(expected, start, first)
+        except BudgetSpent:
+            pass
+        except SearchEnded:
+            if self.best is None:
+                raise
+        return self._found()
+
+    def _search(self, expected: Exposure, start: Start, first: Plan | None) -> None:
+        starts: list[Point | None] = [*self._starts(expected, start)]
+        if first is not None and self.best is not None:
+            other = self.solver.point_of(first, expected, self.best.plan)
+            starts.append(self.tried(other, "data parallelism", self.best.plan))
+        firsts = [point for point in starts if point is not None and point.fits]
+        for effort in self.efforts:
+            self.effort = effort
+            for point in sorted(firsts, key=self.seconds)[: effort.chains]:
+                if self.seconds(point) <= BEAM * self.below:
+                    self._settle(point)
+            self._improve()
+
+    def first(self, expected: Exposure, start: Start) -> Plan:
+        """The plan of a strategy that has no choice, with the passes that it has best."""
+        start(expected, "start")
+        return self._found()
+
+    def started(self, count: int) -> Start:
+        """A start in so many micro-batches."""
+
+        def start(exposure: Exposure, move: str) -> Started:
+            point, others = self.solver.start(count, exposure)
+            return self.tried(point, move) or point, others
+
+        return start
+
+    def _found(self) -> Plan:
+        assert self.best is not None, "any plan is the best at first"
+        ended = why_ended() or self.best.plan.ended
+        return replace(self.best.plan, simulated=self.seconds(self.best), ended=ended)
+
+    def finished(self, plan: Plan) -> Plan:
+        """The plan that is taken, with what it holds, its mesh axes named by what they do, and the trail."""
+        evaluator = self.evaluator
+        notes = with_undivided(plan.notes, plan.model, plan, evaluator.machine, evaluator.library)
+        mesh, trail = named_axes(plan.graph, plan.mesh), tuple(self.trail)
+        return replace(evaluator.counted(plan), mesh=mesh, trail=trail, notes=notes)
+
+    # ------------------------------------------------------------------------------------------------ evaluation
+
+    def seconds(self, point: Point) -> float:
+        """Of the simulated step."""
+        return self.evaluator.seconds(point.plan)
+
+    @property
+    def below(self) -> float:
+        """Seconds of the incumbent's step; infinite as long as none fits the memory."""
+        return inf if self.best is None or not self.best.fits else self.seconds(self.best)
+
+    def tried(self, point: Point | None, move: str, like: Plan | None = None, close: float = CLOSE) -> Point | None:
+        """A point with the passes that it has best, which is kept; the incumbent, if it is better. None where it cannot
+        be, or is one that was tried before. An edit has the passes of the plan that it is `like`, and others if its
+        step takes at most `close` times that of the incumbent.
+        """
+        return self._taken(self._look(point, like), move, inf if like is None else close)
+
+    def _look(self, point: Point | None, like: Plan | None) -> Looked:
+        """What is known of a point before it is kept: this changes nothing but the evaluator."""
+        if point is None or (not point.fits and self.best is not None and self.best.fits):
+            return Looked()
+        below, bare = self.below, self.seconds(point)
+        content = self.evaluator.content(point.plan)
+        keys = frozenset({content, (f"{bare:.9g}", point.plan.micro_batches)})  # or the same on a mesh with other axes
+        if bare == inf or not self.seen.isdisjoint(keys):
+            return Looked(keys)
+        timeline, fits = self.evaluator.timeline(point.plan), not point.fits or self.evaluator.fits(point.plan)
+        if like is not None and fits:
+            point = self._inheriting(point, like)
+        seconds, most = self.seconds(point), inf if like is None else FAR * below
+        if not fits or timeline.seconds - timeline.exposed() >= below or seconds > most:
+            return Looked(keys, (point.plan.mesh.degrees, point.plan.micro_batches, seconds if fits else None))
+        return Looked(keys, kept=True, point=point)
+
+    def _taken(self, looked: Looked, move: str, close: float) -> Point | None:
+        """A point that was looked at, with further passes, if it may be the best and was not tried before."""
+        new = self.seen.isdisjoint(looked.keys)
+        self.seen |= looked.keys
+        if new and looked.rejected is not None:
+            self.trail.append(Trial(self.evaluator.count, move, *looked.rejected))
+        if not new or looked.point is None:
+            return None
+        point, below = looked.point, self.below
+        self.best, first = self.best or point, self.best is None
+        if self.seconds(point) <= close * below:
+            point = replace(point, plan=climbed(point.plan, self.evaluator, below))
+        best, plan = self._leads(point, first=first), point.plan
+        where = plan.mesh.degrees, plan.micro_batches
+        self.trail.append(Trial(self.evaluator.count, move, *where, self.seconds(point), best))
+        self.points.append(point)
+        return point
+
+    def _edited(self, point: Point, every: Sequence[Edit]) -> None:
+        """Tries edits of a point. Several processes look at them where problems are large; the result is the same."""
+
+        def look(number: int) -> tuple[Looked, Evaluations]:
+            check_end()
+            tell_stage(f"{every[number].kind}: {every[number].told}")
+            known = self.evaluator.known()
+            looked = self._look(every[number].solved(), point.plan)
+            return (looked if own == os.getpid() else replace(looked, point=None)), self.evaluator.since(known)
+
+        own, known = os.getpid(), point.wanted.found_of(point.plan.model, point.plan.mesh)
+        processes = 1 if known is None else processes_for(known.problem)
+        found = shared_map(look, range(len(every)), processes, check_end)
+        for _, evaluations in found:
+            self.evaluator.learn(evaluations)
+        for edit, (looked, _) in zip(every, found, strict=True):
+            if looked.kept and looked.point is None and self.seen.isdisjoint(looked.keys):
+                solved = edit.solved()
+                assert solved is not None, "another process has solved it"
+                looked = replace(looked, point=self._inheriting(solved, point.plan))
+            self._taken(looked, edit.kind, CLOSE)
+
+    def amended(self, point: Point, told: Point) -> Point:
+        """The point as it is told, in the place of the same that was tried."""
+        self.points = [told if one is point else one for one in self.points]
+        if self.best is point:
+            self.best = told
+        return told
+
+    def _leads(self, point: Point, *, first: bool) -> bool:
+        """Whether a point is the new incumbent: those that fit the memory come first, then the shorter step."""
+        seconds, best = self.seconds(point), self.best
+        assert best is not None, "the first point is the best at first"
+        if not first and (best.fits, -self.seconds(best) * (1 - SHORTER)) >= (point.fits, -seconds):
+            return False
+        self.best = point
+        self.incumbent.offer(replace(point.plan, simulated=seconds))
+        return True
+
+    def _inheriting(self, point: Point, like: Plan) -> Point:
+        """The point with the passes of another plan, if they make its step shorter and it fits."""
+        other = inherited(point.plan, like)
+        if other.passes == point.plan.passes or self.evaluator.seconds(other) >= self.seconds(point):
+            return point
+        return replace(point, plan=other) if self.evaluator.fits(other) else point
+
+    # ------------------------------------------------------------------------------------------------ starts
+
+    def _starts(self, expected: Exposure, start: Start) -> list[Point]:
+        """Points that are solved at the expected exposure, and at those that interleaving and decomposed matmuls would
+        make.
+        """
+        found = self._from(expected, "start", start)
+        plan = found[0].plan
+        if plan.warnings or plan.mesh.size == 1:
+            return found
+        if repeats_in_turns(plan.model.graph):
+            found += self._from(replace(expected, values=VALUES_IN_TURNS), "start interleaved", start)
+        if has_long_products(self.solver.space.machine, plan.model, plan.mesh.size):
+            found += self._from(replace(expected, products=DECOMPOSED), "start decomposed", start)
+        return found
+
+    def _from(self, exposure: Exposure, move: str, start: Start) -> list[Point]:
+        """The cheapest point at an exposure, and those of other meshes whose steps may be shorter."""
+        tell_stage(move)
+        first, others = start(exposure, move)
+        plan = first.plan
+        if plan.warnings:
+            return [first]
+        if plan.unlimited is not None or not plan.rules:
+            found = [self.tried(other, f"{move}, other mesh", plan) for other in others]
+            return [first, *(point for point in found if point is not None)]
+        # What rules make of the model is known on the mesh of the first point alone: compared is the model as written.
+        written = {other.plan.mesh: self._inheriting(other, plan) for other in others}
+        same = written.pop(plan.mesh, None)
+        if same is None:
+            return [first]
+        most, found = (1 - WORTH) * self.seconds(same), [self.tried(same, f"{move}, model as written", plan)]
+        for other in written.values():
+            if self.seconds(other) < most:
+                again = self.solver.again(other, exposure, algebra=True)
+                found.append(self.tried(again, f"{move}, other mesh", plan))
+        return [first, *(point for point in found if point is not None)]
+
+    # ------------------------------------------------------------------------------------------------ the loop
+
+    def _improve(self) -> None:
+        """Expands the points of the shortest steps, until that leads to none that is much shorter."""
+        stale = 0
+        self.expanded.clear()
+        while stale < self.effort.stale and (point := self._next()) is not None:
+            before = self.below
+            self.expanded.add(self.evaluator.content(point.plan))
+            self._expand(point)
+            stale = 0 if self.below < (1 - WORTH) * before else stale + 1
+
+    def _next(self) -> Point | None:
+        """The point of the shortest step that is not expanded."""
+        left = (point for point in self.points if self.evaluator.content(point.plan) not in self.expanded)
+        near = (point for point in left if point.fits and self.seconds(point) <= BEAM * self.below)
+        return min(near, key=self.seconds, default=None)
+
+    def _expand(self, point: Point) -> None:
+        """Solves a point at what its step exposes, and edits it where that leads to nothing shorter."""
+        check_end()
+        before, timeline = self.best, self.evaluator.timeline(point.plan)
+        self.tried(rerouted(_bare(point), timeline, self.solver), "routes", point.plan)
+        self._settle(point)
+        if self.best is not before:
+            return
+        every = edits(point, timeline, self.solver, self.effort)
+        for _, alike in groupby(every, key=lambda edit: edit.kind):
+            self._edited(point, [edit for edit in alike if edit.bound < (1 - WORTH) * self.below])
+            if self.best is not before:
+                return
+
+    def _settle(self, point: Point) -> None:
+        """Solves a point at what its step exposes, until that makes it no shorter: a fixed point of exposures."""
+        previous: Exposure | None = None
+        for number in range(ROUNDS):
+            key = "settled", self.evaluator.content(point.plan)
+            if key in self.seen:
+                return
+            self.seen.add(key)
+            timeline, shortest = self.evaluator.timeline(point.plan), point
+            for move, exposure in self._exposures(point, first=number == 0):
+                price = exposure if previous is None else halfway(exposure, previous)
+                check_end()
+                if not agree(price, point.exposure):
+                    tell_stage("the same at what the simulated step exposes")
+                    new = self.tried(self.solver.again(point, price), move, point.plan, FAR)
+                    if new is not None and self.seconds(new) < (1 - GAIN) * self.seconds(shortest):
+                        shortest = new
+                        break
+            previous = measured(point, timeline, self.solver)
+            if shortest is point:
+                return
+            point = shortest
+
+    def _exposures(self, point: Point, *, first: bool) -> Iterator[tuple[str, Exposure]]:
+        """What a point's step exposes; at first also what it exposes in buckets of the usual size, or else the one kind
+        of it that makes the most difference.
+        """
+        timeline, usual = self.evaluator.timeline(point.plan), point.plan.with_passes(bucket_mib=BUCKET_MIB)
+        yield "exposures", measured(point, timeline, self.solver)
+        if first and usual.passes != point.plan.passes:
+            other = replace(point, plan=usual)
+            yield "exposures in usual buckets", measured(other, self.evaluator.timeline(usual), self.solver)
+        elif first:
+            yield worst_exposure(point, timeline, self.solver)
+
+
+def _bare(point: Point) -> Point:
+    """A point without the passes that overlap values."""
+    plan = replace(point.plan, graph=in_model_order(point.plan))
+    return replace(point, plan=plan.with_passes(interleaved=(), stagger=1, delayed_gradients=False, chunks=1))

@@ -1,0 +1,24 @@
+"""All edits of a point, in the order of what solving them takes: a new kind is a file and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...simulation.timeline import Timeline
+from ..constants import Effort
+from ..point import Point
+from ..solver import Solver
+from .branches import propose_branches
+from .edit import Edit, Propose
+from .iterations import propose_iterations
+from .meshes import propose_meshes
+from .storage import propose_storage
+
+EDITS: tuple[Propose, ...] = (propose_storage, propose_iterations, propose_branches, propose_meshes)
+
+
+def edits(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
+    """Those of a point whose step is simulated; none of one with branches, which are placed for its layouts."""
+    if not point.restricted.placed:
+        for propose in EDITS:
+            yield from propose(point, timeline, solver, effort)

@@ -1,0 +1,53 @@
+"""Edits of repeats: all iterations do as the last one, or as the first one, where they differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from ...graph.layout_typing import Configuration
+from ...graph.plan import PlannedGraph, PlannedSegment
+from ...simulation.exposure import exposed_values
+from ...simulation.timeline import Timeline
+from ..choices.restriction import node_path
+from ..constants import Effort
+from ..point import Point, Restricted
+from ..solver import Solver
+from .edit import Edit, restricted_factor
+
+
+def propose_iterations(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
+    """All iterations of repeats alike: values between them do not travel at best."""
+    for way in iterations_alike(point.plan.graph):
+        bound = timeline.seconds * (1 - exposed_values(timeline))
+        yield Edit("iterations", way.told, bound, partial(solver.near, point, way, restricted_factor(point)))
+
+
+def iterations_alike(graph: PlannedGraph) -> list[Restricted]:
+    """All iterations of repeats as their last one, or as their first one, where operators do not do the same in all."""
+    found = list[Restricted]()
+    for which, told in ((-1, "last"), (0, "first")):
+        configurations = dict(_of_differing(graph, "", which))
+        if configurations and all(way.configurations != configurations for way in found):
+            found.append(Restricted(f"all iterations do as the {told} one", configurations=configurations))
+    return found
+
+
+def _of_differing(graph: PlannedGraph, prefix: str, which: int) -> Iterator[tuple[str, Configuration]]:
+    """Configurations in the first or the last iteration of repeats of which some differ, by path."""
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            path = f"{prefix}{step.segment.name}."
+            bodies = [dict(_configurations(run.body, path, which)) for run in step.runs]
+            if any(body != bodies[0] for body in bodies):
+                yield from bodies[which].items()
+            else:
+                yield from _of_differing(step.runs[which].body, path, which)
+
+
+def _configurations(graph: PlannedGraph, prefix: str, which: int) -> Iterator[tuple[str, Configuration]]:
+    for step in graph.steps:
+        if isinstance(step, PlannedSegment):
+            yield from _configurations(step.runs[which].body, f"{prefix}{step.segment.name}.", which)
+        else:
+            yield node_path(prefix, step.node), step.typed.configuration

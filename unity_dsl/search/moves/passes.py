@@ -1,0 +1,109 @@
+"""Passes of a plan, switched one at a time: interleaving, stagger, deferred gradients, decomposed matmul, buckets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+
+from ...graph.chunked_products import chunks_of_plan
+from ...graph.delayed_gradients import delays_gradients
+from ...graph.interleaved_repeats import independent_repeats, side_by_side
+from ...graph.layout_conversion import BUCKET_MIB
+from ...graph.plan import Plan
+from ...simulation.exposure import exposed_backwards, exposed_sums, exposed_values
+from ...simulation.timeline import Timeline
+from ..constants import DOUBLED, GAIN, PARTS, SUMS_EXPOSED, WORTH
+from ..evaluate import Evaluator
+from ..search_end import check_end
+
+Switched = tuple[float, Plan]
+"""The least that a step could take with another setting of one pass, and the plan."""
+
+
+def climbed(plan: Plan, evaluator: Evaluator, below: float = inf) -> Plan:
+    """The plan with the settings of passes that hill climbing finds, the most promising first. Those that cannot reach
+    a step `below` so many seconds are left out. Raises SearchEnded.
+    """
+    tried = {plan.passes}
+    while True:
+        seconds = evaluator.seconds(plan)
+        most = (1 - WORTH) * min(seconds, below)
+        for bound, other in sorted(_switched(plan, evaluator), key=lambda one: one[0]):
+            if other.passes in tried or bound >= most:
+                continue
+            check_end()
+            tried.add(other.passes)
+            other = _other_buckets(plan, other, evaluator)
+            tried.add(other.passes)
+            if evaluator.seconds(other) < (1 - GAIN) * seconds and (plan.warnings or evaluator.fits(other)):
+                plan = other
+                break
+        else:
+            return plan
+
+
+def inherited(plan: Plan, like: Plan) -> Plan:
+    """The plan with the overlap passes of another one, as far as it can have them."""
+    passes = like.passes
+    other = plan.with_passes(
+        delayed_gradients=passes.delayed_gradients, chunks=passes.chunks, bucket_mib=passes.bucket_mib
+    )
+    if passes.interleaved:
+        other = in_turns(other)
+        other = other.with_passes(stagger=passes.stagger if other.passes.interleaved == passes.interleaved else 1)
+    return other
+
+
+def in_turns(plan: Plan) -> Plan:
+    """The plan with all repeats interleaved that do not need each other; as it is where there are none."""
+    sets = independent_repeats(plan)
+    return side_by_side(plan, sets) if sets else plan
+
+
+def _switched(plan: Plan, evaluator: Evaluator) -> Iterator[Switched]:
+    timeline, passes = evaluator.timeline(plan), plan.passes
+    seconds, values = timeline.seconds, exposed_values(timeline)
+    if values > GAIN:
+        yield from _of_values(plan, evaluator, timeline, values)
+    if not passes.interleaved and (other := in_turns(plan)) is not plan:
+        yield seconds - timeline.exposed(), other
+    if (sums := exposed_sums(timeline)) > SUMS_EXPOSED:
+        size, least = passes.bucket_mib, seconds * (1 - sums)
+        if 0 < size <= BUCKET_MIB:
+            yield least, plan.with_passes(bucket_mib=size // 2)
+        if BUCKET_MIB <= size < BUCKET_MIB << DOUBLED:
+            yield least, plan.with_passes(bucket_mib=size * 2)
+
+
+def _of_values(plan: Plan, evaluator: Evaluator, timeline: Timeline, values: float) -> Iterator[Switched]:
+    """Passes that overlap how values travel."""
+    seconds, passes = timeline.seconds, plan.passes
+    if not passes.delayed_gradients:
+        back = exposed_backwards(timeline)
+        if back > GAIN and delays_gradients(plan, evaluator.library):
+            yield seconds * (1 - back), plan.with_passes(delayed_gradients=True)
+    elif passes.interleaved:
+        yield seconds * (1 - values), plan.with_passes(delayed_gradients=False)
+    if passes.interleaved:
+        most = max(map(len, passes.interleaved))
+        for stagger in sorted({1, 2, 3, most} & {*range(1, most + 1)} - {passes.stagger}):
+            yield seconds * (1 - values), plan.with_passes(stagger=stagger)
+    if passes.chunks == 1:
+        products = list(chunks_of_plan(plan, evaluator.library, min(PARTS)))
+        paths = {path + product.value.name for path, product in products}
+        part = exposed_values(timeline, paths=paths) if paths else 0.0
+        if part > GAIN:
+            sums = any(product.reads is None for _, product in products)
+            for count in PARTS if sums else PARTS[:1]:  # makes no difference to products of what is gathered
+                yield seconds * (1 - part), plan.with_passes(chunks=count)
+
+
+def _other_buckets(plan: Plan, other: Plan, evaluator: Evaluator) -> Plan:
+    """The plan with a size of buckets that makes a difference: of one that leaves the step as it is, the next."""
+    before, size = plan.passes.bucket_mib, other.passes.bucket_mib
+    while size not in (before, 0) and size < BUCKET_MIB << DOUBLED:
+        if abs(evaluator.seconds(other) / evaluator.seconds(plan) - 1) > GAIN:
+            break
+        size = size // 2 if size < before else size * 2
+        other = other.with_passes(bucket_mib=size)
+    return other

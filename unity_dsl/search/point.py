@@ -1,0 +1,57 @@
+"""A point of the search: a plan, and how it was solved, so that it can be solved again with one thing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..graph.graph import Model
+from ..graph.layout import Mesh, Placement
+from ..graph.layout_typing import Configuration
+from ..graph.plan import Exposure, Plan
+from .choices.restriction import Keeping, Restriction
+from .wanted import Wanted
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """What the plan of a point has to keep to besides pins: how all weights are kept, the configurations of operators
+    in whatever iteration, by path, or the coordinates of a mesh axis on which values are made.
+    """
+
+    told: str
+    keeping: Keeping | None = None
+    configurations: Mapping[str, Configuration] = field(default_factory=dict)
+    placed: Mapping[str, Placement] = field(default_factory=dict)
+
+    def allowed(self, model: Model, wanted: Wanted) -> Callable[[Mesh], Restriction]:
+        """What is allowed on a mesh, of what is wanted."""
+
+        def on(mesh: Mesh) -> Restriction:
+            given = wanted.allowed(model, mesh, wanted.pins)
+            configurations = {**self.configurations, **given.configurations}
+            return replace(given, keeping=self.keeping, configurations=configurations, placed=self.placed)
+
+        return on
+
+
+FREE = Restricted("")
+"""Nothing besides pins."""
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """A plan with its passes, solved as it was `wanted` at the price of an `exposure`, within a restriction. Where
+    memory is the limit that is at a price of memory, and `free` is what is wanted without one.
+    """
+
+    plan: Plan
+    wanted: Wanted
+    exposure: Exposure
+    restricted: Restricted = FREE
+    free: Wanted | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the plan fits the memory."""
+        return not self.plan.warnings

@@ -1,0 +1,181 @@
+"""Solves for the cheapest plan of a strategy on any of some meshes, within the memory where that is the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..graph.graph import Model
+from ..graph.layout import Mesh
+from ..graph.plan import Plan
+from .accounting.kept_iterations import told_kept
+from .accounting.recomputation import outermost
+from .accounting.weighed_plan import counted, recomputing, within_memory
+from .cheapest_plan import Substitutions, best_plan, plan_as, plan_by_algorithm, with_operators_of
+from .drawn_plan import drawn_plan
+from .memory_limit.least_bytes import LeastBytes
+from .memory_limit.limited_search import LimitedSearch, Searched, beyond_limit, within_limit
+from .memory_limit.multiplier_search import ENOUGH
+from .memory_limit.stored_bytes import StoredBytes
+from .meshes.near_search import Found
+from .plan_notes import describe_precision, describe_unused
+from .search_end import why_ended
+from .search_space import FREELY, SearchSpace, Solving
+from .searchable_meshes import searchable
+from .strategies import AUTO, STRATEGIES, check_strategy, seed_of
+from .wanted import Solution, Wanted
+
+if TYPE_CHECKING:
+    from .joint.extracted_model import Algebras
+
+
+def solve(model: Model, meshes: Sequence[Mesh], space: SearchSpace, how: Solving = FREELY) -> Solution:
+    """The cheapest plan of a model in a space, on any of some meshes, by the additive cost.
+
+    `auto` chooses among all models that rules make, together with the layouts, on the mesh of the given model's plan.
+    Other strategies compare some; fusions are then applied wherever that costs less in the layouts of the plan.
+    `single` is what programs are compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from
+    those that rules and fusions make. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the
+    model.
+    """
+    if space.imported is None:
+        check_strategy(space.strategy)
+    every, pins, notes = searchable(meshes, space.pins)
+    return _Solve(model, every, replace(space, pins=pins), how, notes, space.algebras_for(model)).solution()
+
+
+def wanted_of(model: Model, space: SearchSpace, how: Solving) -> Wanted:
+    """What plans of a model are searched for, without a price of memory."""
+    segments = outermost(model.graph) if how.recompute is None and model.loss is not None else ()
+    return Wanted(
+        space.machine,
+        space.library,
+        space.theorems,
+        space.strategy,
+        space.pins,
+        model.gradient_bytes,
+        space.excluded,
+        how.division,
+        frozenset(how.recompute or ()),
+        found={} if how.known is None else how.known,
+        segments=segments,
+        lasting=None if how.recompute is None else how.kept_iterations,
+    )
+
+
+@dataclass(frozen=True)
+class _Solve:
+    """A model that is solved on meshes, with what rules make of it, and `notes` on any plan of it."""
+
+    model: Model
+    meshes: Sequence[Mesh]
+    space: SearchSpace
+    how: Solving
+    notes: tuple[str, ...]
+    algebras: Algebras | None
+
+    def solution(self) -> Solution:
+        space, how = self.space, self.how
+        wanted = wanted_of(self.model, space, how)
+        seed = seed_of(space.strategy) if space.imported is None else None
+        strategy = space.imported or STRATEGIES.get(space.strategy)
+        if seed is not None:
+            return self._weighed(drawn_plan(self.model, self.meshes[0], wanted, seed, space), wanted)
+        assert strategy is not None, "a strategy that is checked"
+        if strategy.algorithm is not None:
+            return self._weighed(plan_by_algorithm(self.model, self.meshes, wanted, space, strategy), wanted)
+        known = [mesh for mesh in self.meshes if mesh in wanted.found]
+        cheapest = self._cheapest(known or self.meshes, wanted, how.chosen)
+        assert cheapest is not None, "any cost is of use"
+        found = within_memory(cheapest, wanted.budget, wanted.segments)
+        limits = found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)
+        if space.strategy == AUTO and limits:
+            return self._limited(cheapest, found, wanted)
+        found = replace(told_kept(found, wanted.lasting, wanted.budget), exposed=space.machine.exposure)
+        return Solution(found, wanted, None, [] if found.passes.recomputed else wanted.other_plans(found))
+
+    def _given_notes(self) -> tuple[str, ...]:
+        """Those on meshes, machine and precision, which hold of any plan."""
+        machine = self.space.machine
+        unused, precision = describe_unused(self.meshes[0], machine), describe_precision(self.model, machine)
+        return (*self.notes, *unused, *precision)
+
+    def _weighed(self, drawn: Plan, wanted: Wanted) -> Solution:
+        """A plan that was not searched for, with what it holds and runs again."""
+        told = replace(drawn, notes=(*self._given_notes(), *drawn.notes))
+        plan = recomputing(told, wanted.recomputed, wanted.machine, wanted.library)
+        plan = within_memory(counted(plan, wanted.budget), wanted.budget, wanted.segments)
+        plan = told_kept(plan, wanted.lasting, wanted.budget)
+        return Solution(replace(plan, exposed=wanted.machine.exposure, ended=why_ended()), wanted)
+
+    def _cheapest(self, meshes: Sequence[Mesh], wanted: Wanted, chosen: Plan | None) -> Plan | None:
+        """The cheapest plan on meshes, with the operators of one that was chosen, if rules make these of the model."""
+        model, algebras, changed, best = self.model, self.algebras, None, None
+        if chosen is not None and algebras is not None:
+            changed = with_operators_of(chosen, model, wanted, algebras)
+        if chosen is not None and algebras is not None and changed is not None:
+            best = plan_as(chosen, changed, model, meshes, wanted, algebras)
+        else:
+            best = best_plan(model, meshes, wanted, Substitutions.of(self.space, algebras))
+        if best is None:
+            return None
+        best = replace(best, notes=(*best.notes, *self._given_notes()))
+        return counted(best, wanted.budget) if self.how.counts else best
+
+    def _limited(self, cheapest: Plan, found: Plan, wanted: Wanted) -> Solution:
+        """The cheapest plan that fits the memory, where the `cheapest` of all does not; or that as it was found to."""
+        model, how, budget = self.model, self.how, wanted.budget
+        limits: dict[int, Wanted] = {}
+
+        def searched(
+            multiplier: float,
+            meshes: Sequence[Mesh],
+            again: frozenset[str],
+            known: Mapping[Mesh, Found],
+            below: float,
+            busy: str,
+        ) -> Searched:
+            priced = wanted.limited(multiplier, again, below, busy)
+            priced.found.update(known)
+            plan = self._cheapest(meshes, priced, how.chosen or (None if multiplier else cheapest))
+            others = priced.nearly(plan) if again and plan is not None else []
+            if plan is not None:
+                limits[id(plan.graph)] = priced
+            limits.update((id(one.graph), replace(priced, found={one.mesh: priced.coarse[one.mesh]})) for one in others)
+            return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds, others)
+
+        stored = StoredBytes.of(model, self.space.pins.values())
+        least = LeastBytes(stored, self.meshes[0].size, wanted.library, how.division is not None)
+        compared = list[Plan]()
+        if why_ended() is None and how.of_use(cheapest):
+            if (held := least.of_plans(model, cheapest, wanted.segments)) > budget.bytes:
+                found = beyond_limit(found, held, budget)
+            elif how.of_use(least.lengthened(cheapest, wanted.segments, budget)):
+                same = how.chosen is not None and how.chosen.model.parameters == model.parameters
+                alone = 0.0 if same else least.of(model)
+                limited = LimitedSearch(
+                    budget,
+                    stored.roomy(self.meshes, budget.bytes),
+                    searched,
+                    wanted.segments,
+                    wanted.coarse,
+                    beyond=frozenset({frozenset[str]()} if alone > budget.bytes else ()),
+                )
+                found = told_kept(within_limit(cheapest, found, wanted.bounds, limited), wanted.lasting, budget)
+                compared = [told_kept(one, wanted.lasting, budget) for one in limited.compared]
+        asked = outermost(model.graph) if how.kept_iterations is None and model.loss is not None else wanted.segments
+        beside = partial(replace, segments=asked, lasting=how.kept_iterations, unlimited=cheapest)
+        others = [
+            (self._without_limit(one, cheapest), beside(limits[id(one.graph)]))
+            for one in compared
+            if id(one.graph) in limits
+        ]
+        priced = limits.get(id(found.graph), wanted)
+        return Solution(self._without_limit(found, cheapest), beside(priced), beside(wanted), others)
+
+    def _without_limit(self, plan: Plan, cheapest: Plan) -> Plan:
+        """A plan that was searched within the memory, with what is known of the cheapest one of all."""
+        free, exposed = cheapest.cost.seconds, self.space.machine.exposure
+        return replace(plan, unlimited_seconds=free, unlimited=cheapest, exposed=exposed)

@@ -1,0 +1,209 @@
+"""Solves points: the cheapest plan under the additive cost, on meshes or in a neighbourhood of another plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from ..graph.graph import Model
+from ..graph.layout import Mesh
+from ..graph.plan import BatchDivision, Exposure, Plan, in_micro_batches
+from ..machine.mesh import reordered_axes
+from ..syntax.diagnostic import InputError
+from .accounting.kept_iterations import told_kept
+from .accounting.memory_budget import Budget
+from .accounting.weighed_plan import counted, within_memory
+from .constants import ROUNDS_ON_MESH
+from .layout_problem.starting_domains import Held
+from .meshes.mesh_search import search_meshes
+from .meshes.near_search import Found, Task, held_by, near_plan
+from .offloading import offloading
+from .plan_notes import as_limited, of_any_layouts
+from .point import FREE, Point, Restricted
+from .recomputed_segments import Recompute
+from .search_space import SearchSpace, Solving
+from .solve import solve, wanted_of
+from .wanted import Solution, Wanted, made
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a step runs in so many micro-batches: the model of one, how it divides the batch, what a user asks to
+    recompute, None where memory is to decide, and which of that is offloaded.
+    """
+
+    model: Model
+    division: BatchDivision | None
+    asked: Recompute | None
+    offloaded: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Solver:
+    """Solves the plans of a space on some meshes, of the part of the batch in each of so many micro-batches."""
+
+    space: SearchSpace
+    meshes: Sequence[Mesh]
+    part_of: Callable[[int], Part]
+    known: dict[tuple[float, int], dict[Mesh, Found]] = field(default_factory=dict)
+
+    def start(self, count: int, exposure: Exposure, below: float = inf) -> tuple[Point, list[Point]]:
+        """The cheapest plan in so many micro-batches on any mesh, and others of nearly the same cost. Plans within the
+        memory are searched where the cheapest of all takes less than `below`.
+        """
+        products, algebras, division = exposure.products, self.space.algebras, self.part_of(count).division
+        near = self.known.setdefault((products, count), dict(self.known.get((products, 1), {})))
+        chosen = None if algebras is None or count == 1 else algebras.chosen.get(self.space.exposing(exposure).machine)
+
+        def of_use(cheapest: Plan) -> bool:
+            return in_micro_batches(cheapest, division).cost.seconds < below
+
+        how = replace(self._how(count), known=near, chosen=chosen, of_use=of_use)
+        return self._points(solve(self.part_of(count).model, self.meshes, self.space.exposing(exposure), how), count)
+
+    def point_of(self, plan: Plan, exposure: Exposure, like: Plan) -> Point:
+        """A plan that was not solved here, at the prices of an exposure, so that it can be solved again; with what is
+        known of another one.
+        """
+        part, space = self.part_of(plan.micro_batches), self.space.exposing(exposure)
+        wanted = wanted_of(part.model, space, self._how(plan.micro_batches))
+        free, seconds = like.unlimited, like.unlimited_seconds
+        plan = replace(plan, exposed=space.machine.exposure, unlimited=free, unlimited_seconds=seconds)
+        return Point(_told_as(plan, like), wanted, exposure)
+
+    def again(self, point: Point, exposure: Exposure, *, algebra: bool = False) -> Point | None:
+        """The cheapest plan on the mesh of a point at another exposure, in as many micro-batches and with its operators
+        and restriction; with `algebra`, with all operators that rules make.
+        """
+        if point.restricted is not FREE:
+            return self._restricted_again(point, exposure)
+        plan, count = point.plan, point.plan.micro_batches
+        how = self._how(count)
+        if how.recompute is None and not plan.warnings:
+            again = plan.passes.recomputed or (frozenset() if plan.unlimited is None else None)
+            how = replace(how, recompute=again)
+        if not algebra:
+            known = {mesh: found for mesh, found in point.wanted.found.items() if mesh == plan.mesh}
+            how = replace(how, known=known, chosen=plan)
+        how, space = replace(how, counts=_keeps_less(plan)), self.space.exposing(exposure)
+        found = solve(self.part_of(count).model, (plan.mesh,), space, how)
+        new, _ = self._points(found, count)
+        return replace(new, plan=as_limited(new.plan, plan))
+
+    def _restricted_again(self, point: Point, exposure: Exposure) -> Point | None:
+        """The same of a point with a restriction: next to its plan."""
+        model, mesh, machine = point.plan.model, point.plan.mesh, self.space.exposing(exposure).machine
+        wanted = replace(point.wanted, machine=machine, prices={}, found=dict(point.wanted.found), held={})
+        if (known := point.wanted.found_of(model, mesh)) is None:
+            return None
+        found = near_plan(_task(point, wanted), mesh, held_by(mesh, [known]), inf)
+        return None if found is None else self._point(found, replace(point, exposure=exposure), wanted)
+
+    def near(self, point: Point, restricted: Restricted, factor: float) -> Point | None:
+        """The best plan next to a point's within a restriction that costs at most so many times as much, at the prices
+        of memory of the point, or without one where that is shorter.
+        """
+        given, wanted = point.plan, point.wanted
+        known = wanted.found_of(given.model, given.mesh)
+        if known is None:
+            return None
+        weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
+        held = held_by(given.mesh, [known]).without(weights if restricted.keeping else ())
+        best: Point | None = None
+        priced = [wanted, *([] if point.free is None or not (wanted.multiplier or wanted.recomputed) else [point.free])]
+        for one in priced:
+            task = _task(replace(point, restricted=restricted), one)
+            found = near_plan(task, given.mesh, held, known.best.cost * factor, rounds=1)
+            new = None if found is None else self._point(found, replace(point, restricted=restricted), one)
+            if new is not None and (best is None or new.plan.cost.seconds < best.plan.cost.seconds):
+                best = new
+        return best
+
+    def on_mesh(self, point: Point, mesh: Mesh, factor: float = inf) -> Point | None:
+        """The best plan of a point's operators on another mesh, if it costs at most so many times as much."""
+        given, wanted = point.plan, point.wanted
+        known = wanted.found_of(given.model, given.mesh)
+        task = _task(point, wanted)
+        held = Held() if known is None else _held_on(mesh, known)
+        below = factor * (known.best.cost if known else wanted.cost(replace(given, division=None)))
+        found = near_plan(task, mesh, held, below, rounds=ROUNDS_ON_MESH) if held.chosen else None
+        if found is None and (point.restricted.placed or not held.chosen):
+            try:
+                found = search_meshes(task, (mesh,), below, None, (known,) if known else (), False).found
+            except InputError:
+                return None
+        return None if found is None else self._point(found, point, wanted)
+
+    def _point(self, found: Found, like: Point, wanted: Wanted) -> Point:
+        """What was found, with what is known of another point, within the memory if that one has to keep less."""
+        given = like.plan
+        plan = _like(given, made(found, given.model, wanted), like.restricted.told)
+        if _keeps_less(given):
+            plan = self._within_memory(plan, wanted, given.division)
+        plan = replace(in_micro_batches(plan, given.division), exposed=like.exposure)
+        return replace(like, plan=plan, wanted=replace(wanted, found={plan.mesh: found}))
+
+    def _within_memory(self, plan: Plan, wanted: Wanted, division: BatchDivision | None) -> Plan:
+        """A plan of a part of the batch as it fits the memory, with a warning where it does not."""
+        budget = Budget(self.space.machine, wanted.library, division)
+        plan = within_memory(counted(plan, budget), budget, wanted.segments)
+        plan = told_kept(plan, wanted.lasting, budget)
+        return offloading(plan, self.part_of(1 if division is None else division.count).offloaded, budget)
+
+    def _how(self, count: int) -> Solving:
+        """What is asked of plans in so many micro-batches."""
+        part = self.part_of(count)
+        if part.asked is None:
+            return Solving(None, None, division=part.division)
+        return Solving(part.asked.paths, part.asked.kept, division=part.division)
+
+    def _points(self, found: Solution, count: int) -> tuple[Point, list[Point]]:
+        part, wanted = self.part_of(count), replace(found.wanted, found=dict(found.wanted.found))
+        budget = Budget(self.space.machine, wanted.library, part.division)
+
+        def point(plan: Plan, wanted: Wanted) -> Point:
+            plan = offloading(plan, part.offloaded, budget)
+            free = None if plan.unlimited is None else in_micro_batches(plan.unlimited, part.division)
+            plan = replace(in_micro_batches(plan, part.division), unlimited=free)
+            return Point(plan, wanted, wanted.machine.exposure, free=found.free)
+
+        return point(found.plan, wanted), [point(_told_as(plan, found.plan), own) for plan, own in found.others]
+
+
+def _keeps_less(plan: Plan) -> bool:
+    """Whether memory is the limit of a plan, or it recomputes, offloads or re-gathers something."""
+    passes = plan.passes
+    return plan.unlimited is not None or bool(passes.recomputed or passes.offloaded or passes.gathered_again)
+
+
+def _told_as(plan: Plan, like: Plan) -> Plan:
+    """A plan with the notes on meshes and bounds of another one."""
+    notes = of_any_layouts(like.notes, operators=plan.rules == like.rules)
+    return replace(plan, notes=(*notes, *(note for note in plan.notes if note not in notes)))
+
+
+def _task(point: Point, wanted: Wanted) -> Task:
+    """The problem of a point's model within its restriction, as it is wanted."""
+    model = point.plan.model
+    return Task(model, wanted.priced, point.restricted.allowed(model, wanted), wanted.memory(model))
+
+
+def _held_on(mesh: Mesh, known: Found) -> Held:
+    """What a plan of another mesh does, as axes of this one do: in another order, split, or with a factor moved."""
+    order = reordered_axes(mesh, known.mesh)
+    return held_by(mesh, [known]) if order is None else held_by(known.mesh, [known]).reordered(order)
+
+
+def _like(given: Plan, plan: Plan, told: str) -> Plan:
+    """A plan with what is known of the given one besides its layouts, passes and memory."""
+    return replace(
+        plan,
+        passes=replace(plan.passes, offloaded=frozenset()),
+        strategy=given.strategy,
+        rules=given.rules,
+        considered=given.considered,
+        notes=(*of_any_layouts(given.notes, operators=True), *([told] if told else [])),
+        unlimited=given.unlimited,
+        unlimited_seconds=given.unlimited_seconds,
+    )
