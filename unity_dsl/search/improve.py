@@ -278,17 +278,17 @@ class Search:
         return min(near, key=self.seconds, default=None)
 
     def _expand(self, point: Point) -> None:
-        """Solves a point at what its step exposes, and edits it where that leads to nothing shorter."""
+        """Solves a point at what its step exposes, and edits it where that leads to nothing much shorter."""
         check_end()
-        before, timeline = self.best, self.evaluator.timeline(point.plan)
+        enough, timeline = (1 - WORTH) * self.below, self.evaluator.timeline(point.plan)
         self.tried(rerouted(_bare(point), timeline, self.solver), "routes", point.plan)
         self._settle(point)
-        if self.best is not before:
+        if self.below < enough:
             return
         every = edits(point, timeline, self.solver, self.effort)
         for _, alike in groupby(every, key=lambda edit: edit.kind):
             self._edited(point, [edit for edit in alike if edit.bound < (1 - WORTH) * self.below])
-            if self.best is not before:
+            if self.below < enough:
                 return
 
     def _settle(self, point: Point) -> None:
