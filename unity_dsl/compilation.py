@@ -16,7 +16,7 @@ from .emit.plan_file import TORCH, Sources
 from .graph.graph import Model
 from .graph.model_graph import build_model
 from .graph.padding import Padding
-from .graph.plan import Plan, in_micro_batches
+from .graph.plan import Plan
 from .index.declarations.loading import library_of, library_sources
 from .index.library import Library
 from .machine.machine import machine_source, read_machine
@@ -38,7 +38,7 @@ from .search.memory_limit.stored_bytes import StoredBytes
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import in_cheapest_division
 from .search.moves.passes import climbed, inherited
-from .search.offloading import offloaded_where_shorter, offloading, parse_offload, with_offload
+from .search.offloading import offloaded_where_shorter, parse_offload, with_offload
 from .search.padded_axes import padded_as_needed, padded_for, padding_of_part, parse_padding, useful_padding
 from .search.pass_notes import pass_notes
 from .search.plan_notes import ended_notes, limit_notes
@@ -46,8 +46,7 @@ from .search.plan_search import meshes_for
 from .search.recomputed_segments import AUTOMATIC, parse_recompute
 from .search.search_end import SearchEnd
 from .search.search_progress import telling_progress
-from .search.search_space import SearchSpace, Solving
-from .search.solve import solve
+from .search.search_space import SearchSpace
 from .search.solver import Part, Solver
 from .search.strategies import AUTO, Strategy, has_algebra
 from .search.strategies.data_parallel import batch_size
@@ -227,16 +226,13 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
         algebras,
         None if imported is None else imported.strategy,
     )
-    found = Search(Solver(space, meshes, part_of), evaluator, efforts)
+    solver = Solver(space, meshes, part_of)
+    found = Search(solver, evaluator, efforts)
     incumbent = found.incumbent
 
     def start(count: int, by: Strategy = STARTING, fusions: Sequence[RuleDecl] = ()) -> Plan:
-        part, plans = part_of(count), replace(space.exposing(expected), imported=by, rules=(), fusions=fusions)
-        again, lasting = (None, None) if part.asked is None else (part.asked.paths, part.asked.kept)
-        how = Solving(again, lasting, division=part.division)
-        plan = solve(part.model, starting_meshes(part.model, meshes, machine), plans, how).plan
-        plan = offloading(plan, part.offloaded, Budget(machine, library, part.division))
-        return in_micro_batches(plan, part.division)
+        every = starting_meshes(part_of(count).model, meshes, machine)
+        return solver.by_strategy(by, count, every, expected, fusions)
 
     def improve(first: Plan | None) -> Plan:
         if first is not None and end.seconds is not None:  # else the search finds what is as good

@@ -299,8 +299,8 @@ class Search:
             if key in self.seen:
                 return
             self.seen.add(key)
-            timeline, shortest = self.evaluator.timeline(point.plan), point
-            for move, exposure in self._exposures(point, first=number == 0):
+            found, shortest = measured(point, self.evaluator.timeline(point.plan), self.solver), point
+            for move, exposure in self._exposures(point, found, first=number == 0):
                 price = exposure if previous is None else halfway(exposure, previous)
                 check_end()
                 if not agree(price, point.exposure):
@@ -309,22 +309,22 @@ class Search:
                     if new is not None and self.seconds(new) < (1 - GAIN) * self.seconds(shortest):
                         shortest = new
                         break
-            previous = measured(point, timeline, self.solver)
+            previous = found
             if shortest is point:
                 return
             point = shortest
 
-    def _exposures(self, point: Point, *, first: bool) -> Iterator[tuple[str, Exposure]]:
-        """What a point's step exposes; at first also what it exposes in buckets of the usual size, or else the one kind
-        of it that makes the most difference.
+    def _exposures(self, point: Point, found: Exposure, *, first: bool) -> Iterator[tuple[str, Exposure]]:
+        """What a point's step was found to expose; at first also what it exposes in buckets of the usual size, or else
+        the one kind of it that makes the most difference.
         """
-        timeline, usual = self.evaluator.timeline(point.plan), point.plan.with_passes(bucket_mib=BUCKET_MIB)
-        yield "exposures", measured(point, timeline, self.solver)
+        usual = point.plan.with_passes(bucket_mib=BUCKET_MIB)
+        yield "exposures", found
         if first and usual.passes != point.plan.passes:
             other = replace(point, plan=usual)
             yield "exposures in usual buckets", measured(other, self.evaluator.timeline(usual), self.solver)
         elif first:
-            yield worst_exposure(point, timeline, self.solver)
+            yield worst_exposure(found, point.exposure, self.evaluator.timeline(point.plan))
 
 
 def _bare(point: Point) -> Point:

@@ -47,7 +47,7 @@ def bucket_words(plan: Plan) -> str:
 
 
 def chunked_words(plan: Plan, library: Library) -> str:
-    """Which products of a plan run in chunks, and how; empty where none does."""
+    """Which products of a plan are decomposed, and how; empty where none is."""
     reading, sent = dict[str, None](), dict[str, None]()
     for path, found in chunks_of_plan(plan, library, plan.passes.chunks) if plan.passes.chunks > 1 else ():
         (sent if found.reads is None else reading)[f"`{path}{found.product.step.node.name}`"] = None

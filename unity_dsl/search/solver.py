@@ -11,6 +11,7 @@ from ..graph.layout import Mesh
 from ..graph.plan import BatchDivision, Exposure, Plan, in_micro_batches
 from ..machine.mesh import reordered_axes
 from ..syntax.diagnostic import InputError
+from ..syntax.parse_rules import RuleDecl
 from .accounting.kept_iterations import told_kept
 from .accounting.memory_budget import Budget
 from .accounting.weighed_plan import counted, within_memory
@@ -24,6 +25,7 @@ from .point import FREE, Point, Restricted
 from .recomputed_segments import Recompute
 from .search_space import SearchSpace, Solving
 from .solve import solve, wanted_of
+from .strategies import Strategy
 from .wanted import Solution, Wanted, made
 
 
@@ -62,6 +64,18 @@ class Solver:
         how = replace(self._how(count), known=near, chosen=chosen, of_use=of_use)
         return self._points(solve(self.part_of(count).model, self.meshes, self.space.exposing(exposure), how), count)
 
+    def by_strategy(
+        self,
+        strategy: Strategy,
+        count: int,
+        meshes: Sequence[Mesh],
+        exposure: Exposure,
+        fusions: Sequence[RuleDecl] = (),
+    ) -> Plan:
+        """The plan of another strategy in so many micro-batches, without rules, but for these fusions."""
+        space = replace(self.space.exposing(exposure), imported=strategy, rules=(), fusions=fusions)
+        return self._points(solve(self.part_of(count).model, meshes, space, self._how(count)), count)[0].plan
+
     def point_of(self, plan: Plan, exposure: Exposure, like: Plan) -> Point:
         """A plan that was not solved here, at the prices of an exposure, so that it can be solved again; with what is
         known of another one.
@@ -92,7 +106,7 @@ class Solver:
         return replace(new, plan=as_limited(new.plan, plan))
 
     def _restricted_again(self, point: Point, exposure: Exposure) -> Point | None:
-        """The same of a point with a restriction: next to its plan."""
+        """The same of a point with a restriction: in the neighbourhood of its plan."""
         model, mesh, machine = point.plan.model, point.plan.mesh, self.space.exposing(exposure).machine
         wanted = replace(point.wanted, machine=machine, prices={}, found=dict(point.wanted.found), held={})
         if (known := point.wanted.found_of(model, mesh)) is None:
@@ -101,8 +115,8 @@ class Solver:
         return None if found is None else self._point(found, replace(point, exposure=exposure), wanted)
 
     def near(self, point: Point, restricted: Restricted, factor: float) -> Point | None:
-        """The best plan next to a point's within a restriction that costs at most so many times as much, at the prices
-        of memory of the point, or without one where that is shorter.
+        """The best plan in the neighbourhood of a point's, within a restriction, that costs at most so many times as
+        much, at the prices of memory of the point, or without one where that is shorter.
         """
         given, wanted = point.plan, point.wanted
         known = wanted.found_of(given.model, given.mesh)

@@ -114,7 +114,7 @@ class Wanted:
         return [replace(other, rules=plan.rules, considered=plan.considered, notes=notes) for other in plans]
 
     def other_plans(self, plan: Plan) -> list[tuple[Plan, Wanted]]:
-        """The best plans of the model as it is written, of several meshes, but for the plan itself; counted."""
+        """The best plans of the model as it is written, of several meshes, but for the plan itself."""
         others = list[tuple[Plan, Wanted]]()
         for model, one in self.candidates:
             if one.mesh != plan.mesh or model.graph is not plan.model.graph:

@@ -60,11 +60,10 @@ def rerouted(point: Point, timeline: Timeline, solver: Solver) -> Point:
     return replace(point, plan=replace(plan, conversions=conversions, exposed=machine.exposure))
 
 
-def worst_exposure(point: Point, timeline: Timeline, solver: Solver) -> tuple[str, Exposure]:
-    """The price of a point with the one kind as measured of which the seconds of device 0 were counted the most wrong,
-    and what that is called.
+def worst_exposure(found: Exposure, priced: Exposure, timeline: Timeline) -> tuple[str, Exposure]:
+    """The price with the one kind as found of which the seconds of device 0 were counted the most wrong, and what that
+    is called.
     """
-    found, priced = measured(point, timeline, solver), point.exposure
     seconds = dict.fromkeys(("gathers", "sums", "devices", "launches"), 0.0)
     kinds = {Purpose.WEIGHTS: "gathers", Purpose.GRADIENTS: "sums"}
     for number, task in enumerate(timeline.graph.tasks):

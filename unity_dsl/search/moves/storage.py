@@ -18,7 +18,7 @@ WEIGHTS = tuple(Restricted(f"all weights are kept {keeping.value}", keeping) for
 
 
 def propose_storage(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """All weights kept alike: no sum or gather is exposed at best, and every device updates next to nothing."""
+    """All weights kept alike: no sum or gather is exposed at best, and every device updates hardly anything."""
     if point.plan.mesh.size == 1:
         return
     hidden = timeline.seconds * (exposed_sums(timeline) + exposed_gathers(timeline)) + _update_seconds(timeline)
