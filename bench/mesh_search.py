@@ -24,7 +24,6 @@ from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, describe_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.choices.operator_options import ProvedTable
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import survey
 from unity_dsl.search.expected_exposure import expected_exposure
@@ -96,10 +95,9 @@ def compare(example: str, machine: Machine, devices: int) -> Row:
     start = processor_seconds()
     found = search(model, meshes, machine, library, theorems=theorems)
     spent = processor_seconds() - start
-    proved: ProvedTable = {}
     solved: dict[str, float] = {}
     for mesh in meshes:
-        prices = prices_on(mesh, machine, library, theorems, proved, model.gradient_bytes)
+        prices = prices_on(mesh, machine, library, theorems, model.gradient_bytes)
         if least(model, prices) < found.cost.seconds / ALLOWED:
             solved[describe_mesh(mesh)] = search(model, mesh, machine, library, theorems=theorems).cost.seconds
     best = {describe_mesh(found.mesh): found.cost.seconds} | {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from unity_dsl.graph.graph import Node, Value
@@ -11,7 +12,7 @@ from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.layout_typing import type_operator
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.index.declarations.loading import load_library
-from unity_dsl.machine.cast_price import price_cast, price_operand_casts, price_stored_cast
+from unity_dsl.machine.cast_price import price_casts, price_operand_casts, price_stored_cast
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.measured_operators import MeasuredOperators
 from unity_dsl.search.choices.operator_options import price_node
@@ -38,7 +39,7 @@ def nodes(precision: str) -> dict[str, Node]:
 
 
 def test_a_cast_reads_one_type_and_writes_the_other() -> None:
-    assert price_cast(1000, "f32", "bf16", MACHINE) == pytest.approx(MACHINE.launch_seconds + 6000 * PER_BYTE)
+    assert price_casts(np.array(1000.0), "f32", "bf16", MACHINE) == pytest.approx(MACHINE.launch_seconds + 6000 * PER_BYTE)
     weight = Value("w", (10, 100), "bf16", cast_from="f32")
     assert price_stored_cast(weight, 0.25, MACHINE) == pytest.approx(MACHINE.launch_seconds + 250 * 6 * PER_BYTE)
     assert price_stored_cast(Value("w", (10, 100)), 0.25, MACHINE) == 0

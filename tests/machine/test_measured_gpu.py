@@ -7,6 +7,7 @@ from math import gcd
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from unity_dsl.graph.layout import Mesh
@@ -14,7 +15,7 @@ from unity_dsl.graph.layout_typing import TypedOperator, type_operator
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.index.instantiation.instantiate import Shape, instantiate
-from unity_dsl.machine.cast_price import price_cast
+from unity_dsl.machine.cast_price import price_casts
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.operator_price import is_padded, price_operator, priced_kernels
 from unity_dsl.resources import folder
@@ -149,13 +150,13 @@ def test_columns_are_padded_where_that_takes_less(
 def test_products_of_a_step_keep_a_part_of_their_speed(tmp_path: Path) -> None:
     found = machine(tmp_path, efficiency="sustained = 0.8\n")
     assert forward(found, 64, 64, 64) == pytest.approx(100e-6 / 0.8 + 7e-6)
-    assert price_cast(1000, "bf16", "f32", found) == pytest.approx(10e-6), "it is bound by memory"
+    assert price_casts(np.array(1000.0), "bf16", "f32", found) == pytest.approx(10e-6), "it is bound by memory"
 
 
 def test_casts_are_priced_by_the_type_that_they_read(tmp_path: Path) -> None:
     found = machine(tmp_path)
-    assert price_cast(2000, "bf16", "f32", found) == pytest.approx(7e-6 + 6e-6)
-    assert price_cast(2000, "f32", "bf16", found) == pytest.approx(7e-6 + 12000 / 0.5e12)
+    assert price_casts(np.array(2000.0), "bf16", "f32", found) == pytest.approx(7e-6 + 6e-6)
+    assert price_casts(np.array(2000.0), "f32", "bf16", found) == pytest.approx(7e-6 + 12000 / 0.5e12)
 
 
 def test_kernels_behind_launches_take_less(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from .operand_layouts import LayoutColumn, Numbers, Value, numbered
 from .placed_operators import Placed
 
 
-class Theorems(Protocol):
+class Theorems(Hashable, Protocol):
     """What is proved of operators."""
 
     def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:

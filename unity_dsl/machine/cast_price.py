@@ -17,21 +17,26 @@ from .measured_operators import CAST, CurveKey, Direction
 from .operator_price import Seconds
 
 
-def price_cast(elements: float, source: str, target: str, machine: Machine) -> float:
-    """Seconds of a kernel that reads elements of one type and writes them in another; measured ones by the type that
-    they read.
+def price_casts(elements: Seconds, source: str, target: str, machine: Machine) -> Seconds:
+    """Seconds of kernels that read so many elements of one type and write them in another; measured ones by the type
+    that they read.
     """
     count = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[target])
     measured = machine.measured.curves.get(CurveKey(CAST, source, Direction.FORWARD))
-    seconds = machine.traffic_seconds(count) if measured is None else float(measured.at(Work(0, count, 0)))
-    return machine.exposed_launch + seconds
+    seconds = machine.traffic_seconds(count) if measured is None else measured.at(Work(0, count, 0))
+    return np.asarray(machine.exposed_launch + seconds)
+
+
+def price_stored_casts(value: Value, held: Seconds, machine: Machine) -> Seconds:
+    """Seconds of the cast of a weight, of which a device stores these fractions; 0 where it is read as stored."""
+    if not value.is_cast:
+        return np.zeros(np.shape(held))
+    return price_casts(value.elements * held, value.stored_dtype, value.dtype, machine)
 
 
 def price_stored_cast(value: Value, held: float, machine: Machine) -> float:
-    """Seconds of the cast of a weight, of which a device stores the fraction `held`; 0 where it is read as stored."""
-    if not value.is_cast:
-        return 0.0
-    return price_cast(value.elements * held, value.stored_dtype, value.dtype, machine)
+    """`price_stored_casts` of one fraction."""
+    return float(price_stored_casts(value, np.asarray(held), machine))
 
 
 def price_operand_casts(
@@ -42,9 +47,8 @@ def price_operand_casts(
     """
     seconds = np.zeros(len(typed))
     for operand, source, target in _casts(node, dtype, backward):
-        for row, found in enumerate(typed):
-            elements = prod(found.local_sizes[axis] for axis in operand.axes)
-            seconds[row] += price_cast(elements, source, target, machine)
+        elements = [float(prod(found.local_sizes[axis] for axis in operand.axes)) for found in typed]
+        seconds += price_casts(np.array(elements), source, target, machine)
     return seconds
 
 

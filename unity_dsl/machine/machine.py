@@ -111,6 +111,7 @@ class Machine:
     collectives: Collectives = field(default_factory=Collectives)
     kinds: tuple[DeviceKind, ...] = ()
     exposure: Exposure = field(default_factory=Exposure)
+    origin: Machine | None = field(default=None, compare=False, repr=False)
 
     @property
     def exposed_launch(self) -> float:
@@ -124,16 +125,20 @@ class Machine:
         with_launches = self.measured != MeasuredOperators() and not self.launches_apart
         if with_launches or self.collectives.measured != MeasuredCollectives():
             exposure = replace(exposure, devices=1.0)
-        faster = self.exposure.devices / exposure.devices
+        full = self.origin or self
+        faster = full.exposure.devices / exposure.devices
+        if exposure == full.exposure:
+            return full
         if faster == 1:
-            return replace(self, exposure=exposure)
+            return replace(full, exposure=exposure, origin=full)
         return replace(
-            self,
+            full,
             exposure=exposure,
-            peak={dtype: peak * faster for dtype, peak in self.peak.items()},
-            memory_bandwidth=self.memory_bandwidth * faster,
-            measured=self.measured.faster(faster),
-            levels=tuple(link.faster(faster) for link in self.levels),
+            peak={dtype: peak * faster for dtype, peak in full.peak.items()},
+            memory_bandwidth=full.memory_bandwidth * faster,
+            measured=full.measured.faster(faster),
+            levels=tuple(link.faster(faster) for link in full.levels),
+            origin=full,
         )
 
     @property

@@ -5,7 +5,7 @@ else a roofline and the launches of what is emitted.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
 
@@ -83,8 +83,8 @@ Alike = tuple[Hashable, tuple[int, ...]]
 @lru_cache(maxsize=16384)
 def _known(
     identity: Key, dtype: str, machine: Machine, needs: tuple[bool, ...], library: Library
-) -> dict[Alike, float]:
-    """The seconds of an operator's configurations that were priced on any mesh."""
+) -> dict[Alike, tuple[float, int]]:
+    """The seconds of an operator's configurations that were priced on any mesh, and the launches besides."""
     return {}
 
 
@@ -100,26 +100,31 @@ class _Prices:
     library: Library
 
     def of(self, typed: Sequence[LocalOperator]) -> Seconds:
+        """What devices do is known of every exposure by one: of it the exposed part counts, and of each launch."""
+        machine = self.machine
+        full = (machine.origin or machine) if machine.launches_apart else machine
         alike = [(emission(found), tuple(found.local_sizes.values())) for found in typed]
-        known = _known(self.instance.identity, self.dtype, self.machine, self.needs, self.library)
+        known = _known(self.instance.identity, self.dtype, full, self.needs, self.library)
         new: dict[Alike, LocalOperator] = {}
         for key, found in zip(alike, typed, strict=True):
             if key not in known:
                 new.setdefault(key, found)
         if new:
-            known.update(zip(new, self.local(list(new.values())).tolist(), strict=True))
-        return np.array([known[key] for key in alike]) + self.inner(typed)
+            known.update(zip(new, replace(self, machine=full).local(list(new.values())), strict=True))
+        seconds, launches = np.array([known[key] for key in alike]).T
+        exposed = machine.exposure.devices / full.exposure.devices
+        return np.asarray(exposed * seconds + launches * machine.exposed_launch + self.inner(typed))
 
-    def local(self, typed: Sequence[LocalOperator]) -> Seconds:
-        """Without the collectives inside."""
+    def local(self, typed: Sequence[LocalOperator]) -> list[tuple[float, int]]:
+        """Seconds without the collectives inside, and the launches besides."""
         kernels = [self.kernels(found) for found in typed]
-        seconds = np.empty(len(typed))
+        seconds, launches = np.empty(len(typed)), np.empty(len(typed), dtype=int)
         for alike in dict.fromkeys(zip(kernels, (found.native for found in typed), strict=True)):
             rows = [row for row, found in enumerate(typed) if (kernels[row], found.native) == alike]
             axes = self.instance.sizes
             sizes = {axis: np.array([typed[row].local_sizes[axis] for row in rows], dtype=float) for axis in axes}
-            seconds[rows] = self.seconds(*alike, sizes)
-        return seconds
+            seconds[rows], launches[rows] = self.seconds(*alike, sizes)
+        return list(zip(seconds.tolist(), launches.tolist(), strict=True))
 
     def inner(self, typed: Sequence[LocalOperator]) -> Seconds:
         """Of the collectives inside."""
@@ -132,23 +137,23 @@ class _Prices:
     def kernels(self, typed: LocalOperator) -> EmittedKernels:
         return emitted_kernels(self.instance, typed, self.mesh, self.library, self.needs, DTYPE_BYTES[self.dtype])
 
-    def seconds(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> Seconds:
-        """Of configurations with these kernels, by what was measured, or else by the datasheet."""
+    def seconds(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> tuple[Seconds, int]:
+        """Of configurations with these kernels, by what was measured, or else by the datasheet; and the launches that
+        are not in it.
+        """
         measured = self.measured(kernels, native, sizes)
-        return self.by_datasheet(kernels, sizes) if measured is None else measured
+        launches = kernels.forward + (kernels.backward if any(self.needs) else 0)
+        if measured is None:
+            return self.by_datasheet(kernels, sizes), launches
+        return measured, launches if self.machine.launches_apart else 0
 
     def measured(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> Seconds | None:
         if not self.machine.measured.curves and not self.machine.measured.grids:
             return None
-        price, launch = self.by_measurements(kernels, native, sizes), self.machine.exposed_launch
+        price = self.by_measurements(kernels, native, sizes)
         forward = price.forward()
         backward = price.backward(self.needs) if any(self.needs) else np.zeros(())
-        if forward is None or backward is None:
-            return None
-        if not self.machine.launches_apart:
-            return forward + backward
-        launches = kernels.forward + (kernels.backward if any(self.needs) else 0)
-        return np.asarray(forward + backward + launches * launch)
+        return None if forward is None or backward is None else forward + backward
 
     def by_measurements(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> MeasuredPrice:
         apart, passes = self.machine.launches_apart, kernels.passes_at(sizes)
@@ -169,8 +174,8 @@ class _Prices:
         for launches, done, narrow, traffic in passes:
             if launches:
                 arithmetic = _arithmetic(done, narrow, self.dtype, self.machine)
-                at_once = np.maximum(arithmetic, _traffic(done, self.machine)) + self.machine.traffic_seconds(traffic)
-                seconds = seconds + at_once + launches * self.machine.exposed_launch
+                seconds = seconds + np.maximum(arithmetic, _traffic(done, self.machine))
+                seconds = seconds + self.machine.traffic_seconds(traffic)
         return seconds
 
 
@@ -256,14 +261,19 @@ def _inner_price(step: Step, mesh: Mesh, machine: Machine) -> Price:
     return price_steps((step,), mesh, machine, 1.0)
 
 
-def price_update(count: float, machine: Machine) -> float:
-    """Seconds of the optimizer's step over that many local bytes of a parameter.
+def price_updates(counts: Seconds, machine: Machine) -> Seconds:
+    """Seconds of the optimizer's step over so many local bytes of a parameter.
 
     AdamW reads the parameter, its gradient and two moments, and writes the parameter and the moments.
     """
     if machine.measured.update is not None:
-        return float(machine.measured.update.at(count))
-    return machine.traffic_seconds(UPDATE_PASSES * count)
+        return machine.measured.update.at(counts)
+    return machine.traffic_seconds(UPDATE_PASSES * counts)
+
+
+def price_update(count: float, machine: Machine) -> float:
+    """`price_updates` of one number of bytes."""
+    return float(price_updates(np.asarray(count), machine))
 
 
 def price_accumulation(count: float, machine: Machine) -> float:

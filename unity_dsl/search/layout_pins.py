@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from ..graph.declared_slices import is_cut
 from ..graph.graph import Model
@@ -127,7 +128,15 @@ def without_unnamed_cuts(library: Library, pins: Mapping[str, Pin]) -> Library:
     Put `partition` in the place of such an op: every operator still runs, and no conversion costs more. So no plan is
     lost that is cheaper, and there are many times fewer.
     """
-    named = {PARTITION, *(kind.by for pin in pins.values() for kind in pin if isinstance(kind, Shard))}
+    return _without_cuts(
+        library, frozenset(kind.by for pin in pins.values() for kind in pin if isinstance(kind, Shard))
+    )
+
+
+@lru_cache(maxsize=16)
+def _without_cuts(library: Library, pinned: frozenset[str]) -> Library:
+    """The same library for the same names, as prices are kept by library."""
+    named = {PARTITION, *pinned}
     kept = {
         name: declaration
         for name, declaration in library.parallels.items()

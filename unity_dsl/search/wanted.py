@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,6 @@ from ..machine.machine import Machine
 from .accounting.memory_budget import Budget
 from .accounting.plan_cost import plan_cost
 from .accounting.weighed_plan import recomputing
-from .choices.operator_options import ProvedTable
 from .choices.restriction import Restriction, places
 from .layout_pins import Pin, apply_pins, without_unnamed_cuts
 from .layout_problem.plan_assembly import assemble
@@ -58,7 +56,6 @@ class Wanted:
     prices: dict[Mesh, Prices] = field(default_factory=dict)
     found: dict[Mesh, Found] = field(default_factory=dict)
     bounds: dict[Mesh, float] = field(default_factory=dict)
-    proved: ProvedTable = field(default_factory=dict)
     multiplier: float = 0.0
     busy: str = ""
     held: dict[tuple[int, frozenset[str], str], tuple[Graph, HeldBytes]] = field(default_factory=dict)
@@ -122,16 +119,14 @@ class Wanted:
                 others.append((other, replace(self, found={one.mesh: one})))
         return others
 
-    @cached_property
+    @property
     def searched(self) -> Library:
         """Without the ops that no pin names and whose slices are as good as those of `partition` to any operator."""
         return without_unnamed_cuts(self.library, self.pins)
 
     def priced(self, mesh: Mesh) -> Prices:
         if mesh not in self.prices:
-            self.prices[mesh] = prices_on(
-                mesh, self.machine, self.searched, self.theorems, self.proved, self.gradient_bytes
-            )
+            self.prices[mesh] = prices_on(mesh, self.machine, self.searched, self.theorems, self.gradient_bytes)
         return self.prices[mesh]
 
     def found_of(self, model: Model, mesh: Mesh) -> Found | None:

@@ -65,7 +65,7 @@ def test_a_copy_of_a_weight_made_of_a_copy_costs_what_the_search_found(build: Bu
     model, chained = build(CHAINED), 0
     for seed in range(16, 24):
         machine = random_machine(Random(f"copies {seed}"))
-        prices = prices_on(FOUR, machine, library, ShardingTheorems(library), None, model.gradient_bytes)
+        prices = prices_on(FOUR, machine, library, ShardingTheorems(library), model.gradient_bytes)
         problem = build_problem(model, prices, Restriction())
         best = optimise(problem.part, everything(problem.part))
         assert best.plan is not None and best.exact

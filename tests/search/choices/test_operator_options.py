@@ -13,7 +13,8 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.axis_choices import axis_choices, role_number
-from unity_dsl.search.choices.operator_options import Around, OptionTable
+from unity_dsl.search.choices.operator_options import OptionTable
+from unity_dsl.search.choices.proved_configurations import Around, ProvedConfigurations
 
 from ..conftest import Build
 
@@ -31,7 +32,7 @@ model m[n = 16]
 
 
 def test_what_is_around_some_configurations(library: Library, build: Build) -> None:
-    table = OptionTable(MESH, load_machine("dgx-a100"), library, ShardingTheorems(library))
+    table = OptionTable(MESH, load_machine("dgx-a100"), ProvedConfigurations(library, ShardingTheorems(library)))
     rng, compared = Random(5), 0
     for node in (step for step in build(MODEL).graph.steps if isinstance(step, Node)):
         weights = tuple(value.name == "w" for value in node.arguments)
@@ -55,7 +56,7 @@ def test_what_is_around_some_configurations(library: Library, build: Build) -> N
 
 
 def test_an_operator_that_has_none_of_them_has_all(library: Library, build: Build) -> None:
-    table = OptionTable(MESH, load_machine("dgx-a100"), library, ShardingTheorems(library))
+    table = OptionTable(MESH, load_machine("dgx-a100"), ProvedConfigurations(library, ShardingTheorems(library)))
     node = next(step for step in build(MODEL).graph.steps if isinstance(step, Node))
     unknown = Around(frozenset({(role_number("one"), role_number("two"), role_number("three"))}))
     weights = tuple(value.name == "w" for value in node.arguments)
@@ -79,7 +80,7 @@ def test_numbers_of_roles_are_the_same_in_every_process(library: Library, build:
 
 
 def test_reaches_of_all_axes_are_everything(library: Library, build: Build) -> None:
-    table = OptionTable(MESH, load_machine("dgx-a100"), library, ShardingTheorems(library))
+    table = OptionTable(MESH, load_machine("dgx-a100"), ProvedConfigurations(library, ShardingTheorems(library)))
     for node in (step for step in build(MODEL).graph.steps if isinstance(step, Node)):
         weights = tuple(value.name == "w" for value in node.arguments)
         every = table.of(node, weights)

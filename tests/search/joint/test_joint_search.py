@@ -163,7 +163,7 @@ def test_joint_equals_all_plans_of_every_extraction(
     while not costs:
         algebra = drawn(rng, build, algebras, machine, 8, repeats=False)
         model = algebra.model
-        prices = prices_on(TWO, machine, library, ShardingTheorems(library), None, model.gradient_bytes)
+        prices = prices_on(TWO, machine, library, ShardingTheorems(library), model.gradient_bytes)
         variants = [extracted(algebra, chosen) for chosen in every_extraction(algebra)]
         with suppress(TooMany):
             costs = [BruteForce(v.model, TWO, machine, library).least(2) for v in variants if v is not None]

@@ -98,7 +98,7 @@ def test_a_loop_takes_what_the_simulator_counts(text: str, build: Build, library
 @pytest.mark.parametrize("text", [SCAN, CARRIED])
 def test_the_search_counts_what_the_plan_costs(text: str, build: Build, library: Library) -> None:
     model, machine = build(text), load_machine("dgx-h100")
-    prices = prices_on(FOUR, machine, library, ShardingTheorems(library), None, model.gradient_bytes)
+    prices = prices_on(FOUR, machine, library, ShardingTheorems(library), model.gradient_bytes)
     problem = build_problem(model, prices, Restriction())
     best = optimise(problem.part, everything(problem.part))
     assert best.plan is not None

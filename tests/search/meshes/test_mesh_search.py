@@ -18,7 +18,6 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
-from unity_dsl.search.choices.operator_options import ProvedTable
 from unity_dsl.search.choices.restriction import Restriction
 from unity_dsl.search.exact_search.bounded_search import survey
 from unity_dsl.search.folded_solver.problem_part import everything
@@ -110,10 +109,10 @@ def test_a_mesh_is_found_though_the_coarser_ones_are_bad(of: Callable[[str], Mac
     """
     text = read_source(Path(__file__).parents[3] / "examples" / "bert_unity.udl")
     model, machine = build_model(parse_model(text), library), of("dgx-h100")
-    meshes, theorems, proved = all_meshes(machine, 96), ShardingTheorems(library), ProvedTable()
+    meshes, theorems = all_meshes(machine, 96), ShardingTheorems(library)
     found = search(model, meshes, machine, library, theorems=theorems).cost.seconds
     for mesh in meshes:
-        prices = prices_on(mesh, machine, library, theorems, proved, model.gradient_bytes)
+        prices = prices_on(mesh, machine, library, theorems, model.gradient_bytes)
         part = build_problem(model, prices, Restriction()).part
         if survey(part, everything(part)).bound < found / 1.0005:
             by_hand = search(model, mesh, machine, library, theorems=theorems).cost.seconds
@@ -280,7 +279,7 @@ def test_a_search_below_a_known_cost_misses_no_plan_that_it_finds_otherwise(libr
     text = read_source(Path(__file__).parents[3] / "examples" / "lstm_lm.udl")
     model, machine = build_model(parse_model(text), library), load_machine("summit")
     mesh = build_mesh(machine, 8, (2, 4))
-    prices = prices_on(mesh, machine, library, ShardingTheorems(library), {}, model.gradient_bytes)
+    prices = prices_on(mesh, machine, library, ShardingTheorems(library), model.gradient_bytes)
     problem = build_problem(model, prices, Restriction())
     known = survey(problem.part, everything(problem.part))
     best = module._best(problem, known, Held(), inf)

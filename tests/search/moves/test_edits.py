@@ -83,7 +83,7 @@ def test_the_cheapest_of_all_pins_that_keep_weights_so(
 ) -> None:
     """Every pin of every weight is searched by itself. One weight has two readers."""
     model = build(MODEL)
-    prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), None, model.gradient_bytes)
+    prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), model.gradient_bytes)
     pins = {
         name: [
             layout
@@ -126,7 +126,7 @@ def _divides(layout: Layout, model: Model, name: str, mesh: Mesh) -> bool:
 def test_weights_that_are_gathered_are_read_whole(build: Build, library: Library) -> None:
     """Though a plan that reads slices costs less."""
     model, mesh = build(MODEL), FOUR
-    prices = prices_on(mesh, load_machine("dgx-a100"), library, ShardingTheorems(library), None, model.gradient_bytes)
+    prices = prices_on(mesh, load_machine("dgx-a100"), library, ShardingTheorems(library), model.gradient_bytes)
     free, _ = cheapest(model, prices, Restriction(keeping=Keeping.SLICES))
     cost, graph = cheapest(model, prices, Restriction(keeping=Keeping.GATHERED))
     assert cost >= free * (1 - 1e-9)
@@ -145,7 +145,7 @@ def test_weights_that_are_kept_as_they_are_read_are_not_gathered(build: Build, l
     """No plan of pinned weights costs less in which the only reader of a weight reads all that is kept of it."""
     model, mesh = build(MODEL), FOUR
     for machine in ("dgx-a100", "summit"):
-        prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), None, model.gradient_bytes)
+        prices = prices_on(mesh, load_machine(machine), library, ShardingTheorems(library), model.gradient_bytes)
 
         def gathered(graph: PlannedGraph) -> set[str]:
             reads = (
@@ -244,7 +244,7 @@ def test_iterations_that_differ_may_all_do_as_one_of_them(build: Build, library:
     assert iterations_alike(by_rows) == []
     last, first = iterations_alike(mixed)
     assert (last.configurations, first.configurations) == (configurations(columns), configurations(rows))
-    prices = prices_on(TWO, machine, library, ShardingTheorems(library), None, model.gradient_bytes)
+    prices = prices_on(TWO, machine, library, ShardingTheorems(library), model.gradient_bytes)
     for way in (last, first):
         _, graph = cheapest(model, prices, Restriction(configurations=way.configurations))
         (found,) = (step for step in graph.steps if isinstance(step, PlannedSegment))

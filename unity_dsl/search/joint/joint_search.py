@@ -17,7 +17,7 @@ import numpy as np
 from ...graph.layout import Mesh
 from ...rules.process_map import lasting_processes, processors
 from ..choices.extractions import Extractions
-from ..choices.operator_options import Around
+from ..choices.proved_configurations import Around
 from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, optimise, survey
 from ..exact_search.bounded_search import search as optimum_of
 from ..folded_solver.exact_minimum import Solved

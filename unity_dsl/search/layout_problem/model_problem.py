@@ -15,7 +15,8 @@ from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ..choices.extractions import Choice, Extractions
 from ..choices.layout_space import NOT_HIDDEN, Spaces
-from ..choices.operator_options import Around, Options
+from ..choices.operator_options import Options
+from ..choices.proved_configurations import Around
 from ..choices.restriction import Keeping, Restriction, node_path, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Part, Port, Repeat, Tensor

@@ -17,7 +17,8 @@ from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
 from ..choices.extractions import Extractions
 from ..choices.layout_space import ConversionTable, Hidden, Spaces
-from ..choices.operator_options import Around, Options, OptionTable, ProvedTable
+from ..choices.operator_options import Options, OptionTable
+from ..choices.proved_configurations import Around, proved_of
 from ..choices.restriction import Restriction, node_path, storable, stored_values
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
@@ -43,11 +44,10 @@ def prices_on(
     machine: Machine,
     library: Library,
     theorems: Theorems,
-    proved: ProvedTable | None = None,
     gradient_bytes: float = inf,
 ) -> Prices:
-    """Prices, found when first asked for, of models with so many gradients. Meshes may share what is `proved`."""
-    options = OptionTable(mesh, machine, library, theorems, proved)
+    """Prices, found when first asked for, of models with so many gradients."""
+    options = OptionTable(mesh, machine, proved_of(library, theorems))
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library, gradient_bytes))
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ...graph.graph import Value
-from ...machine.cast_price import price_stored_cast
+from ...machine.cast_price import price_stored_casts
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
-from ...machine.operator_price import price_update
+from ...machine.operator_price import price_updates
 from ..choices.layout_space import Hidden, Spaces
 from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts
@@ -63,11 +63,11 @@ class StoragePrice:
         held = np.array([local_fraction(space.layouts[i], self.spaces.mesh) for i in layouts])
         shares = np.array([self.spaces.mesh.share(space.layouts[i].placement) for i in layouts])
         counts = held * value.stored_bytes
-        seconds = shares * [price_stored_cast(value, fraction, self.machine) for fraction in held]
+        seconds = shares * price_stored_casts(value, held, self.machine)
         if self.memory is not None:
             seconds += shares * counts * self.memory.of_stored(value)
         if value.needs_gradient:
-            seconds += shares * [price_update(count, self.machine) for count in counts.tolist()]
+            seconds += shares * price_updates(counts, self.machine)
         return seconds
 
     def _reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:

@@ -16,7 +16,7 @@ from ...graph.layout import Mesh
 from ...machine.mesh import Blocks, refined_blocks
 from ...syntax.diagnostic import InputError
 from ..choices.extractions import Extractions
-from ..choices.operator_options import Around
+from ..choices.proved_configurations import Around
 from ..choices.restriction import Restriction
 from ..exact_search.bounded_search import ROUNDS, Optimum, improved, optimise
 from ..folded_solver.problem_part import everything

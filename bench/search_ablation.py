@@ -1,0 +1,195 @@
+"""What each move, pass and constant of the search is worth: `python bench/search_ablation.py`.
+
+Cells are planned with each move and pass switched off alone, and some of them with each constant of
+`search/constants.py` doubled and halved (of times that begin at 1, what is above 1). A row has by cell the step of the
+plan, the evaluations and the processor seconds. An interrupted run goes on where it stopped; `--only WORD …` runs some
+switches, `--summary` compares with the search as it is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from math import exp, log
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from measure import RESULTS, hardware
+
+from unity_dsl.compilation import Request, compile_model
+from unity_dsl.search import constants, improve
+from unity_dsl.search.moves import edits, passes
+
+ROOT = Path(__file__).parent.parent
+FILE = RESULTS / "search_ablation.json"
+AS_IT_IS = "as it is"
+# fmt: off
+SMALL = [
+    "dlrm_unity summit 24", "dlrm_unity dgx-h100 512", "mlp_unity dgx-h100 64", "mlp summit 96", "mlp dgx-h100 512",
+    "bert_unity dgx-h100 8", "bert_unity summit 24", "bert_unity summit 192", "candle_uno_unity dgx-h100 8",
+    "candle_uno_unity summit 24", "candle_uno dgx-h100 8", "candle_uno summit 6", "resnext50_unity summit 6",
+    "resnext50_unity dgx-h100 8", "dlrm dgx-h100 8", "dlrm summit 24", "lstm_lm dgx-h100 8", "lstm_lm summit 6",
+    "bert_large dgx-h100 8", "mixtral_8x7b dgx-h100 8",
+]
+"""Cells on which constants are changed."""
+FURTHER = [
+    "bert_unity dgx-h100 64", "candle_uno summit 24", "dlrm summit 96", "llama3_70b dgx-h100 8",
+    "resnext50_unity dgx-h100 64", "resnext50 dgx-h100 8", "inception_v3_unity summit 6", "gpt3_175b dgx-h100 8",
+    "lstm_lm summit 192", "gpt2_xl dgx-h100 8",
+]
+# fmt: on
+"""Further cells on which moves and passes are switched off."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=[""])
+    parser.add_argument("--processor", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=FILE)
+    parser.add_argument("--summary", action="store_true")
+    options = parser.parse_args()
+    os.sched_setaffinity(0, {options.processor})
+    document = json.loads(options.output.read_text()) if options.output.exists() else {}
+    rows = document.setdefault("rows", {})
+    switches = {AS_IT_IS: ExitStack, **moves_and_passes(), **doubled_and_halved()}
+    for name, switch in () if options.summary else switches.items():
+        if any(word in name for word in options.only):
+            for cell in SMALL if name.startswith("constant ") else [*SMALL, *FURTHER]:
+                if cell not in (row := rows.setdefault(name, {})):
+                    with switch():
+                        row[cell] = planned(cell)
+                    print(name, cell, row[cell], flush=True)
+                    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    found = summary(rows)
+    document = {"command": "python bench/search_ablation.py", "hardware": hardware(), "summary": found, "rows": rows}
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    print(json.dumps(found, indent=1))
+
+
+def planned(cell: str) -> list[Any]:
+    """The seconds of the simulated step, whether the plan fits, the evaluations and the processor seconds."""
+    model, machine, devices = cell.split()
+    batch = json.loads((RESULTS / "search.json").read_text())["cases"][cell]["batch"]
+    path = ROOT / "examples" / f"{model}.udl"
+    begun = time.process_time()
+    plan = compile_model(Request(path, settings={"b": batch}, machine=machine, devices=int(devices))).plan
+    seconds = time.process_time() - begun
+    evaluations = plan.trail[-1].evaluations if plan.trail else 0
+    return [plan.seconds, not plan.warnings, evaluations, round(seconds, 2)]
+
+
+Switch = Callable[[], Any]
+"""Makes a context in which something of the search is off, or another number."""
+
+
+def moves_and_passes() -> dict[str, Switch]:
+    """What is switched off, by name."""
+
+    def without(name: str) -> Switch:
+        kept = tuple(propose for propose in edits.EDITS if propose.__name__ != f"propose_{name}")
+        return partial(patch.object, edits, "EDITS", kept)
+
+    def no_start(part: str) -> Switch:
+        return partial(patch.object, improve, part, lambda *_: False)
+
+    def switched(kept: Callable[[Any, Any], bool]) -> Switch:
+        """Settings of passes that are tried are those that are kept."""
+        given = passes._switched
+
+        def some(plan: Any, evaluator: Any) -> Iterator[Any]:
+            yield from (one for one in given(plan, evaluator) if kept(plan.passes, one[1].passes))
+
+        return partial(patch.object, passes, "_switched", some)
+
+    moves = {f"move {name}": without(name) for name in ("storage", "iterations", "branches", "meshes")}
+    usual = improve.Search._exposures
+    search = improve.Search
+    return {
+        **moves,
+        "move routes": partial(patch.object, improve, "rerouted", lambda point, *_: point),
+        "move exposures": partial(patch.object, search, "_settle", lambda *_: None),
+        "move exposures in usual buckets, of one kind": partial(
+            patch.object, search, "_exposures", lambda *given, first: usual(*given, first=False)
+        ),
+        "move exposures of a second point": partial(patch.dict, constants.EFFORTS, normal=_normal(chains=1)),
+        "start interleaved": no_start("repeats_in_turns"),
+        "start decomposed": no_start("has_long_products"),
+        "start on other meshes": partial(patch.object, search, "_from", _first_alone),
+        "pass interleaving": switched(lambda before, after: bool(before.interleaved) or not after.interleaved),
+        "pass stagger": switched(lambda before, after: before.stagger == after.stagger),
+        "pass deferred gradients": switched(lambda _, after: not after.delayed_gradients),
+        "pass decomposed matmul": switched(lambda _, after: after.chunks == 1),
+        "pass smaller buckets": switched(lambda before, after: after.bucket_mib >= before.bucket_mib),
+        "pass larger buckets": switched(lambda before, after: after.bucket_mib <= before.bucket_mib),
+        "passes of the point before": partial(patch.object, improve, "inherited", lambda plan, _: plan),
+    }
+
+
+def _first_alone(search: Any, exposure: Any, move: str, start: Any) -> Any:
+    """The first point of a start alone."""
+    return [start(exposure, move)[0]]
+
+
+def _normal(**changed: int) -> constants.Effort:
+    return replace(constants.EFFORTS["normal"], **changed)
+
+
+def doubled_and_halved() -> dict[str, Switch]:
+    """Constants of the search as they are not, by name."""
+    found: dict[str, Switch] = {}
+    for name, value in vars(constants).items():
+        if name.isupper() and isinstance(value, int | float):
+            for told, times in (("doubled", 2), ("halved", 0.5)):
+                other = 1 + (value - 1) * times if isinstance(value, float) and 1 < value < 2 else value * times
+                changed = max(1, round(other)) if isinstance(value, int) else other
+                if changed != value:
+                    found[f"constant {name} {told}"] = partial(_set, name, changed)
+    for field in ("evaluations", "chains", "meshes"):
+        for told, times in (("doubled", 2), ("halved", 0.5)):
+            number = max(1, round(getattr(_normal(), field) * times))
+            switch = partial(patch.dict, constants.EFFORTS, normal=_normal(**{field: number}))
+            found[f"constant {field} {told}"] = switch
+    return found
+
+
+@contextmanager
+def _set(name: str, value: float) -> Iterator[None]:
+    """Sets a constant wherever it was imported."""
+    with ExitStack() as stack:
+        for module in [module for path, module in sys.modules.items() if path.startswith("unity_dsl.search")]:
+            if name in vars(module):
+                stack.enter_context(patch.object(module, name, value))
+        yield
+
+
+def summary(rows: dict[str, dict[str, list[Any]]]) -> dict[str, Any]:
+    """By switch, over the cells where both plans fit or neither does: steps as they are without it, divided by those
+    with it: the geometric mean and the cells that differ by more than 0.5 %; evaluations and processor seconds.
+    """
+    found, given = {}, rows.get(AS_IT_IS, {})
+    for name, row in rows.items():
+        cells = [cell for cell in row if cell in given and row[cell][1] == given[cell][1]]
+        if name == AS_IT_IS or not cells:
+            continue
+        ratios = {cell: row[cell][0] / given[cell][0] for cell in cells}
+        differing = {cell: round(ratio, 4) for cell, ratio in ratios.items() if abs(ratio - 1) > 0.005}
+        found[name] = {
+            "cells": len(cells),
+            "geometric mean": round(exp(sum(map(log, ratios.values())) / len(cells)), 5),
+            "differ by more than 0.5 %": differing,
+            "evaluations": round(sum(row[cell][2] for cell in cells) / sum(given[cell][2] for cell in cells), 3),
+            "processor seconds": round(sum(row[cell][3] for cell in cells) / sum(given[cell][3] for cell in cells), 3),
+        }
+    return found
+
+
+if __name__ == "__main__":
+    main()
