@@ -114,14 +114,11 @@ def moves_and_passes() -> dict[str, Switch]:
     search = improve.Search
     return {
         **moves,
-        "move routes": partial(patch.object, improve, "rerouted", lambda point, *_: point),
         "move exposures": partial(patch.object, search, "_settle", lambda *_: None),
         "move exposures in usual buckets, of one kind": partial(
             patch.object, search, "_exposures", lambda *given, first: usual(*given, first=False)
         ),
-        "move exposures of a second point": partial(patch.dict, constants.EFFORTS, normal=_normal(chains=1)),
         "start interleaved": no_start("repeats_in_turns"),
-        "start decomposed": no_start("has_long_products"),
         "start on other meshes": partial(patch.object, search, "_from", _first_alone),
         "pass interleaving": switched(lambda before, after: bool(before.interleaved) or not after.interleaved),
         "pass stagger": switched(lambda before, after: before.stagger == after.stagger),

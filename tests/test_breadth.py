@@ -26,7 +26,6 @@ LARGER = {
     "index/lowering/value_lowering.py Space": 16,
     "machine/machine.py Machine": 13,
     "prove/conditions/condition_evidence.py Evidence": 16,
-    "search/wanted.py Wanted": 24,
     "simulation/collective_tasks.py add_collective": 9,
     "simulation/task.py Task": 15,
     "simulation/task_list.py collective": 11,

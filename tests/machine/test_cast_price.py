@@ -39,7 +39,9 @@ def nodes(precision: str) -> dict[str, Node]:
 
 
 def test_a_cast_reads_one_type_and_writes_the_other() -> None:
-    assert price_casts(np.array(1000.0), "f32", "bf16", MACHINE) == pytest.approx(MACHINE.launch_seconds + 6000 * PER_BYTE)
+    assert price_casts(np.array(1000.0), "f32", "bf16", MACHINE) == pytest.approx(
+        MACHINE.launch_seconds + 6000 * PER_BYTE
+    )
     weight = Value("w", (10, 100), "bf16", cast_from="f32")
     assert price_stored_cast(weight, 0.25, MACHINE) == pytest.approx(MACHINE.launch_seconds + 250 * 6 * PER_BYTE)
     assert price_stored_cast(Value("w", (10, 100)), 0.25, MACHINE) == 0

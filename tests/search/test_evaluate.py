@@ -12,12 +12,10 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search.evaluate import BudgetSpent, Evaluator
-from unity_dsl.search.moves.exposures import rerouted
 from unity_dsl.search.plan_search import search
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 
-from .conftest import FOUR, Build
-from .searching import cheapest_point, searching
+from .conftest import Build
 
 MODEL = """
 model small[n = 1]
@@ -67,13 +65,3 @@ def test_what_a_plan_holds_is_what_the_tasks_of_its_step_do(build: Build, librar
         assert evaluator.held(plan) == most == evaluator.counted(plan).cost.memory.total and evaluator.fits(plan)
         short = Evaluator(machine.holding(int(most) - 1), library)
         assert not short.fits(plan) and [warning.code for warning in short.counted(plan).warnings] == ["W301"]
-
-
-def test_routes_are_those_that_are_cheapest_at_what_a_step_exposes(build: Build, library: Library) -> None:
-    """The layouts stay, and the program that is written has the routes that were simulated: by the same exposure."""
-    machine = load_machine("dgx-h100")
-    search = searching(build(MODEL), [FOUR], machine, library)
-    point = cheapest_point(search)
-    other = rerouted(point, simulate_step(point.plan, machine, library), search.solver)
-    assert other.plan.graph == point.plan.graph and other.plan.exposed != point.plan.exposed
-    assert other.plan.exposed == search.solver.space.exposing(other.plan.exposed).machine.exposure

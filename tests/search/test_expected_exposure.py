@@ -7,7 +7,7 @@ import pytest
 from unity_dsl.graph.plan import Exposure
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
-from unity_dsl.search.expected_exposure import AHEAD, LONG, expected_exposure, has_long_products
+from unity_dsl.search.expected_exposure import AHEAD, expected_exposure
 
 from .conftest import Build
 
@@ -46,26 +46,3 @@ def test_without_sums_it_is_what_experience_says(build: Build) -> None:
 def test_everything_where_the_host_computes(build: Build) -> None:
     machine = load_machine("local")
     assert expected_exposure(machine, build(MODEL), build_mesh(machine, 2)) == Exposure()
-
-
-def test_products_are_long_by_their_mean(build: Build) -> None:
-    """The first product has one gradient, as x has none, the second two: 2 and 3 times 2 b d d operations, divided
-    among devices. Convolutions do not count, nor does a host that computes.
-    """
-    machine, d = load_machine("dgx-a100"), 4096
-    reached = machine.peak["f32"] * machine.compute_efficiency
-    for devices in (1, 8):
-        most = 2.5 * 2 * d * d / reached / devices  # seconds of a row of the batch
-        rows = int(LONG * machine.launch_seconds / most)
-        found = [
-            has_long_products(machine, build(MODEL.replace("1024", str(b))), devices) for b in (rows - 1, rows + 2)
-        ]
-        assert found == [False, True]
-    assert not has_long_products(load_machine("local"), build(MODEL.replace("1024", str(1 << 20))), 1)
-    convolved = build("""
-model m[n = 64]
-  input x: f32[n, 256, 64, 64]
-  weight w: f32[256, 256, 3, 3] ~ normal(0.1)
-  output conv2d(x, w) as y
-""")
-    assert not has_long_products(machine, convolved, 1)

@@ -14,7 +14,7 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import improve
-from unity_dsl.search.constants import DECOMPOSED, EFFORTS, SHORTER, WORTH
+from unity_dsl.search.constants import EFFORTS, SHORTER, WORTH
 from unity_dsl.search.improve import Search
 from unity_dsl.search.moves.edits import Edit
 from unity_dsl.search.point import Point
@@ -139,24 +139,6 @@ def test_an_edit_is_solved_where_its_bound_beats_the_incumbent(
     monkeypatch.setattr(improve, "edits", edits)
     found(search)
     assert solved and set(solved) == {"worth it"}
-
-
-@pytest.mark.parametrize("long", [True, False])
-def test_long_products_have_a_start_of_their_own(
-    long: bool, build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    machine, asked = load_machine("dgx-h100"), list[float]()
-    monkeypatch.setattr(improve, "has_long_products", lambda *_: long)
-    search = searching(build(MODEL), all_meshes(machine, 4), machine, library)
-    start = search.solver.start
-
-    def noting(count: int, exposure, below=float("inf")):  # type: ignore[no-untyped-def]
-        asked.append(exposure.products)
-        return start(count, exposure, below)
-
-    object.__setattr__(search.solver, "start", noting)
-    found(search)
-    assert asked == ([1.0, DECOMPOSED] if long else [1.0])
 
 
 def test_a_plan_that_does_not_fit_is_taken_where_none_does(build: Build, library: Library) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from math import prod
 
-from ..index.cost.lowering_class import PRODUCT_CLASSES, LoweringClass, lowering_class
+from ..index.cost.lowering_class import PRODUCT_CLASSES
 from ..index.cost.product_flops import product_passes
 from .graph import Graph, Model, Node, Segment
 
@@ -31,15 +31,6 @@ def seconds_at_peak(model: Model, peak: Mapping[str, float], devices: int) -> fl
     step's utilisation is this over its time.
     """
     return sum(flops / peak[dtype] for dtype, flops in model_flops(model).items()) / devices
-
-
-def products_of_matrices(model: Model) -> Iterator[tuple[str, float, float]]:
-    """Operators that are products of matrices, not convolutions: the float type, the operations of one in a training
-    step, and how often it runs in the forward pass.
-    """
-    for node, times in _operators(model.graph, 1.0):
-        if lowering_class(node.instance) is LoweringClass.CONTRACTION and (flops := _flops(node)):
-            yield node.factor_type, flops, times
 
 
 def _operators(graph: Graph, times: float) -> Iterator[tuple[Node, float]]:

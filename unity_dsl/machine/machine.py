@@ -95,7 +95,7 @@ class Machine:
     and over the levels. Other collectives are priced as NCCL runs them, if `collectives` has its settings, else by the
     levels alone. `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said
     of one device then holds for all of them. All devices do the same, so the least of every figure counts. Prices count
-    what is exposed of the work that may be hidden.
+    what is exposed of the work that may be hidden, as `counting` says.
     """
 
     name: str
@@ -110,8 +110,17 @@ class Machine:
     measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
     collectives: Collectives = field(default_factory=Collectives)
     kinds: tuple[DeviceKind, ...] = ()
-    exposure: Exposure = field(default_factory=Exposure)
-    origin: Machine | None = field(default=None, compare=False, repr=False)
+    counting: Counting = field(default_factory=lambda: Counting())
+
+    @property
+    def exposure(self) -> Exposure:
+        """What prices count of the work that may be hidden."""
+        return self.counting.exposure
+
+    @property
+    def origin(self) -> Machine:
+        """The machine of which prices count everything, from which `exposing` made this one."""
+        return self.counting.origin or self
 
     @property
     def exposed_launch(self) -> float:
@@ -125,20 +134,19 @@ class Machine:
         with_launches = self.measured != MeasuredOperators() and not self.launches_apart
         if with_launches or self.collectives.measured != MeasuredCollectives():
             exposure = replace(exposure, devices=1.0)
-        full = self.origin or self
+        full = self.origin
         faster = full.exposure.devices / exposure.devices
         if exposure == full.exposure:
             return full
         if faster == 1:
-            return replace(full, exposure=exposure, origin=full)
+            return replace(full, counting=Counting(exposure, full))
         return replace(
             full,
-            exposure=exposure,
             peak={dtype: peak * faster for dtype, peak in full.peak.items()},
             memory_bandwidth=full.memory_bandwidth * faster,
             measured=full.measured.faster(faster),
             levels=tuple(link.faster(faster) for link in full.levels),
-            origin=full,
+            counting=Counting(exposure, full),
         )
 
     @property
@@ -166,6 +174,14 @@ class Machine:
     def node_devices(self) -> int:
         """Devices of a node: of what is joined by network cards. Of the whole machine where there are none."""
         return self.devices_below(next((i for i, link in enumerate(self.levels) if link.network), len(self.levels)))
+
+
+@dataclass(frozen=True)
+class Counting:
+    """How much prices count of what may be hidden, and the machine, if it is another, of which they count all."""
+
+    exposure: Exposure = field(default_factory=Exposure)
+    origin: Machine | None = field(default=None, compare=False, repr=False)
 
 
 def machine_source(name_or_path: str) -> Source:

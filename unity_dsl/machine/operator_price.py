@@ -102,7 +102,7 @@ class _Prices:
     def of(self, typed: Sequence[LocalOperator]) -> Seconds:
         """What devices do is known of every exposure by one: of it the exposed part counts, and of each launch."""
         machine = self.machine
-        full = (machine.origin or machine) if machine.launches_apart else machine
+        full = machine.origin if machine.launches_apart else machine
         alike = [(emission(found), tuple(found.local_sizes.values())) for found in typed]
         known = _known(self.instance.identity, self.dtype, full, self.needs, self.library)
         new: dict[Alike, LocalOperator] = {}

@@ -89,7 +89,7 @@ def best_plan(model: Model, every: Sequence[Mesh], wanted: Wanted, substitutions
     """The cheapest plan of a model and of those that substitutions make of it, if the model has one that costs less
     than is wanted. Raises as `search`.
     """
-    algebras = None if wanted.multiplier else substitutions.algebras
+    algebras = None if wanted.limit.multiplier else substitutions.algebras
     given = best = _plan(model, every, wanted)
     if given is None or best is None:
         return None
@@ -114,7 +114,7 @@ def _joint(given: Plan, algebras: Algebras, wanted: Wanted) -> Plan:
     pinned = frozenset(pinned_paths(wanted.pins, given.model))
     algebra, chosen = algebras.of(given.model, wanted.machine, pinned), algebras.chosen
     check_end()
-    found = joint_layouts(given, algebra, wanted.found.get(given.mesh), wanted)
+    found = joint_layouts(given, algebra, wanted.results.found.get(given.mesh), wanted)
     if found is None:
         chosen.setdefault(wanted.machine, given)
         return replace(given, notes=(*given.notes, *describe_algebra(algebra, None, given)))
@@ -134,7 +134,7 @@ def with_operators_of(chosen: Plan, model: Model, wanted: Wanted, algebras: Alge
     """
     if chosen.model.parameters == model.parameters:
         return chosen.model
-    return None if wanted.multiplier else algebras.applied(model, chosen.rules)
+    return None if wanted.limit.multiplier else algebras.applied(model, chosen.rules)
 
 
 def plan_as(
@@ -145,7 +145,7 @@ def plan_as(
     """
     from .joint.algebra_notes import describe_rules
 
-    known = None if wanted.multiplier or len(every) > 1 else wanted.found_of(changed, every[0])
+    known = None if wanted.limit.multiplier or len(every) > 1 else wanted.found_of(changed, every[0])
     best = _plan(changed, every, wanted, start=known if known is not None and is_beyond_proof(known) else None)
     if best is None:
         return None
@@ -197,7 +197,7 @@ def _fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fus
         return given.model, ()
     from ..rules.fusing import fused
 
-    for mesh, graph, known in wanted.fused:
+    for mesh, graph, known in wanted.shared.fused:
         if mesh == given.mesh and graph == given.graph:
             return known
     layouts = Layouts(given, wanted.priced(given.mesh).options, wanted.machine)
@@ -206,7 +206,7 @@ def _fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fus
         return keeps_pins(after, wanted.pins, given.model) and layouts.accept(match, before, after)
 
     found = fused(given.model, fusions, wanted.library, accepts)
-    wanted.fused.append((given.mesh, given.graph, found))
+    wanted.shared.fused.append((given.mesh, given.graph, found))
     return found
 
 
@@ -226,33 +226,33 @@ def _plan(
     """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, of other operators or
     prices, that of a local search from its layouts. Raises as `search`.
     """
-    library, pins, below = wanted.library, wanted.pins, min(below, wanted.below)
+    library, pins, below = wanted.library, wanted.pins, min(below, wanted.limit.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
     memory = wanted.memory(model)
     task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, pins), memory)
     even_task = Task(model, wanted.priced, lambda mesh: wanted.allowed(model, mesh, even), memory)
     aid = even_task if wanted.strategy == AUTO else None
     if start is None:
-        known = tuple(wanted.found.values())
-        outcome = search_meshes(task, meshes, below, aid, known, not wanted.multiplier)
+        known = tuple(wanted.results.found.values())
+        outcome = search_meshes(task, meshes, below, aid, known, not wanted.limit.multiplier)
     else:
         outcome = search_around(task, start, below)
-    if start is None and (outcome.found is not None or below == wanted.below):
+    if start is None and (outcome.found is not None or below == wanted.limit.below):
         for mesh, bound in outcome.bounds.items():
-            wanted.bounds[mesh] = min(bound, wanted.bounds.get(mesh, bound))
+            wanted.results.bounds[mesh] = min(bound, wanted.results.bounds.get(mesh, bound))
     if outcome.found is None:
         if outcome.bounds or not outcome.refused:  # of fine meshes near other plans nothing is known
             return None
         raise _refused(outcome, task, wanted) from None
-    wanted.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
+    wanted.results.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
     candidates = outcome.candidates
     equal = (one for one in candidates if one.best.cost <= outcome.cost * (1 + EQUAL))
     chosen = min(equal, key=lambda one: len(one.mesh.axes))
     plan = made(chosen, model, wanted)
-    wanted.found[plan.mesh] = chosen
-    if start is None and not (wanted.multiplier or wanted.candidates):
-        wanted.candidates.extend((model, one) for one in candidates)
-    told_of = wanted.strategy == AUTO and not wanted.multiplier
+    wanted.results.found[plan.mesh] = chosen
+    if start is None and not (wanted.limit.multiplier or wanted.results.candidates):
+        wanted.results.candidates.extend((model, one) for one in candidates)
+    told_of = wanted.strategy == AUTO and not wanted.limit.multiplier
     searched = describe_outcome(outcome, meshes, plan.graph, bool(pins)) if told_of else ()
     notes = (*searched, *describe_gathered(pins, model, plan.graph))
     notes = with_undivided(notes, model, plan, wanted.machine, library)

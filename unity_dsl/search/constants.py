@@ -20,7 +20,7 @@ class Effort:
 
 EFFORTS = {
     "low": Effort(evaluations=60, stale=0, chains=1, meshes=0),
-    "normal": Effort(evaluations=200, stale=1, chains=2, meshes=6),
+    "normal": Effort(evaluations=200, stale=2, chains=2, meshes=6),
     "high": Effort(evaluations=1000, stale=3, chains=4, meshes=20),
 }
 
@@ -43,6 +43,8 @@ CLOSE = 1.01
 """Times the incumbent's step: of edits that take longer no further passes are tried."""
 BEAM = 1.05
 """Times the incumbent's step: points that take longer are not expanded."""
+WIDE = 1.3
+"""The same of starts on other meshes than the best one: what they expose may be what their prices did not count."""
 ROUNDS = 3
 """Of solving a point again at what its step exposes."""
 AGREES = 0.03
@@ -53,8 +55,6 @@ LEAST_OF_DEVICES = 0.3
 """The same of kernels behind launches: plans with fewer launches wait less for them."""
 VALUES_IN_TURNS = 0.5
 """What counts of values of repeats that may be interleaved, in a start of its own."""
-DECOMPOSED = 0.2
-"""What counts of values beside products that may be decomposed, in a start of its own."""
 ROUNDS_ON_MESH = 2
 """Of the local search on a neighbour of a mesh."""
 DEARER = 1.01

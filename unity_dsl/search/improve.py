@@ -15,20 +15,20 @@ from itertools import groupby
 from math import inf
 
 from ..graph.axis_names import named_axes
-from ..graph.interleaved_repeats import in_model_order, repeats_in_turns
+from ..graph.interleaved_repeats import repeats_in_turns
+from ..graph.layout import Mesh
 from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.plan import Exposure, Plan
 from ..graph.search_trail import Trial
 from ..rules.process_map import shared_map
 from .accounting.unproved_divisions import with_undivided
-from .constants import BEAM, CLOSE, DECOMPOSED, EFFORTS, FAR, GAIN, ROUNDS, SHORTER, VALUES_IN_TURNS, WORTH, Effort
+from .constants import BEAM, CLOSE, EFFORTS, FAR, GAIN, ROUNDS, SHORTER, VALUES_IN_TURNS, WIDE, WORTH, Effort
 from .evaluate import BudgetSpent, Evaluations, Evaluator
-from .expected_exposure import has_long_products
 from .incumbent import Incumbent
 from .meshes.mesh_search import processes_for
 from .moves.edit import Edit
 from .moves.edits import edits
-from .moves.exposures import agree, halfway, measured, rerouted, worst_exposure
+from .moves.exposures import agree, halfway, measured, worst_exposure
 from .moves.passes import climbed, inherited
 from .point import Point
 from .search_end import SearchEnded, check_end, why_ended
@@ -88,11 +88,13 @@ class Search:
         if first is not None and self.best is not None:
             other = self.solver.point_of(first, expected, self.best.plan)
             starts.append(self.tried(other, "data parallelism", self.best.plan))
-        firsts = [point for point in starts if point is not None and point.fits]
+        firsts = dict[Mesh, Point]()
+        for point in sorted((one for one in starts if one is not None and one.fits), key=self.seconds):
+            firsts.setdefault(point.plan.mesh, point)
         for effort in self.efforts:
             self.effort = effort
-            for point in sorted(firsts, key=self.seconds)[: effort.chains]:
-                if self.seconds(point) <= BEAM * self.below:
+            for point in [*firsts.values()][: effort.chains]:
+                if self.seconds(point) <= WIDE * self.below:
                     self._settle(point)
             self._improve()
 
@@ -224,17 +226,13 @@ class Search:
     # ------------------------------------------------------------------------------------------------ starts
 
     def _starts(self, expected: Exposure, start: Start) -> list[Point]:
-        """Points that are solved at the expected exposure, and at those that interleaving and decomposed matmuls would
-        make.
-        """
+        """Points that are solved at the expected exposure, and at that which interleaving would make."""
         found = self._from(expected, "start", start)
         plan = found[0].plan
         if plan.warnings or plan.mesh.size == 1:
             return found
         if repeats_in_turns(plan.model.graph):
             found += self._from(replace(expected, values=VALUES_IN_TURNS), "start interleaved", start)
-        if has_long_products(self.solver.space.machine, plan.model, plan.mesh.size):
-            found += self._from(replace(expected, products=DECOMPOSED), "start decomposed", start)
         return found
 
     def _from(self, exposure: Exposure, move: str, start: Start) -> list[Point]:
@@ -281,7 +279,6 @@ class Search:
         """Solves a point at what its step exposes, and edits it where that leads to nothing much shorter."""
         check_end()
         enough, timeline = (1 - WORTH) * self.below, self.evaluator.timeline(point.plan)
-        self.tried(rerouted(_bare(point), timeline, self.solver), "routes", point.plan)
         self._settle(point)
         if self.below < enough:
             return
@@ -325,9 +322,3 @@ class Search:
             yield "exposures in usual buckets", measured(other, self.evaluator.timeline(usual), self.solver)
         elif first:
             yield worst_exposure(found, point.exposure, self.evaluator.timeline(point.plan))
-
-
-def _bare(point: Point) -> Point:
-    """A point without the passes that overlap values."""
-    plan = replace(point.plan, graph=in_model_order(point.plan))
-    return replace(point, plan=plan.with_passes(interleaved=(), stagger=1, delayed_gradients=False, chunks=1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ..graph.graph import Model
@@ -25,7 +24,7 @@ from .search_end import why_ended
 from .search_space import FREELY, SearchSpace, Solving
 from .searchable_meshes import searchable
 from .strategies import AUTO, STRATEGIES, check_strategy, seed_of
-from .wanted import Solution, Wanted
+from .wanted import Limit, Results, Solution, Wanted
 
 if TYPE_CHECKING:
     from .joint.extracted_model import Algebras
@@ -58,10 +57,12 @@ def wanted_of(model: Model, space: SearchSpace, how: Solving) -> Wanted:
         model.gradient_bytes,
         space.excluded,
         how.division,
-        frozenset(how.recompute or ()),
-        found={} if how.known is None else how.known,
-        segments=segments,
-        lasting=None if how.recompute is None else how.kept_iterations,
+        Limit(
+            recomputed=frozenset(how.recompute or ()),
+            segments=segments,
+            lasting=None if how.recompute is None else how.kept_iterations,
+        ),
+        results=Results(found={} if how.known is None else how.known),
     )
 
 
@@ -86,14 +87,14 @@ class _Solve:
         assert strategy is not None, "a strategy that is checked"
         if strategy.algorithm is not None:
             return self._weighed(plan_by_algorithm(self.model, self.meshes, wanted, space, strategy), wanted)
-        known = [mesh for mesh in self.meshes if mesh in wanted.found]
+        known = [mesh for mesh in self.meshes if mesh in wanted.results.found]
         cheapest = self._cheapest(known or self.meshes, wanted, how.chosen)
         assert cheapest is not None, "any cost is of use"
-        found = within_memory(cheapest, wanted.budget, wanted.segments)
+        found = within_memory(cheapest, wanted.budget, wanted.limit.segments)
         limits = found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)
         if space.strategy == AUTO and limits:
             return self._limited(cheapest, found, wanted)
-        found = replace(told_kept(found, wanted.lasting, wanted.budget), exposed=space.machine.exposure)
+        found = replace(told_kept(found, wanted.limit.lasting, wanted.budget), exposed=space.machine.exposure)
         return Solution(found, wanted, None, [] if found.passes.recomputed else wanted.other_plans(found))
 
     def _given_notes(self) -> tuple[str, ...]:
@@ -105,9 +106,9 @@ class _Solve:
     def _weighed(self, drawn: Plan, wanted: Wanted) -> Solution:
         """A plan that was not searched for, with what it holds and runs again."""
         told = replace(drawn, notes=(*self._given_notes(), *drawn.notes))
-        plan = recomputing(told, wanted.recomputed, wanted.machine, wanted.library)
-        plan = within_memory(counted(plan, wanted.budget), wanted.budget, wanted.segments)
-        plan = told_kept(plan, wanted.lasting, wanted.budget)
+        plan = recomputing(told, wanted.limit.recomputed, wanted.machine, wanted.library)
+        plan = within_memory(counted(plan, wanted.budget), wanted.budget, wanted.limit.segments)
+        plan = told_kept(plan, wanted.limit.lasting, wanted.budget)
         return Solution(replace(plan, exposed=wanted.machine.exposure, ended=why_ended()), wanted)
 
     def _cheapest(self, meshes: Sequence[Mesh], wanted: Wanted, chosen: Plan | None) -> Plan | None:
@@ -126,7 +127,7 @@ class _Solve:
 
     def _limited(self, cheapest: Plan, found: Plan, wanted: Wanted) -> Solution:
         """The cheapest plan that fits the memory, where the `cheapest` of all does not; or that as it was found to."""
-        model, how, budget = self.model, self.how, wanted.budget
+        model, how, budget, limit = self.model, self.how, wanted.budget, wanted.limit
         limits: dict[int, Wanted] = {}
 
         def searched(
@@ -138,35 +139,41 @@ class _Solve:
             busy: str,
         ) -> Searched:
             priced = wanted.limited(multiplier, again, below, busy)
-            priced.found.update(known)
+            priced.results.found.update(known)
             plan = self._cheapest(meshes, priced, how.chosen or (None if multiplier else cheapest))
             others = priced.nearly(plan) if again and plan is not None else []
             if plan is not None:
                 limits[id(plan.graph)] = priced
-            limits.update((id(one.graph), replace(priced, found={one.mesh: priced.coarse[one.mesh]})) for one in others)
-            return Searched(plan, None if plan is None else priced.found[plan.mesh], priced.bounds, others)
+            results = priced.results
+            limits.update((id(one.graph), priced.knowing({one.mesh: results.coarse[one.mesh]})) for one in others)
+            return Searched(plan, None if plan is None else results.found[plan.mesh], results.bounds, others)
 
         stored = StoredBytes.of(model, self.space.pins.values())
         least = LeastBytes(stored, self.meshes[0].size, wanted.library, how.division is not None)
         compared = list[Plan]()
         if why_ended() is None and how.of_use(cheapest):
-            if (held := least.of_plans(model, cheapest, wanted.segments)) > budget.bytes:
+            if (held := least.of_plans(model, cheapest, limit.segments)) > budget.bytes:
                 found = beyond_limit(found, held, budget)
-            elif how.of_use(least.lengthened(cheapest, wanted.segments, budget)):
+            elif how.of_use(least.lengthened(cheapest, limit.segments, budget)):
                 same = how.chosen is not None and how.chosen.model.parameters == model.parameters
                 alone = 0.0 if same else least.of(model)
                 limited = LimitedSearch(
                     budget,
                     stored.roomy(self.meshes, budget.bytes),
                     searched,
-                    wanted.segments,
-                    wanted.coarse,
+                    limit.segments,
+                    wanted.results.coarse,
                     beyond=frozenset({frozenset[str]()} if alone > budget.bytes else ()),
                 )
-                found = told_kept(within_limit(cheapest, found, wanted.bounds, limited), wanted.lasting, budget)
-                compared = [told_kept(one, wanted.lasting, budget) for one in limited.compared]
-        asked = outermost(model.graph) if how.kept_iterations is None and model.loss is not None else wanted.segments
-        beside = partial(replace, segments=asked, lasting=how.kept_iterations, unlimited=cheapest)
+                found = within_limit(cheapest, found, wanted.results.bounds, limited)
+                found = told_kept(found, limit.lasting, budget)
+                compared = [told_kept(one, limit.lasting, budget) for one in limited.compared]
+        asked = outermost(model.graph) if how.kept_iterations is None and model.loss is not None else limit.segments
+
+        def beside(wanted: Wanted) -> Wanted:
+            own = replace(wanted.limit, segments=asked, lasting=how.kept_iterations, unlimited=cheapest)
+            return replace(wanted, limit=own)
+
         others = [
             (self._without_limit(one, cheapest), beside(limits[id(one.graph)]))
             for one in compared

@@ -26,7 +26,7 @@ from .recomputed_segments import Recompute
 from .search_space import SearchSpace, Solving
 from .solve import solve, wanted_of
 from .strategies import Strategy
-from .wanted import Solution, Wanted, made
+from .wanted import Shared, Solution, Wanted, made
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class Solver:
             again = plan.passes.recomputed or (frozenset() if plan.unlimited is None else None)
             how = replace(how, recompute=again)
         if not algebra:
-            known = {mesh: found for mesh, found in point.wanted.found.items() if mesh == plan.mesh}
+            known = {mesh: found for mesh, found in point.wanted.results.found.items() if mesh == plan.mesh}
             how = replace(how, known=known, chosen=plan)
         how, space = replace(how, counts=_keeps_less(plan)), self.space.exposing(exposure)
         found = solve(self.part_of(count).model, (plan.mesh,), space, how)
@@ -108,7 +108,7 @@ class Solver:
     def _restricted_again(self, point: Point, exposure: Exposure) -> Point | None:
         """The same of a point with a restriction: in the neighbourhood of its plan."""
         model, mesh, machine = point.plan.model, point.plan.mesh, self.space.exposing(exposure).machine
-        wanted = replace(point.wanted, machine=machine, prices={}, found=dict(point.wanted.found), held={})
+        wanted = replace(point.wanted.knowing(point.wanted.results.found), machine=machine, shared=Shared())
         if (known := point.wanted.found_of(model, mesh)) is None:
             return None
         found = near_plan(_task(point, wanted), mesh, held_by(mesh, [known]), inf)
@@ -125,7 +125,8 @@ class Solver:
         weights = {path for path, weight in given.model.weights() if weight.value.needs_gradient}
         held = held_by(given.mesh, [known]).without(weights if restricted.keeping else ())
         best: Point | None = None
-        priced = [wanted, *([] if point.free is None or not (wanted.multiplier or wanted.recomputed) else [point.free])]
+        limits = wanted.limit.multiplier or wanted.limit.recomputed
+        priced = [wanted, *([point.free] if limits and point.free is not None else [])]
         for one in priced:
             task = _task(replace(point, restricted=restricted), one)
             found = near_plan(task, given.mesh, held, known.best.cost * factor, rounds=1)
@@ -156,13 +157,13 @@ class Solver:
         if _keeps_less(given):
             plan = self._within_memory(plan, wanted, given.division)
         plan = replace(in_micro_batches(plan, given.division), exposed=like.exposure)
-        return replace(like, plan=plan, wanted=replace(wanted, found={plan.mesh: found}))
+        return replace(like, plan=plan, wanted=wanted.knowing({plan.mesh: found}))
 
     def _within_memory(self, plan: Plan, wanted: Wanted, division: BatchDivision | None) -> Plan:
         """A plan of a part of the batch as it fits the memory, with a warning where it does not."""
         budget = Budget(self.space.machine, wanted.library, division)
-        plan = within_memory(counted(plan, budget), budget, wanted.segments)
-        plan = told_kept(plan, wanted.lasting, budget)
+        plan = within_memory(counted(plan, budget), budget, wanted.limit.segments)
+        plan = told_kept(plan, wanted.limit.lasting, budget)
         return offloading(plan, self.part_of(1 if division is None else division.count).offloaded, budget)
 
     def _how(self, count: int) -> Solving:
@@ -173,7 +174,7 @@ class Solver:
         return Solving(part.asked.paths, part.asked.kept, division=part.division)
 
     def _points(self, found: Solution, count: int) -> tuple[Point, list[Point]]:
-        part, wanted = self.part_of(count), replace(found.wanted, found=dict(found.wanted.found))
+        part, wanted = self.part_of(count), found.wanted.knowing(found.wanted.results.found)
         budget = Budget(self.space.machine, wanted.library, part.division)
 
         def point(plan: Plan, wanted: Wanted) -> Point:

@@ -32,16 +32,50 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Limit:
+    """What the limit of memory makes of a search. The segments `recomputed` are. The `multiplier` is of what is held
+    while the operator `busy` runs, or the busiest one. Plans of a model as it is are searched for if they cost `below`
+    so much. Plans beside one that the memory limits may recompute the `segments`, but for so many last iterations as
+    are `lasting`, if None as many as there is room for; or have the operators of the `unlimited` plan.
+    """
+
+    multiplier: float = 0.0
+    busy: str = ""
+    recomputed: frozenset[str] = frozenset()
+    below: float = inf
+    segments: Sequence[str] = ()
+    lasting: Mapping[str, int] | None = field(default_factory=dict)
+    unlimited: Plan | None = None
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Tables that do not depend on the price of memory: of meshes `prices`, of models what they have `held`, of plans
+    which operators were `fused` and what they hold when they are `counted`.
+    """
+
+    prices: dict[Mesh, Prices] = field(default_factory=dict)
+    held: dict[tuple[int, frozenset[str], str], tuple[Graph, HeldBytes]] = field(default_factory=dict)
+    fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
+    counted: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Results:
+    """What was `found` on meshes, near which other models are searched; lower `bounds`; plans of `coarse` meshes; and
+    the `candidates`, the best of several meshes that cost nearly the same, with their model.
+    """
+
+    found: dict[Mesh, Found] = field(default_factory=dict)
+    bounds: dict[Mesh, float] = field(default_factory=dict)
+    coarse: dict[Mesh, Found] = field(default_factory=dict)
+    candidates: list[tuple[Model, Found]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
 class Wanted:
     """What plans are searched for: those of a strategy with pins, on a machine, of a micro-batch in a `division` of the
-    batch if there is one.
-
-    The segments `recomputed` are. `prices` and the plans that were `found` are kept for other models, whose search
-    starts near these; `coarse` are those of coarse meshes, `candidates` the best of several meshes that cost nearly
-    the same, with their model; `counted` what plans hold. The `multiplier` is of what is held while the operator `busy`
-    runs, or the busiest one. Plans of a model as it is are searched for if they cost `below` so much. Plans beside one
-    that the memory limits may recompute the `segments`, but for so many last iterations as are `lasting`, if None as
-    many as there is room for; or have the operators of the `unlimited` plan.
+    batch if there is one, within a `limit` of memory. Searches add to what is `shared`, and to their `results`.
     """
 
     machine: Machine
@@ -52,50 +86,43 @@ class Wanted:
     gradient_bytes: float
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
     division: BatchDivision | None = None
-    recomputed: frozenset[str] = frozenset()
-    prices: dict[Mesh, Prices] = field(default_factory=dict)
-    found: dict[Mesh, Found] = field(default_factory=dict)
-    bounds: dict[Mesh, float] = field(default_factory=dict)
-    multiplier: float = 0.0
-    busy: str = ""
-    held: dict[tuple[int, frozenset[str], str], tuple[Graph, HeldBytes]] = field(default_factory=dict)
-    fused: list[tuple[Mesh, PlannedGraph, Fused]] = field(default_factory=list)
-    below: float = inf
-    coarse: dict[Mesh, Found] = field(default_factory=dict)
-    candidates: list[tuple[Model, Found]] = field(default_factory=list)
-    counted: dict[object, tuple[PlannedGraph, Memory]] = field(default_factory=dict)
-    segments: Sequence[str] = ()
-    lasting: Mapping[str, int] | None = field(default_factory=dict)
-    unlimited: Plan | None = None
+    limit: Limit = field(default_factory=Limit)
+    shared: Shared = field(default_factory=Shared)
+    results: Results = field(default_factory=Results)
 
     @property
     def budget(self) -> Budget:
         """What plans may hold."""
-        return Budget(self.machine, self.library, self.division, self.counted)
+        return Budget(self.machine, self.library, self.division, self.shared.counted)
 
     def limited(self, multiplier: float, recomputed: frozenset[str], below: float, busy: str) -> Wanted:
         """The same at a price of memory, in seconds a byte, of plans that cost less than so much with what they pay for
         it: for what is held while the operator `busy` runs, if the model has one of this path. What is found is kept
         apart.
         """
-        apart = replace(self, found={}, bounds={}, coarse={}, candidates=[])
-        return replace(apart, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
+        limit = replace(self.limit, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
+        return replace(self, limit=limit, results=Results())
+
+    def knowing(self, found: Mapping[Mesh, Found]) -> Wanted:
+        """The same, with what was found on these meshes, and nothing else."""
+        return replace(self, results=Results(found=dict(found)))
 
     def memory(self, model: Model) -> MemoryPrice | None:
         """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""
-        if not self.multiplier and not self.recomputed:
+        if not self.limit.multiplier and not self.limit.recomputed:
             return None
-        busy = self.busy if any(place.path == self.busy and place.node for place in places(model)) else ""
-        key = id(model.graph), self.recomputed, busy
-        if key not in self.held:
-            saved = next((held.saved for _, held in self.held.values()), None)
-            self.held[key] = (
+        limit = self.limit
+        busy = limit.busy if any(place.path == limit.busy and place.node for place in places(model)) else ""
+        key = id(model.graph), limit.recomputed, busy
+        if key not in self.shared.held:
+            saved = next((held.saved for _, held in self.shared.held.values()), None)
+            self.shared.held[key] = (
                 model.graph,
                 HeldBytes(
-                    model.graph, self.library, saved, self.recomputed, moment=Moment(self.division is not None, busy)
+                    model.graph, self.library, saved, limit.recomputed, moment=Moment(self.division is not None, busy)
                 ),
             )
-        return MemoryPrice(self.held[key][1], self.multiplier, self.machine)
+        return MemoryPrice(self.shared.held[key][1], limit.multiplier, self.machine)
 
     def cost(self, plan: Plan) -> float:
         """What is minimised: the seconds of a plan, and what it pays for memory."""
@@ -105,7 +132,9 @@ class Wanted:
     def nearly(self, plan: Plan) -> list[Plan]:
         """The plans of coarse meshes, with the operators of a plan that was found, that cost little more than it."""
         least = self.cost(plan)
-        near = [one for one in self.coarse.values() if one.mesh != plan.mesh and one.best.cost <= least * PROMISING]
+        near = [
+            one for one in self.results.coarse.values() if one.mesh != plan.mesh and one.best.cost <= least * PROMISING
+        ]
         near = [one for one in near if one.problem.meaning.graph is plan.model.graph]
         plans, notes = (made(one, plan.model, self) for one in near), of_any_layouts(plan.notes, operators=True)
         return [replace(other, rules=plan.rules, considered=plan.considered, notes=notes) for other in plans]
@@ -113,10 +142,10 @@ class Wanted:
     def other_plans(self, plan: Plan) -> list[tuple[Plan, Wanted]]:
         """The best plans of the model as it is written, of several meshes, but for the plan itself."""
         others = list[tuple[Plan, Wanted]]()
-        for model, one in self.candidates:
+        for model, one in self.results.candidates:
             if one.mesh != plan.mesh or model.graph is not plan.model.graph:
                 other = replace(made(one, model, self), exposed=self.machine.exposure)
-                others.append((other, replace(self, found={one.mesh: one})))
+                others.append((other, self.knowing({one.mesh: one})))
         return others
 
     @property
@@ -125,13 +154,13 @@ class Wanted:
         return without_unnamed_cuts(self.library, self.pins)
 
     def priced(self, mesh: Mesh) -> Prices:
-        if mesh not in self.prices:
-            self.prices[mesh] = prices_on(mesh, self.machine, self.searched, self.theorems, self.gradient_bytes)
-        return self.prices[mesh]
+        if mesh not in self.shared.prices:
+            self.shared.prices[mesh] = prices_on(mesh, self.machine, self.searched, self.theorems, self.gradient_bytes)
+        return self.shared.prices[mesh]
 
     def found_of(self, model: Model, mesh: Mesh) -> Found | None:
         """What was found on a mesh for this very model, if that is the last that was searched there."""
-        found = self.found.get(mesh)
+        found = self.results.found.get(mesh)
         return found if found is not None and found.problem.meaning.graph is model.graph else None
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
@@ -148,7 +177,7 @@ def made(found: Found, model: Model, wanted: Wanted) -> Plan:
     conversions = problem.prices.conversions
     cost = plan_cost(graph, problem.meaning, conversions, model.loss)
     plan = Plan(model, found.mesh, wanted.machine.name, wanted.strategy, graph, cost, conversions)
-    return recomputing(plan, wanted.recomputed, wanted.machine, wanted.library)
+    return recomputing(plan, wanted.limit.recomputed, wanted.machine, wanted.library)
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,16 @@ the function around them returns. The backward pass runs what was recorded, the 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 
+from ..graph.layout import Mesh
+from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.placed_order import different_places
-from ..graph.plan import Exposure, Plan
+from ..graph.plan import Exposure, Plan, PlannedGraph
 from ..graph.reused_operands import with_reused_operands
 from ..index.library import Library
 from ..index.lowering.local_tensor import Storage
@@ -74,11 +78,32 @@ def _device_graph(plan: Plan, schedule: Function, prices: ConversionModel, place
 
 
 def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, Function, ConversionModel]:
-    """A plan as its program runs it, its schedule, and the prices of its conversions, nothing being hidden."""
-    graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.passes.recomputed)
-    prices = ConversionModel(plan.mesh, machine.exposing(Exposure()), library, plan.model.gradient_bytes)
-    plan = replace(plan, graph=graph)
-    return plan, build_schedule(plan, library), prices
+    """A plan as its program runs it, its schedule, and the prices of its conversions, nothing being hidden. Neither
+    depends on buckets of gradients, so the last ones are kept for the other sizes of these.
+    """
+    prices = _prices(plan.mesh, machine.exposing(Exposure()), library, plan.model.gradient_bytes)
+    same = plan.graph, plan.conversions, plan.model, library
+    key = tuple(map(id, same)), plan.mesh, replace(plan.passes, bucket_mib=BUCKET_MIB)
+    if key not in _SCHEDULES:
+        graph = with_reused_operands(plan.graph, plan.model, plan.mesh, library, plan.passes.recomputed)
+        _SCHEDULES[key] = same, graph, build_schedule(replace(plan, graph=graph), library)
+        if len(_SCHEDULES) > KEPT:
+            _SCHEDULES.popitem(last=False)
+    _SCHEDULES.move_to_end(key)
+    _, graph, schedule = _SCHEDULES[key]
+    return replace(plan, graph=graph), schedule, prices
+
+
+KEPT = 8
+"""Schedules and prices of meshes that are kept."""
+_SCHEDULES: OrderedDict[object, tuple[object, PlannedGraph, Function]] = OrderedDict()
+"""By the identity of a plan's parts, which are kept with them, and its passes."""
+
+
+@lru_cache(maxsize=KEPT)
+def _prices(mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float) -> ConversionModel:
+    """The same object for the plans on a mesh: it keeps what it finds."""
+    return ConversionModel(mesh, machine, library, gradient_bytes)
 
 
 def device_tasks(

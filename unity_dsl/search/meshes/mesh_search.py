@@ -8,7 +8,7 @@ lower bound says that there are none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
@@ -76,7 +76,9 @@ NEGLIGIBLE = 1e-4
 a fine mesh, unless it is SMALL, where the best plan next to those of coarser meshes saves less.
 """
 CANDIDATES = 4
-"""Plans of meshes, each at most so much dearer than the best one, of which one is chosen by its simulated step."""
+"""Plans of coarse meshes, and of fine ones, with the best one, each at most so much dearer than that, of which one is
+chosen by its simulated step.
+"""
 FIRST = 2
 """The most promising fine meshes, which are searched as a whole. Others are where that finds a plan of one of these
 that its local search has missed: else local searches find what there is, and the rest would prove that at most.
@@ -93,8 +95,8 @@ problems of more took most of the time and saved 0.02 %.
 class Outcome:
     """The best plan so far costs `cost`, `found` where it is one of the meshes. `bounds` are lower bounds on the plans
     of the meshes that were searched, `refused` the reasons why others have none. `coarse` are the plans of coarse
-    meshes, `near` what local searches found on others, `surveyed` the problems that were bounded. Where the search was
-    ended before it was through, `ended` says why. Better plans are `told` as progress.
+    meshes, `near` what local searches found on others, `beside` the best of these, `surveyed` the problems that were
+    bounded. Where the search was ended before it was through, `ended` says why. Better plans are `told` as progress.
     """
 
     cost: float
@@ -105,20 +107,18 @@ class Outcome:
     bounds: dict[Mesh, float] = field(default_factory=dict)
     coarse: list[Found] = field(default_factory=list)
     near: dict[Mesh, Near] = field(default_factory=dict)
+    beside: list[Found] = field(default_factory=list)
     refused: dict[Mesh, Impossible | InputError] = field(default_factory=dict)
 
     @property
     def candidates(self) -> list[Found]:
-        """The best plan and those of coarse meshes that cost little more, each of a mesh: the cheapest first."""
+        """The best plan, then those of coarse meshes and of fine ones that cost little more, each of a mesh."""
         assert self.found is not None, "a plan was found"
-        return [self.found, *self._nearly(self.cost, self.found)]
-
-    def _nearly(self, cost: float, *best: Found) -> list[Found]:
-        """The plans of coarse meshes, but for those of the best plan, that cost little more than so much."""
-        meshes = {found.mesh for found in best}
-        others = [one for one in self.coarse if one.best.plan is not None and one.mesh not in meshes]
-        near = [one for one in others if one.best.cost <= cost * PROMISING]
-        return sorted(near, key=lambda one: one.best.cost)[: CANDIDATES - 1]
+        others = [one for one in (*self.coarse, *self.beside) if one.best.plan is not None]
+        near = [one for one in others if one.mesh != self.found.mesh and one.best.cost <= self.cost * PROMISING]
+        near.sort(key=lambda one: one.best.cost)
+        of_kind = ([one for one in near if (len(one.mesh.axes) > COARSE) == fine] for fine in (False, True))
+        return [self.found, *(one for some in of_kind for one in some[: CANDIDATES - 1])]
 
     @property
     def bound(self) -> float:
@@ -160,6 +160,7 @@ def search_meshes(
         search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
         _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough)
+        outcome.beside += _beside(task, outcome) if thorough else ()
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -285,6 +286,17 @@ def _take_near(task: Task, outcome: Outcome) -> None:
             found = Found(problem, optimise(problem.part, everything(problem.part)))
         if found is not None:
             _keep(found, outcome)
+
+
+def _beside(task: Task, outcome: Outcome) -> Iterator[Found]:
+    """The plans of the fine meshes besides the best one that cost little more, as many as there may be candidates."""
+    best = None if outcome.found is None else outcome.found.mesh
+    near = [mesh for mesh, one in outcome.near.items() if one.cost <= outcome.cost * PROMISING and one.held.chosen]
+    others = sorted((mesh for mesh in near if mesh != best), key=lambda mesh: outcome.near[mesh].cost)
+    for mesh in others[: CANDIDATES - 1]:
+        found = near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
+        if found is not None:
+            yield found
 
 
 def _affordable(every: Sequence[Fine], left: float) -> list[Fine]:

@@ -29,4 +29,4 @@ Propose = Callable[[Point, Timeline, Solver, Effort], Iterator[Edit]]
 
 def restricted_factor(point: Point) -> float:
     """Times the cost of a point, what a plan within a restriction may cost."""
-    return RESTRICTED if point.wanted.unlimited is None else RESTRICTED_BY_MEMORY
+    return RESTRICTED if point.wanted.limit.unlimited is None else RESTRICTED_BY_MEMORY

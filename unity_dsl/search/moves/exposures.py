@@ -1,4 +1,4 @@
-"""Prices at what a simulated step exposes: routes of conversions priced anew, layouts solved again."""
+"""Prices at what a simulated step exposes, at which layouts are solved again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import asdict, replace
 
 from ...graph.chunked_products import chunks_of_plan
 from ...graph.plan import Exposure, without_iterations
-from ...machine.conversion_model import ConversionModel
 from ...simulation.breakdown import KernelTime
 from ...simulation.exposure import exposure_of
 from ...simulation.task import COMPUTE, Purpose
@@ -50,14 +49,6 @@ def _exposed_part(timeline: Timeline, paths: Collection[str] | None = None) -> f
     seconds = float((end - start).sum())
     part = KernelTime(timeline).outside(start, end) / seconds if seconds else 1.0
     return min(1.0, max(LEAST_EXPOSED, part))
-
-
-def rerouted(point: Point, timeline: Timeline, solver: Solver) -> Point:
-    """The same layouts with the routes of conversions that are cheapest at what the step exposes."""
-    plan, exposure = point.plan, measured(point, timeline, solver)
-    machine = solver.space.exposing(exposure).machine
-    conversions = ConversionModel(plan.mesh, machine, point.wanted.library, plan.model.gradient_bytes)
-    return replace(point, plan=replace(plan, conversions=conversions, exposed=machine.exposure))
 
 
 def worst_exposure(found: Exposure, priced: Exposure, timeline: Timeline) -> tuple[str, Exposure]:

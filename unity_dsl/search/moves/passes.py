@@ -69,10 +69,10 @@ def _switched(plan: Plan, evaluator: Evaluator) -> Iterator[Switched]:
         yield seconds - timeline.exposed(), other
     if (sums := exposed_sums(timeline)) > SUMS_EXPOSED:
         size, least = passes.bucket_mib, seconds * (1 - sums)
-        if 0 < size <= BUCKET_MIB:
-            yield least, plan.with_passes(bucket_mib=size // 2)
-        if BUCKET_MIB <= size < BUCKET_MIB << DOUBLED:
-            yield least, plan.with_passes(bucket_mib=size * 2)
+        if size > 0:
+            yield least, plan.with_passes(bucket_mib=min(size, BUCKET_MIB) // 2)
+        if size < BUCKET_MIB << DOUBLED:
+            yield least, plan.with_passes(bucket_mib=max(size, BUCKET_MIB) * 2)
 
 
 def _of_values(plan: Plan, evaluator: Evaluator, timeline: Timeline, values: float) -> Iterator[Switched]:
