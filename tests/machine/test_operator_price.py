@@ -19,7 +19,7 @@ from unity_dsl.index.instantiation.instantiate import Shape, instantiate
 from unity_dsl.index.library import Library
 from unity_dsl.machine import operator_price
 from unity_dsl.machine.collective_price import price_steps
-from unity_dsl.machine.machine import Link, Machine
+from unity_dsl.machine.machine import Link, Machine, load_machine
 from unity_dsl.machine.operator_price import (
     price_inner,
     price_operator,
@@ -71,6 +71,35 @@ def test_what_is_behind_launches_counts_in_part(library: Library) -> None:
     alone, told = (price_steps([Step(StepKind.ALL_REDUCE, (0,))], mesh, m, 1.0).seconds(1e8) for m in (MACHINE, seen))
     assert told - 0.8 * 5e-6 == pytest.approx((alone - 5e-6) / 4)
     assert MACHINE.exposing(Exposure(devices=0.5)).exposing(Exposure()) == MACHINE
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "summit", "local"])
+def test_prices_do_not_depend_on_what_was_priced_before(name: str, library: Library) -> None:
+    """What one exposure tells of an operator on a device is used for others, of measured machines too: the prices are
+    those that are found where nothing is known.
+    """
+    machine, mesh = load_machine(name), Mesh((MeshAxis("a", 2),))
+    exposures = [Exposure(), Exposure(launches=0.2), Exposure(launches=0.7, devices=0.3), Exposure(sums=0.1)]
+
+    def prices() -> list[list[float]]:
+        found = []
+        for instance in (linear(library, 96, 512, 300), instantiate(library.operators["relu"], [Shape((64, 64))], {})):
+            needs = [True] * len(instance.inputs)
+            typed = configurations(instance, mesh, library, needs, needs, ShardingTheorems(library))
+            for seen in map(machine.exposing, exposures):
+                found.append(price_operators(instance, typed, "f32", mesh, seen, needs, library).tolist())
+        return found
+
+    operator_price._known.cache_clear()
+    first = prices()
+    assert prices() == first
+    exposures.reverse()
+    operator_price._known.cache_clear()
+    turned = prices()
+    assert [sorted(map(tuple, turned[part])) for part in (slice(0, 4), slice(4, 8))] == [
+        sorted(map(tuple, first[part])) for part in (slice(0, 4), slice(4, 8))
+    ]
+    assert len({prices[0] for prices in first}) > 2, "exposures count"
 
 
 def test_small_operators_are_bound_by_memory(library: Library) -> None:

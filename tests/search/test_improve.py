@@ -141,6 +141,30 @@ def test_an_edit_is_solved_where_its_bound_beats_the_incumbent(
     assert solved and set(solved) == {"worth it"}
 
 
+@pytest.mark.parametrize("wide", [1.0, float("inf")])
+def test_starts_of_several_meshes_are_solved_again(
+    wide: float, build: Build, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of each mesh the best start, the shortest steps first, as many meshes as the effort says; none that takes more
+    than so many times the best one.
+    """
+    machine, model, settled = load_machine("dgx-h100"), build(MODEL), list[Point]()
+    meshes = all_meshes(machine, 8)
+    points = [cheapest_point(searching(model, [mesh], machine, library)) for mesh in meshes]
+    search = searching(model, meshes, machine, library)
+    search.best = min(points, key=search.seconds)
+    monkeypatch.setattr(improve, "WIDE", wide)
+    monkeypatch.setattr(Search, "_starts", lambda self, expected, start: [*points, *reversed(points)])
+    monkeypatch.setattr(Search, "_settle", lambda self, point: settled.append(point))
+    monkeypatch.setattr(Search, "_improve", lambda self: None)
+    found(search)
+    first, *others = sorted(points, key=search.seconds)
+    of_low = EFFORTS["low"].chains
+    assert of_low == 1 and settled[0] is first and len({point.plan.mesh for point in points}) > 2
+    near = [one for one in others if search.seconds(one) <= wide * search.seconds(first)]
+    assert settled[1:] == [first, *near][: EFFORTS["normal"].chains]
+
+
 def test_a_plan_that_does_not_fit_is_taken_where_none_does(build: Build, library: Library) -> None:
     """With a warning; one that fits, if there is one, is taken before a shorter one."""
     machine, model = load_machine("dgx-h100"), build(MODEL)

@@ -16,8 +16,8 @@ from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.cheapest_plan import _plan as plan_of_model
+from unity_dsl.search.constants import PROMISING
 from unity_dsl.search.exact_search import bounded_search as module
-from unity_dsl.search.meshes.fine_meshes import PROMISING
 from unity_dsl.search.meshes.mesh_search import Outcome
 from unity_dsl.search.plan_search import search
 from unity_dsl.search.search_space import SearchSpace

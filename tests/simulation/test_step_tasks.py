@@ -11,11 +11,12 @@ import pytest
 from unity_dsl.compilation import Compilation, Request, compile_model
 from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_pool import RankPool
+from unity_dsl.index.declarations.loading import load_library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.simulation.event_loop import simulate
 from unity_dsl.simulation.hardware import Hardware
 from unity_dsl.simulation.lower_bound import lower_bound
-from unity_dsl.simulation.step_tasks import step_tasks
+from unity_dsl.simulation.step_tasks import _SCHEDULES, step_tasks
 from unity_dsl.simulation.task import COMPUTE, Phase, TaskGraph
 
 from ..program.counting import count_collectives
@@ -243,3 +244,19 @@ def test_kernels_of_operators_take_what_they_are_priced_at(precision: str) -> No
     kernels = [task for task in tasks_of(compiled).tasks if task.phase is not Phase.UPDATE and task.name != "ones"]
     seconds = sum(task.seconds + task.launches * machine.launch_seconds for task in kernels)
     assert seconds == pytest.approx(compiled.plan.cost.compute)
+
+
+def test_what_is_kept_of_a_plan_is_that_of_its_passes() -> None:
+    """Steps of one plan with other passes and sizes of buckets, simulated one after the other: each is the step that is
+    simulated where nothing is kept.
+    """
+    plan = compile_model(Request(EXAMPLES / "bert_unity.udl", machine="dgx-h100", devices=8)).plan
+    library, machine = load_library(), load_machine("dgx-h100")
+    others = [
+        plan.with_passes(bucket_mib=size, delayed_gradients=late) for late in (True, False) for size in (1, 25, 100)
+    ]
+    kept = [step_tasks(other, machine, library).tasks for other in (*others, *reversed(others))]
+    assert len({len(tasks) for tasks in kept}) > 1, "passes change the step"
+    for other, *found in zip(others, kept, reversed(kept), strict=False):
+        _SCHEDULES.clear()
+        assert [step_tasks(other, machine, library).tasks] * 2 == found

@@ -16,6 +16,7 @@ from ..machine.mesh import describe_mesh
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
 from .accounting.unproved_divisions import with_undivided
+from .constants import EQUAL, SEARCHED
 from .gathered_pins import describe_gathered
 from .joint_layouts import joint_layouts
 from .layout_pins import Pin, pinned_paths
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from ..rules.fusing import Fused
     from ..rules.graph_match import Match
     from .joint.extracted_model import Algebras
-
-EQUAL = 1e-6
-"""Of a plan's cost: of those that cost no more, that on the mesh of the fewest axes is taken: it is less to read."""
-SEARCHED = 8
-"""Of the models that rules make, those whose layouts are searched: the best on one device."""
 
 
 def plan_by_algorithm(

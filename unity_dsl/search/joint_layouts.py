@@ -20,7 +20,8 @@ def joint_layouts(given: Plan, algebra: Algebra, known: Found | None, wanted: Wa
     """The extraction and layouts of least cost on the mesh of a plan, which is `known` there, if that is less than what
     the plan costs; None where rules make nothing of its model.
     """
-    from .joint.joint_search import WHOLE, near_problem, search_joint
+    from .constants import JOINT_WHOLE
+    from .joint.joint_search import near_problem, search_joint
     from .joint.plan_layouts import in_layouts, layouts_of
 
     if not algebra.groups and not algebra.changed:
@@ -34,4 +35,4 @@ def joint_layouts(given: Plan, algebra: Algebra, known: Found | None, wanted: Wa
         near_domain(problem, held, along).intersected(in_layouts(problem, algebra, layouts, along))
         for along in ((), *((axis,) for axis in axes))
     ]
-    return search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near, WHOLE)
+    return search_joint(problem, algebra, wanted.cost(given) * (1 - GAIN), near, JOINT_WHOLE)

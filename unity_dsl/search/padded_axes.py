@@ -15,18 +15,15 @@ from ..graph.shared_axes import shared_axes
 from ..index.library import Library
 from ..rules.padding_theorems import why_not_proved
 from ..syntax.diagnostic import InputError, fail, suggest
+from .constants import LITTLE_PADDED, PADDED_NODE
 from .layout_pins import Pin, parse_pins
 
 Made = TypeVar("Made")
 
 AUTOMATIC, NONE, ALL = "auto", "none", "all"
 
-NODE = 8
-"""Devices that usually share the fast links of a node, as tensor-parallel ones do."""
 UNDIVIDED = ("E307", "E309")
 """The diagnostics of pins and strategies that a model may have because devices do not divide an axis."""
-LITTLE = 0.01
-"""Of an axis, the padding that is tried without being asked for."""
 
 
 def parse_padding(text: str, model: Model, devices: int) -> Padding:
@@ -82,7 +79,7 @@ def padded_size(axis: PaddableAxis, devices: int) -> int:
     found = _multiple(axis.size, degree)
     for wanted in (2, 4, 8):
         aligned = _multiple(axis.size, degree * wanted)
-        if axis.unit == 1 and aligned - axis.size <= LITTLE * axis.size:
+        if axis.unit == 1 and aligned - axis.size <= LITTLE_PADDED * axis.size:
             found = aligned
     return found * axis.unit
 
@@ -103,7 +100,7 @@ def useful_padding(model: Model, devices: int, library: Library) -> Padding:
     """
     found = dict(batch_padding(model, devices))
     undivided = [axis for axis in paddable(model).values() if not _is_divided(axis, devices)]
-    for place, size in _where_longer(undivided, devices, LITTLE).items():
+    for place, size in _where_longer(undivided, devices, LITTLE_PADDED).items():
         alone = padded(model, {place: size}, library)
         if not any(map(is_masked, alone.graph.nodes())) and not why_not_proved(alone, library):
             found[place] = size
@@ -112,7 +109,7 @@ def useful_padding(model: Model, devices: int, library: Library) -> Padding:
 
 def _is_divided(axis: PaddableAxis, devices: int) -> bool:
     """Whether all devices divide an axis, or as many as a node has."""
-    return any(devices % count == axis.size % count == 0 for count in range(min(devices, NODE), devices + 1))
+    return any(devices % count == axis.size % count == 0 for count in range(min(devices, PADDED_NODE), devices + 1))
 
 
 def batch_padding(model: Model, devices: int) -> Padding:

@@ -13,10 +13,10 @@ from .accounting.kept_iterations import told_kept
 from .accounting.recomputation import outermost
 from .accounting.weighed_plan import counted, recomputing, within_memory
 from .cheapest_plan import Substitutions, best_plan, plan_as, plan_by_algorithm, with_operators_of
+from .constants import ENOUGH
 from .drawn_plan import drawn_plan
 from .memory_limit.least_bytes import LeastBytes
 from .memory_limit.limited_search import LimitedSearch, Searched, beyond_limit, within_limit
-from .memory_limit.multiplier_search import ENOUGH
 from .memory_limit.stored_bytes import StoredBytes
 from .meshes.near_search import Found
 from .plan_notes import describe_precision, describe_unused

@@ -17,12 +17,12 @@ from .accounting.memory_budget import Budget
 from .accounting.plan_cost import plan_cost
 from .accounting.weighed_plan import recomputing
 from .choices.restriction import Restriction, places
+from .constants import PROMISING
 from .layout_pins import Pin, apply_pins, without_unnamed_cuts
 from .layout_problem.plan_assembly import assemble
 from .layout_problem.problem_context import Prices, prices_on
 from .memory_limit.held_bytes import HeldBytes, Moment
 from .memory_limit.memory_price import MemoryPrice
-from .meshes.fine_meshes import PROMISING
 from .meshes.near_search import Found
 from .plan_notes import of_any_layouts
 from .strategies import STRATEGIES

@@ -55,6 +55,29 @@ def test_what_is_around_some_configurations(library: Library, build: Build) -> N
     assert compared >= 6, compared
 
 
+def test_tables_of_several_prices_share_configurations(library: Library, build: Build) -> None:
+    """Of two machines they are those that are found for each alone; what they take differs."""
+    proved, nodes = ProvedConfigurations(library, ShardingTheorems(library)), build(MODEL).graph.steps
+    machines = [load_machine(name) for name in ("dgx-a100", "summit")]
+    for node in (step for step in nodes if isinstance(step, Node)):
+        weights = tuple(value.name == "w" for value in node.arguments)
+        some = OptionTable(MESH, machines[0], proved).of(node, weights).typed[-1].configuration
+        around = Around(frozenset(map(tuple, axis_choices([some]).tolist())))
+        seconds = []
+        for machine in machines:
+            shared = OptionTable(MESH, machine, proved)
+            alone = OptionTable(MESH, machine, ProvedConfigurations(library, ShardingTheorems(library)))
+            for one, other in zip(
+                (shared.of(node, weights), shared.near(node, weights, around)),
+                (alone.of(node, weights), alone.near(node, weights, around)),
+                strict=True,
+            ):
+                assert one.typed == other.typed and one.seconds.tolist() == other.seconds.tolist(), node.name
+            seconds.append(shared.of(node, weights).seconds.tolist())
+        assert shared.of(node, weights).configurations.by_axis is proved.of(node, weights, MESH, {}).by_axis
+        assert seconds[0] != seconds[1] or not any(seconds[0]), node.name
+
+
 def test_an_operator_that_has_none_of_them_has_all(library: Library, build: Build) -> None:
     table = OptionTable(MESH, load_machine("dgx-a100"), ProvedConfigurations(library, ShardingTheorems(library)))
     node = next(step for step in build(MODEL).graph.steps if isinstance(step, Node))

@@ -15,7 +15,7 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import build_mesh
 from unity_dsl.prove.answer import Proved
 from unity_dsl.prove.rule_proof import prove_rule
-from unity_dsl.search.cheapest_plan import SEARCHED
+from unity_dsl.search.constants import SEARCHED
 from unity_dsl.search.layout_pins import parse_pin
 from unity_dsl.search.model_variants.variant_enumeration import SingleDevice, Variants, variants
 from unity_dsl.search.plan_search import search

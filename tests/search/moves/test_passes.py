@@ -17,6 +17,7 @@ from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search.constants import DOUBLED, GAIN, SUMS_EXPOSED, WORTH
 from unity_dsl.search.evaluate import Evaluator
 from unity_dsl.search.layout_pins import parse_pins
+from unity_dsl.search.moves import passes
 from unity_dsl.search.moves.passes import climbed, in_turns, inherited
 from unity_dsl.search.pass_notes import pass_notes
 from unity_dsl.search.plan_search import search
@@ -135,3 +136,17 @@ def test_the_size_of_buckets_is_the_best_on_the_way_to_it(count: int, build: Bui
             assert evaluator.seconds(found.with_passes(bucket_mib=other)) >= (1 - GAIN - WORTH) * evaluator.seconds(
                 found
             )
+
+
+def test_buckets_of_both_sides_are_tried(build: Build, library: Library) -> None:
+    """From large ones that a plan inherits, small ones are reached, and the other way round."""
+    machine = load_machine("summit")
+    plan, evaluator = (
+        search(build(MEGATRON), all_meshes(machine, 4), machine, library, "zero"),
+        Evaluator(machine, library),
+    )
+    assert exposed_sums(simulate_step(plan, machine, library)) > SUMS_EXPOSED
+    for size, sizes in ((4 * BUCKET_MIB, {BUCKET_MIB // 2, 8 * BUCKET_MIB}), (6, {3, 2 * BUCKET_MIB})):
+        other = plan.with_passes(bucket_mib=size)
+        found = {switched.passes.bucket_mib for _, switched in passes._switched(other, evaluator)}
+        assert found - {size} == sizes

@@ -18,6 +18,7 @@ from ...graph.layout import Mesh
 from ...rules.process_map import lasting_processes, processors
 from ..choices.extractions import Extractions
 from ..choices.proved_configurations import Around
+from ..constants import JOINT_ALONE, JOINT_ATTEMPTS, JOINT_BRANCHES, JOINT_NEAR
 from ..exact_search.bounded_search import ROUNDS, Optimum, Survey, optimise, survey
 from ..exact_search.bounded_search import search as optimum_of
 from ..folded_solver.exact_minimum import Solved
@@ -28,17 +29,6 @@ from ..layout_problem.variable_meaning import Meaning
 from ..meshes.near_search import Task
 from ..search_end import check_end
 from .extracted_model import Algebra, Chosen
-
-ATTEMPTS = 3
-"""Parts of a domain that are eliminated, in a compilation."""
-NEAR = 500
-"""Values of a domain next to a plan that is searched besides that of its own layouts."""
-WHOLE = 5_000
-"""Values of a problem that is searched as a whole in a compilation; of more, what is near a plan."""
-ALONE = 1_000
-"""Values of a problem that is bounded by another process while this one searches near plans, if there are more."""
-BRANCHES = 3
-"""Searches of parts of the space, in which the extraction of a group in a repeat is fixed."""
 
 Group = tuple[str, int]
 """The graph of a group, by what stands before names in its paths, and its number there."""
@@ -62,7 +52,7 @@ def search_joint(
     """The extraction and the layouts of least cost, if that is less than `below`: in small domains `near` some plan
     first, then in all, where the problem has at most so many values.
     """
-    search = _Search(problem, algebra, below, inf if most == inf else ATTEMPTS)
+    search = _Search(problem, algebra, below, inf if most == inf else JOINT_ATTEMPTS)
     every = everything(problem.part)
     surveys: list[Survey] = []
 
@@ -72,7 +62,7 @@ def search_joint(
             case _Step.NEAR, _:
                 for number, domain in enumerate(near):
                     within = every.intersected(domain)
-                    if not number or within.count <= NEAR:
+                    if not number or within.count <= JOINT_NEAR:
                         search.run(within, 1 if number else ROUNDS)
             case _Step.SURVEY, _:
                 surveys.append(survey(problem.part, every.agreed(problem.part)))
@@ -82,7 +72,7 @@ def search_joint(
         return None
 
     whole = every.count <= most
-    processes = processors() if whole and every.count > ALONE else 1
+    processes = processors() if whole and every.count > JOINT_ALONE else 1
     with lasting_processes(done, processes, check_end) as results:
         results([(step, (step, inf)) for step in ((_Step.NEAR, _Step.SURVEY) if whole else (_Step.NEAR,))])
         search.bound, search.exact = -inf, False
@@ -124,7 +114,7 @@ class _Search:
         choose differently, into what one of them has first.
         """
         pending = [_Branch({}, -inf)]
-        for _ in range(BRANCHES if self.attempts < inf else 16 * BRANCHES):
+        for _ in range(JOINT_BRANCHES if self.attempts < inf else 16 * JOINT_BRANCHES):
             if not pending:
                 return
             branch = pending.pop()

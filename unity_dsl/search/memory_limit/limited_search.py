@@ -16,32 +16,12 @@ from ...machine.byte_count import describe_bytes
 from ..accounting.kept_iterations import with_room_used, worth_of_room
 from ..accounting.memory_budget import Budget
 from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
-from ..meshes.mesh_search import COARSE
+from ..constants import COARSE, EXPECTED, FAR_COARSE, FAR_TOO_LARGE, MOST_SCOUTS, MOST_TRIES, ROOM_COMPARED
 from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap
 from ..search_end import SearchEnded
 from ..search_progress import tell_stage
-from .multiplier_search import (
-    LARGE,
-    MOST_SCOUTS,
-    MOST_TRIES,
-    Attempt,
-    Bounds,
-    Tried,
-    scout_multipliers,
-    try_multipliers,
-)
-
-FAR = 1.5
-"""Times the seconds of the cheapest plan of all: where what fits on coarse meshes takes more, fine ones are searched at
-once. Plans of 1.8 and 3.9 times were found, of llama3_8b on V100, where those of fine meshes take 0.8 times.
-"""
-COMPARED = 2
-"""Plans besides the cheapest that fits of which is looked at what they take with all room used."""
-EXPECTED = 1.06
-"""Times the seconds of the best one: where more is expected of another, by what its room is worth, it is left out. Of
-others steps are simulated, as costs may be so far from these.
-"""
+from .multiplier_search import Attempt, Bounds, Tried, scout_multipliers, try_multipliers
 
 
 @dataclass(frozen=True)
@@ -112,7 +92,7 @@ class LimitedSearch:
         if isinstance(found, Bounds) or not multiplier or not found[0].plan.warnings:
             return found
         before, self.busy[again] = self.busy.get(again, ""), found[0].plan.cost.memory.place
-        if self.busy[again] == before or found[0].least > LARGE * self.budget.bytes:
+        if self.busy[again] == before or found[0].least > FAR_TOO_LARGE * self.budget.bytes:
             return found
         other = self._attempt(multiplier, (found[0].plan.mesh,), again, known, below)
         return other if not isinstance(other, Bounds) and other[0].least < found[0].least else found
@@ -158,7 +138,7 @@ class LimitedSearch:
             return attempt
 
         if coarse and again not in self.beyond:
-            scout_multipliers(tried, search, coarse, MOST_SCOUTS, FAR if len(coarse) < len(self.every) else inf)
+            scout_multipliers(tried, search, coarse, MOST_SCOUTS, FAR_COARSE if len(coarse) < len(self.every) else inf)
         return tried
 
     def search_meshes(self, scouted: Tried) -> Tried:
@@ -291,7 +271,7 @@ def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
     others = {plan.cost.seconds: plan for plan in sorted(fitting, key=limited.expected, reverse=True)}
     del others[least.cost.seconds]
     compared = [(least, with_room_used(least, limited.budget))]
-    for plan in reversed(list(others.values())[-COMPARED:]):
+    for plan in reversed(list(others.values())[-ROOM_COMPARED:]):
         if limited.expected(plan) < EXPECTED * min(used.cost.seconds for _, used in compared):
             compared.append((plan, with_room_used(plan, limited.budget)))
     most = EXPECTED * min(used.cost.seconds for _, used in compared)

@@ -15,31 +15,18 @@ from math import inf
 
 from ...graph.layout import Mesh
 from ...graph.plan import Plan
-
-FIRST = 0.1
-"""Of a step's seconds: what all of the memory costs at the first multiplier."""
-STEP = 8.0
-"""How many times dearer memory gets where no plan is known that fits."""
-MOST_SCOUTS, MOST_TRIES = 5, 2
-"""Multipliers that are tried on coarse meshes, and then on the best one of all meshes."""
-NEARLY = 1.15
-"""Times the limit: what the plan of the dearest memory holds at most where one of cheaper memory may fit all the same.
-Bytes are counted choice by choice in the search, and exactly of plans.
-"""
-COUNTED = 1.05
-"""Times the limit: what a plan that fits holds at most, counted choice by choice."""
-LARGE = 2.0
-"""Times the limit: where a plan holds more, it takes a price much higher than what a byte is worth until one fits."""
-PAID = 0.3
-"""Of what a byte of room is worth on average: what is paid for one less at least, once what it is worth was paid. Where
-an iteration more has no room, less is worth paying: of mixtral_8x7b on 64 H100 a plan of 0.36 % less was found so.
-"""
-HOPELESS = 16.0
-"""Times the seconds of the cheapest plan of all: what no plan is expected to take that is worth running."""
-NEAR = 0.15
-"""Multipliers that differ by less, of the larger one, are taken for the same."""
-ENOUGH = 0.005
-"""Of a plan's seconds: a gap for which no other multiplier is tried."""
+from ..constants import (
+    COUNTED_FITS,
+    ENOUGH,
+    FAR_TOO_LARGE,
+    FIRST_PRICE,
+    HOPELESS_LIMITED,
+    MOST_SCOUTS,
+    NEARLY_FITS,
+    PAID,
+    PRICE_STEP,
+    SAME_PRICE,
+)
 
 
 @dataclass(frozen=True)
@@ -104,17 +91,17 @@ class Tried:
     @property
     def first(self) -> float:
         """The multiplier that is tried where nothing is known."""
-        return max(self.worth, FIRST * self.attempts[0].seconds / self.limit)
+        return max(self.worth, FIRST_PRICE * self.attempts[0].seconds / self.limit)
 
     @property
     def dearest(self) -> float:
         """The multiplier beyond which none is tried: hardly anything but bytes counts there."""
-        return self.first * STEP ** (MOST_SCOUTS - 1)
+        return self.first * PRICE_STEP ** (MOST_SCOUTS - 1)
 
     @property
     def _raised(self) -> float:
         """One at which memory is dearer than where nothing fits so far."""
-        return min(max(self.first, self._last.multiplier * STEP), self.dearest)
+        return min(max(self.first, self._last.multiplier * PRICE_STEP), self.dearest)
 
     @property
     def _last(self) -> Attempt:
@@ -128,7 +115,7 @@ class Tried:
     @property
     def of_use(self) -> float:
         """The seconds below which a plan that fits is of use."""
-        return HOPELESS * self.attempts[0].seconds if self.best is None else self.best.seconds
+        return HOPELESS_LIMITED * self.attempts[0].seconds if self.best is None else self.best.seconds
 
     @property
     def least(self) -> float:
@@ -141,11 +128,11 @@ class Tried:
 
     def below(self, multiplier: float) -> float:
         """What a plan costs, with what it pays for memory, if it is of use: if it fits, and is cheaper."""
-        return self.of_use + multiplier * COUNTED * self.limit
+        return self.of_use + multiplier * COUNTED_FITS * self.limit
 
     def is_out(self, mesh: Mesh) -> bool:
         """Whether no plan of a mesh that fits is of use. Its bytes may count as a little more than the limit."""
-        more = (COUNTED - 1) * self.limit
+        more = (COUNTED_FITS - 1) * self.limit
         return any(one.by_mesh.get(mesh, 0.0) - more * one.multiplier >= self.of_use for one in self._bounds)
 
     @property
@@ -191,9 +178,10 @@ class Tried:
             return self._raised if last.multiplier < self.dearest else None
         following = min(above, key=lambda one: one.multiplier)
         freed = last.bytes - following.bytes
-        paid = self.worth if following.multiplier > self.worth * (1 + NEAR) else PAID * self.worth
+        paid = self.worth if following.multiplier > self.worth * (1 + SAME_PRICE) else PAID * self.worth
         crossing = max(paid, (following.seconds - last.seconds) / freed)
-        return crossing if last.multiplier * (1 + NEAR) < crossing < following.multiplier * (1 - NEAR) else None
+        least, most = last.multiplier * (1 + SAME_PRICE), following.multiplier * (1 - SAME_PRICE)
+        return crossing if least < crossing < most else None
 
     def add(self, search: Try, multiplier: float) -> bool:
         """Tries a multiplier. Whether there is a plan that is of use if it fits."""
@@ -213,10 +201,10 @@ def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: i
     tried.
     """
     if tried.best is None:
-        likely = tried.attempts[0].least <= tried.limit * (LARGE if tried.worth else 1)
+        likely = tried.attempts[0].least <= tried.limit * (FAR_TOO_LARGE if tried.worth else 1)
         prices = (tried.first, tried.dearest) if likely else (tried.dearest, tried.first)
         for price in prices:
-            nearly = likely or price == prices[0] or tried.attempts[-1].least <= NEARLY * tried.limit
+            nearly = likely or price == prices[0] or tried.attempts[-1].least <= NEARLY_FITS * tried.limit
             if tried.best is None and nearly:
                 if not tried.add(search, price):
                     return

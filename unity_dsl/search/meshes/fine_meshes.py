@@ -9,34 +9,12 @@ from math import inf, prod
 from ...graph.layout import Mesh
 from ...machine.mesh import refined_blocks, regrouped_axes
 from ...rules.process_map import processors
+from ..constants import NOTHING, PROMISING, UNLIKELY
 from ..folded_solver.problem_part import Part
 from ..layout_problem.model_problem import Problem
 from ..layout_problem.starting_domains import Held
 from ..layout_problem.variable_meaning import Meaning
 from .near_search import Found, Near, held_by
-
-PROMISING = 1.05
-"""Of the best plan's cost: a local search ends where its first plan costs more, and no such plan is a candidate."""
-UNLIKELY = 1.01
-"""Of the best plan's cost: where a local search ended above, or found none, only a mesh of SMALL configurations is
-searched so.
-"""
-HOPELESS, HOPELESS_MANY = 1.1, 3.0
-"""Of the best plan's cost: a coarse mesh is left out whose plans cost more, and a fine one that splits only such. Of
-models of many variables some operators are best as in plans that are much dearer: these are starts as well.
-"""
-SMALL = 5_000
-"""Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing;
-and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
-"""
-LARGE = 20_000
-"""Configurations of a problem of which tables are likely to be too large for a proof."""
-SHARED, SHARED_AGAIN = 1_000, 5_000
-"""Configurations on the coarser meshes of those that are searched, of which several processes take less time than one;
-and of meshes that are bounded in advance, whose problems are built once more where they are searched.
-"""
-NOTHING = 1e-6
-"""Of a plan's cost: one that costs so much less or more is as good."""
 
 
 @dataclass

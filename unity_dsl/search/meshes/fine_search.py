@@ -13,14 +13,26 @@ from math import inf
 from ...graph.layout import Mesh
 from ...machine.mesh import has_moved_factor, reordered_axes
 from ...rules.process_map import lasting_processes
-from ..search_end import check_end
-from .fine_meshes import (
+from ..constants import (
+    DESCENDED,
+    DESCENTS,
+    FINE_COMPARED,
+    FINE_COMPARED_MANY,
+    FURTHER,
+    FURTHER_ROUNDS,
     HOPELESS,
     LARGE,
+    LOCAL_ROUNDS,
+    MISLED,
     NOTHING,
     PROMISING,
+    REGROUPED,
     SHARED,
     SMALL,
+    WIDER,
+)
+from ..search_end import check_end
+from .fine_meshes import (
     Fine,
     Local,
     coarse_count,
@@ -31,29 +43,7 @@ from .fine_meshes import (
     processes_when,
     regrouped_search,
 )
-from .near_search import MOST_ROUNDS, Near, Task, has_many, near_by, near_plan
-
-COMPARED, COMPARED_MANY = 12, 4
-"""Fine meshes that are compared by one round of a local search: those that split the best ones; of models of many
-variables fewer.
-"""
-MISLED = 0.9
-"""Of the cost of the best coarse plan: where the best fine one is below, coarse plans tell little of fine ones."""
-MOVES = 4
-"""How often the search goes on then to the meshes beside the best one, at most."""
-MOVED = 1e-3
-"""Of the best plan's cost: by so much a cheaper plan must have been found there for the search to go on."""
-FURTHER, FURTHER_ROUNDS = 4, 2
-"""Promising meshes whose local search goes on, and its rounds; none where the tables are too large for whole
-neighbourhoods.
-"""
-WIDER = 2
-"""Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans, of
-which the whole problem is large.
-"""
-
-REGROUPED = 6
-"""Meshes to which coarse plans are taken that they do not split: each costs as much as to compare one."""
+from .near_search import Near, Task, has_many, near_by, near_plan
 
 Searched = Callable[[Iterable[tuple[Fine, Local]]], None]
 """Makes what local searches of meshes find known there, where it is cheaper than what is."""
@@ -66,7 +56,7 @@ def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
     """
     many = any(has_many(found.problem) for one in every for found in one.above)
     split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
-    compared = split[: COMPARED_MANY if many else COMPARED]
+    compared = split[: FINE_COMPARED_MANY if many else FINE_COMPARED]
     processes = 1 if len(every) < 2 else processes_when(sum(coarse_count(one.above) for one in compared), SHARED)
 
     def search(local: Local) -> Near | None:
@@ -96,14 +86,14 @@ def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
         gained = [one for one in good[:FURTHER] if not one.is_crowded and one.has_gained(NOTHING)]
         each((one, further_search(one, FURTHER_ROUNDS, 1)) for one in gained)
         large = [] if many else [one for one in good if one.effort > LARGE][:WIDER]
-        each((one, further_search(one, MOST_ROUNDS, 2)) for one in large if not one.is_crowded)
+        each((one, further_search(one, LOCAL_ROUNDS, 2)) for one in large if not one.is_crowded)
 
 
 def _move(every: Sequence[Fine], misled: float, each: Searched) -> None:
     """Takes the best plan to meshes that were not compared and have its axes in another order. Where it costs less than
     `misled`, a descent over meshes: to all worse ones beside the best, as long as one of them has a better plan.
     """
-    for _ in range(MOVES):
+    for _ in range(DESCENTS):
         best = min(every, key=Fine.promise, default=None)
         if best is None or best.near is None:
             return
@@ -113,7 +103,7 @@ def _move(every: Sequence[Fine], misled: float, each: Searched) -> None:
         each(
             (one, moved_search(one, best, order)) for one in others for order in _orders(one.mesh, best.mesh, descends)
         )
-        if not descends or min(one.cost for one in every) > before * (1 - MOVED):
+        if not descends or min(one.cost for one in every) > before * (1 - DESCENDED):
             return
 
 

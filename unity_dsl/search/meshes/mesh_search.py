@@ -17,6 +17,28 @@ from ...graph.layout import Mesh
 from ...machine.mesh import reordered_axes
 from ...rules.process_map import lasting_processes, shared_map
 from ...syntax.diagnostic import InputError
+from ..constants import (
+    CANDIDATES,
+    COARSE,
+    EFFORT_COARSE,
+    EFFORT_FINE,
+    EFFORT_MESH,
+    EFFORT_SCOUTED,
+    HOPELESS,
+    HOPELESS_MANY,
+    LARGE,
+    MISLED,
+    MODERATE,
+    NEGLIGIBLE,
+    NOTHING,
+    PROMISING,
+    SCOUTED,
+    SHARED,
+    SHARED_AGAIN,
+    SIMULATED,
+    SMALL,
+    WHOLE_FIRST,
+)
 from ..exact_search.bounded_search import (
     ROUNDS,
     Optimum,
@@ -36,59 +58,11 @@ from ..layout_problem.starting_domains import Held, axis_domains, even_domain, h
 from ..layout_problem.variable_meaning import Crowded, Impossible
 from ..search_end import SearchEnded, check_end, ended_by, why_ended
 from ..search_progress import tell_cost
-from .fine_meshes import (
-    HOPELESS,
-    HOPELESS_MANY,
-    LARGE,
-    NOTHING,
-    PROMISING,
-    SHARED,
-    SHARED_AGAIN,
-    SMALL,
-    Fine,
-    coarse_count,
-    configurations_of,
-    counts,
-    effort_of,
-    processes_when,
-    promising_first,
-)
-from .fine_search import MISLED, search_near
+from .fine_meshes import Fine, coarse_count, configurations_of, counts, effort_of, processes_when, promising_first
+from .fine_search import search_near
 from .mesh_joining import coarsenings
 from .mesh_surveys import Surveys
 from .near_search import Found, Near, Task, has_many, held_by, near_by, near_plan
-
-COARSE = 2
-"""Axes of the meshes that are searched first."""
-EFFORT_COARSE = 24_000
-EFFORT_FINE = 70_000
-"""Configurations of operators on the meshes of two axes, and on finer ones, of which all are searched. Where there are
-more, those that come first in the order are searched: one of either kind in any case.
-"""
-EFFORT_SCOUTED = 200_000
-"""Configurations on further meshes of two axes that are bounded."""
-SCOUTED = 2
-"""Of these, how many at most are searched."""
-EFFORT_MESH = 6_000
-"""What a mesh takes besides, in configurations."""
-NEGLIGIBLE = 1e-4
-"""Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells; nor that of
-a fine mesh, unless it is SMALL, where the best plan next to those of coarser meshes saves less.
-"""
-CANDIDATES = 4
-"""Plans of coarse meshes, and of fine ones, with the best one, each at most so much dearer than that, of which one is
-chosen by its simulated step.
-"""
-FIRST = 2
-"""The most promising fine meshes, which are searched as a whole. Others are where that finds a plan of one of these
-that its local search has missed: else local searches find what there is, and the rest would prove that at most.
-"""
-SIMULATED = 200
-"""The same of problems next to a plan that are searched for plans to be simulated."""
-MODERATE = 9_000
-"""Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
-problems of more took most of the time and saved 0.02 %.
-"""
 
 
 @dataclass
@@ -264,9 +238,9 @@ def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: 
     chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
     if outcome.cost < inf:
         chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
-    missed = _search_whole(task, chosen[:FIRST], outcome)
+    missed = _search_whole(task, chosen[:WHOLE_FIRST], outcome)
     if missed:
-        _search_whole(task, chosen[FIRST:], outcome)
+        _search_whole(task, chosen[WHOLE_FIRST:], outcome)
     if missed and thorough and (best := _best_near(outcome)) is not None:
         turned = (one for one in every if one not in chosen and reordered_axes(one.mesh, best) is not None)
         small = [one for one in turned if one.effort <= (LARGE if one.is_likely(every[0]) else SMALL)]

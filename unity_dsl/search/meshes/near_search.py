@@ -18,6 +18,7 @@ from ...syntax.diagnostic import InputError
 from ..choices.extractions import Extractions
 from ..choices.proved_configurations import Around
 from ..choices.restriction import Restriction
+from ..constants import LOCAL_GAIN, LOCAL_ROUNDS, MANY
 from ..exact_search.bounded_search import ROUNDS, Optimum, improved, optimise
 from ..folded_solver.problem_part import everything
 from ..layout_problem.held_price import HeldPrice
@@ -26,15 +27,6 @@ from ..layout_problem.problem_context import Prices
 from ..layout_problem.starting_domains import Held, axis_domains, held_domain, near_domain
 from ..layout_problem.variable_meaning import Impossible
 from ..search_end import SearchEnded
-
-MOST_ROUNDS = 8
-"""Of a local search: it mostly ends before."""
-_GAIN = 1e-6
-"""Of the cost: by so much a plan must be better for the search to go on from it."""
-MANY = 800
-"""Variables of a problem of which a neighbourhood is bounded once, and is not searched along each axis where its tables
-are too large: both take seconds there, as the search of the whole problem does, which finds more.
-"""
 
 
 @dataclass(frozen=True)
@@ -88,7 +80,7 @@ def near_plan(
     held: Held,
     below: float,
     *,
-    rounds: int = MOST_ROUNDS,
+    rounds: int = LOCAL_ROUNDS,
     reach: int = 1,
 ) -> Found | None:
     """The plan of a local search on a mesh from what is held, if it costs less than `below`; None as well where nothing
@@ -109,7 +101,7 @@ def near_plan(
             break
         found, gained, cost = better, cost - better.best.cost, better.best.cost
         whole = whole and better.best.exact
-        if gained < cost * _GAIN or (not whole and has_many(better.problem)):
+        if gained < cost * LOCAL_GAIN or (not whole and has_many(better.problem)):
             break
         held = held_by(mesh, [better])
     return found

@@ -12,18 +12,13 @@ from ...machine.byte_count import describe_bytes
 from ...machine.machine import Machine
 from ...machine.written_figures import duration
 from ...syntax.diagnostic import InputError
+from ..constants import CLOSE_DIVISION, NEAR_FREE
 from ..memory_limit.stored_bytes import StoredBytes
 from ..search_end import SearchEnded, check_end, why_ended
 
 if TYPE_CHECKING:
     from ..improve import Search, Start, Started
 
-NEAR = 0.01
-"""Of a step's seconds: where a plan takes so little longer than the cheapest of all, no others are tried."""
-CLOSE = 1.05
-"""Times the shortest step: where a plan costs more, its step is not simulated. Of more micro-batches a step is
-simulated to take longer than it costs, as more is exposed: of llama3_8b 1.01 times with 1 or 4, 1.07 times with 8.
-"""
 
 _ASKED, _NONE, _UNTRIED = "memory asks for micro-batches", "no number of micro-batches", "micro-batches were"
 _USELESS = "micro-batches would not help"
@@ -94,7 +89,7 @@ def cheapest_division(
 
     def time(plan: Plan) -> float:
         if plan.micro_batches not in taken:
-            far = plan.cost.seconds > CLOSE * min(taken.values(), default=inf)
+            far = plan.cost.seconds > CLOSE_DIVISION * min(taken.values(), default=inf)
             taken[plan.micro_batches] = plan.cost.seconds if far else seconds(plan)
         return taken[plan.micro_batches]
 
@@ -135,7 +130,7 @@ def _found(tried: Sequence[Plan], time: Callable[[Plan], float]) -> bool:
         return bool(_fitting(before))
     unlimited = tried[0].unlimited_seconds
     assert unlimited is not None, "memory is the limit"
-    if last.unlimited_seconds is None or last.cost.seconds <= (1 + NEAR) * unlimited:
+    if last.unlimited_seconds is None or last.cost.seconds <= (1 + NEAR_FREE) * unlimited:
         return True
     return any(time(plan) <= time(last) for plan in _fitting(before))
 
