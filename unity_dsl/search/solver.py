@@ -116,7 +116,8 @@ class Solver:
 
     def near(self, point: Point, restricted: Restricted, factor: float) -> Point | None:
         """The best plan in the neighbourhood of a point's, within a restriction, that costs at most so many times as
-        much, at the prices of memory of the point, or without one where that is shorter.
+        much, at the prices of memory of the point, or without one where that is shorter. What a restriction leaves open
+        differs from the point along one mesh axis at most.
         """
         given, wanted = point.plan, point.wanted
         known = wanted.found_of(given.model, given.mesh)
