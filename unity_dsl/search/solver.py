@@ -15,7 +15,7 @@ from ..syntax.parse_rules import RuleDecl
 from .accounting.kept_iterations import told_kept
 from .accounting.memory_budget import Budget
 from .accounting.weighed_plan import counted, within_memory
-from .constants import ROUNDS_ON_MESH
+from .constants import DIVIDED, ROUNDS_ON_MESH
 from .layout_problem.starting_domains import Held
 from .meshes.mesh_search import search_meshes
 from .meshes.near_search import Found, Task, held_by, near_plan
@@ -48,21 +48,39 @@ class Solver:
     space: SearchSpace
     meshes: Sequence[Mesh]
     part_of: Callable[[int], Part]
-    known: dict[tuple[float, int], dict[Mesh, Found]] = field(default_factory=dict)
+    known: dict[int, dict[Mesh, Found]] = field(default_factory=dict)
+    cheapest: dict[int, float] = field(default_factory=dict)
 
     def start(self, count: int, exposure: Exposure, below: float = inf) -> tuple[Point, list[Point]]:
-        """The cheapest plan in so many micro-batches on any mesh, and others of nearly the same cost. Plans within the
-        memory are searched where the cheapest of all takes less than `below`.
+        """The cheapest plan in so many micro-batches, and others of nearly the same cost. Plans within the memory are
+        searched where the cheapest of all takes less than `below`. Of more than one the meshes are those of the whole
+        batch first, and all where it costs DIVIDED times as much there: they may divide no part of the batch.
         """
-        products, algebras, division = exposure.products, self.space.algebras, self.part_of(count).division
-        near = self.known.setdefault((products, count), dict(self.known.get((products, 1), {})))
+        known = self.known.setdefault(count, dict(self.known.get(1, {})))
+        begun = bool(known)
+        found = self._started(count, exposure, below, known)
+        seconds = self._free_seconds(found, count)
+        if begun and seconds > DIVIDED * self.cheapest.get(1, inf):
+            known.clear()
+            found = self._started(count, exposure, below, known)
+        self.cheapest[count] = min(self.cheapest.get(count, inf), seconds)
+        return self._points(found, count)
+
+    def _free_seconds(self, found: Solution, count: int) -> float:
+        """What the cheapest plan of all costs in so many micro-batches."""
+        plan = found.plan.unlimited or found.plan
+        return in_micro_batches(plan, self.part_of(count).division).cost.seconds
+
+    def _started(self, count: int, exposure: Exposure, below: float, known: dict[Mesh, Found]) -> Solution:
+        """The solution at an exposure, on the meshes that are known, if there are any."""
+        algebras, division = self.space.algebras, self.part_of(count).division
         chosen = None if algebras is None or count == 1 else algebras.chosen.get(self.space.exposing(exposure).machine)
 
         def of_use(cheapest: Plan) -> bool:
             return in_micro_batches(cheapest, division).cost.seconds < below
 
-        how = replace(self._how(count), known=near, chosen=chosen, of_use=of_use)
-        return self._points(solve(self.part_of(count).model, self.meshes, self.space.exposing(exposure), how), count)
+        how = replace(self._how(count), known=known, chosen=chosen, of_use=of_use)
+        return solve(self.part_of(count).model, self.meshes, self.space.exposing(exposure), how)
 
     def by_strategy(
         self,

@@ -36,6 +36,7 @@ def in_cheapest_division(search: Search, weights: StoredBytes) -> Start:
 
 def _started(search: Search, weights: StoredBytes, exposure: Exposure, move: str) -> Started:
     known: dict[int, Started] = {}
+    tried = set[int]()
 
     def plan_of(count: int, below: float) -> Plan:
         known[count] = search.solver.start(count, exposure, below)
@@ -45,6 +46,7 @@ def _started(search: Search, weights: StoredBytes, exposure: Exposure, move: str
         point, others = known[plan.micro_batches]
         told = f"{move}, {plan.micro_batches} micro-batches" if plan.micro_batches > 1 else move
         known[plan.micro_batches] = search.tried(point, told) or point, others
+        tried.add(plan.micro_batches)
         return search.seconds(known[plan.micro_batches][0])
 
     def kept_bytes(plan: Plan) -> float:
@@ -52,7 +54,8 @@ def _started(search: Search, weights: StoredBytes, exposure: Exposure, move: str
 
     best = cheapest_division(plan_of, search.solver.space.machine, weights, seconds, kept_bytes)
     point, others = known[best.micro_batches]
-    point = search.tried(point, move) or point
+    if best.micro_batches not in tried:
+        point = search.tried(point, move) or point
     notes = (*point.plan.notes, *division_notes(best))
     plan = replace(point.plan, notes=notes, warnings=best.warnings, unlimited=best.unlimited)
     return search.amended(point, replace(point, plan=plan)), others
