@@ -69,6 +69,7 @@ bench: setup ## measure again every figure that is quoted, into bench/results/
 	$(BIN)/python bench/offload.py
 	$(BIN)/python bench/padding.py
 	$(BIN)/python bench/search_loop.py
+	$(BIN)/python bench/search_ablation.py
 	$(BIN)/python bench/rival_plans.py
 	$(BIN)/python bench/utilisation.py --leave-one-out
 	$(BIN)/python bench/check_time.py
