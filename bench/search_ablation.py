@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -22,14 +21,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from measure import RESULTS, hardware
+from measure import RESULTS, rows_of, write_rows
+from search_loop import planned
 
-from unity_dsl.compilation import Request, compile_model
 from unity_dsl.search import constants, improve
 from unity_dsl.search.moves import edits, passes
 
-ROOT = Path(__file__).parent.parent
 FILE = RESULTS / "search_ablation.json"
+COMMAND = "python bench/search_ablation.py"
+KEPT = ("step", "fits", "evaluations", "processor_s")
 AS_IT_IS = "as it is"
 # fmt: off
 SMALL = [
@@ -57,33 +57,20 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     os.sched_setaffinity(0, {options.processor})
-    document = json.loads(options.output.read_text()) if options.output.exists() else {}
-    rows = document.setdefault("rows", {})
+    rows, cells = rows_of(options.output), rows_of(RESULTS / "search.json")
     switches = {AS_IT_IS: ExitStack, **moves_and_passes(), **doubled_and_halved()}
     for name, switch in () if options.summary else switches.items():
         if any(word in name for word in options.only):
             for cell in SMALL if name.startswith("constant ") else [*SMALL, *FURTHER]:
                 if cell not in (row := rows.setdefault(name, {})):
                     with switch():
-                        row[cell] = planned(cell)
+                        found = planned(cell, cells[cell]["batch"], "")
+                    row[cell] = [found[kept] for kept in KEPT]
                     print(name, cell, row[cell], flush=True)
-                    options.output.write_text(json.dumps(document, indent=1) + "\n")
+                    write_rows(options.output, COMMAND, rows)
     found = summary(rows)
-    document = {"command": "python bench/search_ablation.py", "hardware": hardware(), "summary": found, "rows": rows}
-    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write_rows(options.output, COMMAND, rows, found)
     print(json.dumps(found, indent=1))
-
-
-def planned(cell: str) -> list[Any]:
-    """The seconds of the simulated step, whether the plan fits, the evaluations and the processor seconds."""
-    model, machine, devices = cell.split()
-    batch = json.loads((RESULTS / "search.json").read_text())["cases"][cell]["batch"]
-    path = ROOT / "examples" / f"{model}.udl"
-    begun = time.process_time()
-    plan = compile_model(Request(path, settings={"b": batch}, machine=machine, devices=int(devices))).plan
-    seconds = time.process_time() - begun
-    evaluations = plan.trail[-1].evaluations if plan.trail else 0
-    return [plan.seconds, not plan.warnings, evaluations, round(seconds, 2)]
 
 
 Switch = Callable[[], Any]

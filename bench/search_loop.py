@@ -16,12 +16,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from measure import RESULTS, hardware
+from measure import RESULTS, rows_of, write_rows
 
 from unity_dsl.compilation import Request, compile_model
 
 ROOT = Path(__file__).parent.parent
 FILE = RESULTS / "search_loop.json"
+COMMAND = "python bench/search_loop.py"
 BEFORE, AFTER = "before", "after"
 
 
@@ -35,18 +36,16 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     os.sched_setaffinity(0, {options.processor})
-    document = json.loads(options.output.read_text()) if options.output.exists() else {}
-    rows = document.setdefault("rows", {})
+    rows = rows_of(options.output)
     if not options.summary:
-        cells = json.loads((RESULTS / "search.json").read_text())["cases"]
+        cells = rows_of(RESULTS / "search.json")
         for cell in cells:
             if any(word in cell for word in options.cells) and options.label not in rows.get(cell, {}):
                 rows.setdefault(cell, {})[options.label] = planned(cell, cells[cell]["batch"], options.effort)
                 print(cell, rows[cell][options.label], flush=True)
-                options.output.write_text(json.dumps(document, indent=1) + "\n")
+                write_rows(options.output, COMMAND, rows)
     found = summary(rows)
-    document = {"command": "python bench/search_loop.py", "hardware": hardware(), "summary": found, "rows": rows}
-    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    write_rows(options.output, COMMAND, rows, found)
     print(json.dumps(found, indent=1))
 
 

@@ -71,6 +71,7 @@ def test_what_is_behind_launches_counts_in_part(library: Library) -> None:
     alone, told = (price_steps([Step(StepKind.ALL_REDUCE, (0,))], mesh, m, 1.0).seconds(1e8) for m in (MACHINE, seen))
     assert told - 0.8 * 5e-6 == pytest.approx((alone - 5e-6) / 4)
     assert MACHINE.exposing(Exposure(devices=0.5)).exposing(Exposure()) == MACHINE
+    assert seen.holding(7) == MACHINE.holding(7).exposing(seen.exposure) and seen.holding(7).origin.memory_bytes == 7
 
 
 @pytest.mark.parametrize("name", ["dgx-h100", "summit", "local"])

@@ -87,6 +87,14 @@ class Collectives:
 
 
 @dataclass(frozen=True)
+class Counting:
+    """How much prices count of what may be hidden, and the machine, if it is another, of which they count all."""
+
+    exposure: Exposure = field(default_factory=Exposure)
+    origin: Machine | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass(frozen=True)
 class Machine:
     """`peak` is flops per second by FACTOR_TYPES, bandwidths are bytes per second, times are seconds.
 
@@ -110,7 +118,7 @@ class Machine:
     measured: MeasuredOperators = field(default=MeasuredOperators(), hash=False)
     collectives: Collectives = field(default_factory=Collectives)
     kinds: tuple[DeviceKind, ...] = ()
-    counting: Counting = field(default_factory=lambda: Counting())
+    counting: Counting = field(default_factory=Counting)
 
     @property
     def exposure(self) -> Exposure:
@@ -160,7 +168,7 @@ class Machine:
 
     def holding(self, memory: int | None) -> Machine:
         """The machine with another limit of memory, bytes on each device, if one is given."""
-        return self if memory is None else replace(self, memory_bytes=memory)
+        return self if memory is None else replace(self.origin, memory_bytes=memory).exposing(self.exposure)
 
     def traffic_seconds(self, count: Bytes) -> Bytes:
         """What kernels take to read and write so many bytes of a device's memory, launches left out."""
@@ -174,14 +182,6 @@ class Machine:
     def node_devices(self) -> int:
         """Devices of a node: of what is joined by network cards. Of the whole machine where there are none."""
         return self.devices_below(next((i for i, link in enumerate(self.levels) if link.network), len(self.levels)))
-
-
-@dataclass(frozen=True)
-class Counting:
-    """How much prices count of what may be hidden, and the machine, if it is another, of which they count all."""
-
-    exposure: Exposure = field(default_factory=Exposure)
-    origin: Machine | None = field(default=None, compare=False, repr=False)
 
 
 def machine_source(name_or_path: str) -> Source:

@@ -44,7 +44,7 @@ CLOSE = 1.01
 BEAM = 1.05
 """Times the incumbent's step: points that take longer are not expanded."""
 WIDE = 1.3
-"""The same of starts on other meshes than the best one: what they expose may be what their prices did not count."""
+"""Times the incumbent's step: starts on other meshes that take longer are not solved again at what they expose."""
 ROUNDS = 3
 """Of solving a point again at what its step exposes."""
 AGREES = 0.03
@@ -132,7 +132,7 @@ WHOLE_FIRST = 2
 that its local search has missed: else local searches find what there is, and the rest would prove that at most.
 """
 SIMULATED = 200
-"""Configurations of a problem next to a plan whose step is simulated, of which several processes take less time."""
+"""Configurations in the neighbourhood of a plan whose step is simulated, of which several processes take less time."""
 MODERATE = 9_000
 """Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
 problems of more took most of the time and saved 0.02 %.
@@ -215,7 +215,7 @@ simulated to take longer than it costs, as more is exposed: of llama3_8b 1.01 ti
 JOINT_ATTEMPTS = 3
 """Parts of a domain that are eliminated, in a compilation."""
 JOINT_NEAR = 500
-"""Values of a domain next to a plan that is searched besides that of its own layouts."""
+"""Values of a domain in the neighbourhood of a plan that is searched besides that of its own layouts."""
 JOINT_WHOLE = 5_000
 """Values of a problem that is searched as a whole in a compilation; of more, what is near a plan."""
 JOINT_ALONE = 1_000

@@ -99,7 +99,7 @@ def most_within(most: int, held: Callable[[int], float], limit: float) -> int:
 
 def told_kept(plan: Plan, iterations: Mapping[str, int] | None, budget: Budget) -> Plan:
     """The plan with so many last iterations kept of what it runs again, or, if None, as many as there is room for; with
-    a note on what is run again.
+    a note on what is recomputed.
     """
     kept = with_room_used(plan, budget) if iterations is None else keeping_iterations(plan, iterations, budget)
     return replace(kept, notes=(*kept.notes, *describe_recomputed(kept, budget)))

@@ -252,9 +252,8 @@ def _take_near(task: Task, outcome: Outcome) -> None:
     """Takes the best of the plans of fine meshes, where it is the best of all."""
     best = _best_near(outcome)
     if best is not None and outcome.near[best].cost < outcome.cost:
-        held = outcome.near[best].held
-        if held.chosen:
-            found = near_plan(task, best, held, inf, rounds=1, reach=0)
+        if outcome.near[best].held.chosen:
+            found = _plan_near(task, outcome, best)
         else:  # nothing is chosen anywhere: no operator has a gradient or is worth dividing
             problem = task.problem(best)
             found = Found(problem, optimise(problem.part, everything(problem.part)))
@@ -268,9 +267,14 @@ def _beside(task: Task, outcome: Outcome) -> Iterator[Found]:
     near = [mesh for mesh, one in outcome.near.items() if one.cost <= outcome.cost * PROMISING and one.held.chosen]
     others = sorted((mesh for mesh in near if mesh != best), key=lambda mesh: outcome.near[mesh].cost)
     for mesh in others[: CANDIDATES - 1]:
-        found = near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
+        found = _plan_near(task, outcome, mesh)
         if found is not None:
             yield found
+
+
+def _plan_near(task: Task, outcome: Outcome, mesh: Mesh) -> Found | None:
+    """The plan that a local search found on a fine mesh, of which its cost and what it does were told."""
+    return near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
 
 
 def _affordable(every: Sequence[Fine], left: float) -> list[Fine]:
