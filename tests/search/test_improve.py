@@ -14,9 +14,9 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import improve
-from unity_dsl.search.constants import EFFORTS, SHORTER, WORTH
+from unity_dsl.search.constants import EFFORTS, FAR, SHORTER, WORTH
 from unity_dsl.search.improve import Search
-from unity_dsl.search.moves.edits import Edit
+from unity_dsl.search.moves.edits import Edit, edits
 from unity_dsl.search.point import Point
 from unity_dsl.search.search_end import SearchEnd
 from unity_dsl.simulation.step_tasks import simulate_step
@@ -75,6 +75,21 @@ def test_more_evaluations_extend_the_trail(name: str, build: Build, library: Lib
     for (less, more), (before, after) in zip(pairwise(trails), pairwise(seconds), strict=True):
         assert more[: len(less)] == less and after <= before
     assert trails[-1] == whole.trail
+
+
+def test_a_search_goes_on_from_points_whose_branches_are_not_placed(build: Build, library: Library) -> None:
+    """Those with branches have no edits but fusions; edits of others are tried though their steps are much longer."""
+    machine = load_machine("dgx-h100")
+    search = searching(build(TOWERS.replace("d = 16", "d = 1024")), all_meshes(machine, 4), machine, library)
+    plan = found(search)
+    placed = [point for point in search.points if point.restricted.placed]
+    for point in placed:
+        every = edits(point, search.evaluator.timeline(point.plan), search.solver, EFFORTS["normal"])
+        assert {edit.kind for edit in every} <= {"fusions"}
+    first = next(number for number, trial in enumerate(search.trail) if trial.move == "branches" and trial.best)
+    after = [trial for trial in search.trail[first:] if trial.move == "storage" and trial.seconds is not None]
+    assert placed and plan.seconds < search.trail[first - 1].seconds  # type: ignore[operator]
+    assert after and all(trial.seconds > FAR * plan.seconds for trial in after)  # type: ignore[operator]
 
 
 def test_a_search_that_is_ended_has_its_incumbent(build: Build, library: Library) -> None:

@@ -56,7 +56,7 @@ def plan_by_algorithm(
         return plan
     better = None
     with suppress(SearchEnded):
-        fused, applied = _fusions_in(plan, search.fusions, wanted)
+        fused, applied = fusions_in(plan, search.fusions, wanted)
         better = in_same_layouts(space.of(fused), start, chosen) if applied else None
     return plan if better is None else replace(made(better, fused, wanted), rules=applied, notes=chosen.notes)
 
@@ -166,7 +166,7 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     """The plan with every fusion that costs less in its layouts, searched again on its mesh: all of it, or what is near
     that plan where the mesh has many.
     """
-    model, applied = _fusions_in(given, fusions, wanted)
+    model, applied = fusions_in(given, fusions, wanted)
     if not applied:
         return given
     start = _large_start(given, wanted)
@@ -185,7 +185,7 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
     return replace(best, notes=(*given.notes, note), considered=given.considered + 1)
 
 
-def _fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fused:
+def fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fused:
     """The model of a plan with every fusion that costs less in its layouts, and what was applied: known where another
     price of memory led to the same plan.
     """

@@ -115,7 +115,7 @@ class Search:
     def _found(self) -> Plan:
         assert self.best is not None, "any plan is the best at first"
         ended = why_ended() or self.best.plan.ended
-        return replace(self.best.plan, simulated=self.seconds(self.best), ended=ended)
+        return replace(self.best.told, simulated=self.seconds(self.best), ended=ended)
 
     def finished(self, plan: Plan) -> Plan:
         """The plan that is taken, with what it holds, its mesh axes named by what they do, and the trail."""
@@ -135,6 +135,12 @@ class Search:
         """Seconds of the incumbent's step; infinite as long as none fits the memory."""
         return inf if self.best is None or not self.best.fits else self.seconds(self.best)
 
+    def _below(self, point: Point) -> float:
+        """The same; of points whose branches are not placed, the shortest step of such a one: they can be placed."""
+        if point.restricted.placed or self.best is None or not self.best.restricted.placed:
+            return self.below
+        return min((self.seconds(one) for one in self.points if one.fits and not one.restricted.placed), default=inf)
+
     def tried(self, point: Point | None, move: str, like: Plan | None = None, close: float = CLOSE) -> Point | None:
         """A point with the passes that it has best, which is kept; the incumbent, if it is better. None where it cannot
         be, or is one that was tried before. An edit has the passes of the plan that it is `like`, and others if its
@@ -146,7 +152,7 @@ class Search:
         """What is known of a point before it is kept: this changes nothing but the evaluator."""
         if point is None or (not point.fits and self.best is not None and self.best.fits):
             return Looked()
-        below, bare = self.below, self.seconds(point)
+        below, bare = self._below(point), self.seconds(point)
         content = self.evaluator.content(point.plan)
         keys = frozenset({content, (f"{bare:.9g}", point.plan.micro_batches)})  # or the same on a mesh with other axes
         if bare == inf or not self.seen.isdisjoint(keys):
@@ -167,7 +173,7 @@ class Search:
             self.trail.append(Trial(self.evaluator.count, move, *looked.rejected))
         if not new or looked.point is None:
             return None
-        point, below = looked.point, self.below
+        point, below = looked.point, self._below(looked.point)
         self.best, first = self.best or point, self.best is None
         if self.seconds(point) <= close * below:
             point = replace(point, plan=climbed(point.plan, self.evaluator, below))
@@ -213,7 +219,7 @@ class Search:
         if not first and (best.fits, -self.seconds(best) * (1 - SHORTER)) >= (point.fits, -seconds):
             return False
         self.best = point
-        self.incumbent.offer(replace(point.plan, simulated=seconds))
+        self.incumbent.offer(replace(point.told, simulated=seconds))
         return True
 
     def _inheriting(self, point: Point, like: Plan) -> Point:
@@ -264,28 +270,30 @@ class Search:
         stale = 0
         self.expanded.clear()
         while stale < self.effort.stale and (point := self._next()) is not None:
-            before = self.below
+            before = self.below, self._below(point)
             self.expanded.add(self.evaluator.content(point.plan))
             self._expand(point)
-            stale = 0 if self.below < (1 - WORTH) * before else stale + 1
+            after = self.below, self._below(point)
+            shorter = any(now < (1 - WORTH) * then for now, then in zip(after, before, strict=True))
+            stale = 0 if shorter else stale + (not point.restricted.placed)
 
     def _next(self) -> Point | None:
         """The point of the shortest step that is not expanded."""
         left = (point for point in self.points if self.evaluator.content(point.plan) not in self.expanded)
-        near = (point for point in left if point.fits and self.seconds(point) <= BEAM * self.below)
+        near = (point for point in left if point.fits and self.seconds(point) <= BEAM * self._below(point))
         return min(near, key=self.seconds, default=None)
 
     def _expand(self, point: Point) -> None:
         """Solves a point at what its step exposes, and edits it where that leads to nothing much shorter."""
         check_end()
-        enough, timeline = (1 - WORTH) * self.below, self.evaluator.timeline(point.plan)
+        enough, timeline = (1 - WORTH) * self._below(point), self.evaluator.timeline(point.plan)
         self._settle(point)
-        if self.below < enough:
+        if self._below(point) < enough:
             return
         every = edits(point, timeline, self.solver, self.effort)
         for _, alike in groupby(every, key=lambda edit: edit.kind):
-            self._edited(point, [edit for edit in alike if edit.bound < (1 - WORTH) * self.below])
-            if self.below < enough:
+            self._edited(point, [edit for edit in alike if edit.bound < (1 - WORTH) * self._below(point)])
+            if self._below(point) < enough:
                 return
 
     def _settle(self, point: Point) -> None:

@@ -55,3 +55,9 @@ class Point:
     def fits(self) -> bool:
         """Whether the plan fits the memory."""
         return not self.plan.warnings
+
+    @property
+    def told(self) -> Plan:
+        """The plan, with a note on what it keeps to besides pins."""
+        kept = self.restricted.told
+        return replace(self.plan, notes=(*self.plan.notes, kept)) if kept else self.plan

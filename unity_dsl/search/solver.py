@@ -15,9 +15,11 @@ from ..syntax.parse_rules import RuleDecl
 from .accounting.kept_iterations import told_kept
 from .accounting.memory_budget import Budget
 from .accounting.weighed_plan import counted, within_memory
+from .cheapest_plan import fusions_in
 from .constants import DIVIDED, ROUNDS_ON_MESH
+from .joint.algebra_notes import described_anew
 from .layout_problem.starting_domains import Held
-from .meshes.mesh_search import search_meshes
+from .meshes.mesh_search import search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by, near_plan
 from .offloading import offloading
 from .plan_notes import as_limited, of_any_layouts
@@ -169,10 +171,27 @@ class Solver:
                 return None
         return None if found is None else self._point(found, point, wanted)
 
+    def fused(self, point: Point) -> Point | None:
+        """The best plan near a point's with the fusions that cost less in its layouts; None where there are none, or
+        memory is the limit.
+        """
+        given, wanted, algebras = point.plan, point.wanted, self.space.algebras
+        known = wanted.found_of(given.model, given.mesh)
+        if known is None or algebras is None or _keeps_less(given):
+            return None
+        model, applied = fusions_in(given, self.space.fusions, wanted)
+        if not applied:
+            return None
+        rules = *given.rules, *applied
+        told = described_anew(given.notes, algebras.looked_at(self.part_of(given.micro_batches).model), rules)
+        like = replace(point, plan=replace(given, model=model, rules=rules, notes=told))
+        found = search_around(_task(like, wanted), known, inf).found
+        return None if found is None else self._point(found, like, wanted)
+
     def _point(self, found: Found, like: Point, wanted: Wanted) -> Point:
         """What was found, with what is known of another point, within the memory if that one has to keep less."""
         given = like.plan
-        plan = _like(given, made(found, given.model, wanted), like.restricted.told)
+        plan = _like(given, made(found, given.model, wanted))
         if _keeps_less(given):
             plan = self._within_memory(plan, wanted, given.division)
         plan = replace(in_micro_batches(plan, given.division), exposed=like.exposure)
@@ -229,7 +248,7 @@ def _held_on(mesh: Mesh, known: Found) -> Held:
     return held_by(mesh, [known]) if order is None else held_by(known.mesh, [known]).reordered(order)
 
 
-def _like(given: Plan, plan: Plan, told: str) -> Plan:
+def _like(given: Plan, plan: Plan) -> Plan:
     """A plan with what is known of the given one besides its layouts, passes and memory."""
     return replace(
         plan,
@@ -237,7 +256,7 @@ def _like(given: Plan, plan: Plan, told: str) -> Plan:
         strategy=given.strategy,
         rules=given.rules,
         considered=given.considered,
-        notes=(*of_any_layouts(given.notes, operators=True), *([told] if told else [])),
+        notes=of_any_layouts(given.notes, operators=True),
         unlimited=given.unlimited,
         unlimited_seconds=given.unlimited_seconds,
     )

@@ -9,6 +9,14 @@ from ...machine.written_figures import percent
 from .extracted_model import Algebra
 from .joint_search import JointOptimum
 
+_APPLIED, _NONE, _NO_RULE_FITS = "rules applied", "no rule makes the model cheaper", "no rule fits the model"
+
+
+def described_anew(notes: Sequence[str], algebra: Algebra, rules: Sequence[AppliedRule]) -> tuple[str, ...]:
+    """The notes of a plan to which further rules were applied, all of which are `rules`."""
+    did = next(iter(describe_rules(algebra, rules)))
+    return tuple(did if note.startswith((_APPLIED, _NONE, _NO_RULE_FITS)) else note for note in notes)
+
 
 def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -> Iterator[str]:
     """What a reader of a plan has to know."""
@@ -27,14 +35,14 @@ def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -
 def describe_rules(algebra: Algebra, rules: Sequence[AppliedRule]) -> Iterator[str]:
     """What rules did, and where a limit of them was met: the same whatever the layouts are."""
     if not algebra.groups and not algebra.changed:
-        yield "no rule fits the model"
+        yield _NO_RULE_FITS
         yield from algebra.limits
         return
     places: dict[str, list[str]] = {}
     for used in rules:
         places.setdefault(used.rule, []).append(used.place)
     named = (f"`{rule}` {f'{len(at)} times' if len(at) > 1 else f'at {at[0]}'}" for rule, at in places.items())
-    did = f"rules applied: {', '.join(named)}" if rules else "no rule makes the model cheaper"
+    did = f"{_APPLIED}: {', '.join(named)}" if rules else _NONE
     many = f"{algebra.extractions} models that rules make were compared with their layouts"
     yield f"{did}; {many}, on the mesh of the plan"
     yield from algebra.limits

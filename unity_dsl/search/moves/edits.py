@@ -10,15 +10,15 @@ from ..point import Point
 from ..solver import Solver
 from .branches import propose_branches
 from .edit import Edit, Propose
+from .fusions import propose_fusions
 from .iterations import propose_iterations
 from .meshes import propose_meshes
 from .storage import propose_storage
 
-EDITS: tuple[Propose, ...] = (propose_storage, propose_iterations, propose_branches, propose_meshes)
+EDITS: tuple[Propose, ...] = (propose_branches, propose_fusions, propose_storage, propose_iterations, propose_meshes)
 
 
 def edits(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
     """Those of a point whose step is simulated; none of one with branches, which are placed for its layouts."""
-    if not point.restricted.placed:
-        for propose in EDITS:
-            yield from propose(point, timeline, solver, effort)
+    for propose in (propose_fusions,) if point.restricted.placed else EDITS:
+        yield from propose(point, timeline, solver, effort)

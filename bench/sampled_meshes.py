@@ -1,0 +1,97 @@
+"""Steps of `auto` against those of meshes given by hand: `python bench/sampled_meshes.py --count 60 --seed 1`.
+
+Pairs of a cell of results/search.json and one of its meshes are drawn by seed, of meshes of at most three axes. Each is
+planned on that mesh as by `--mesh`, in one process, and its step compared with that of `auto` in results/search.json.
+A part below 1 is a plan that `auto` misses; one below 0.995 is told. An interrupted run goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from measure import PLANNER, RESULTS, digest, rows_of, write_rows
+
+from unity_dsl.compilation import Request, compile_model
+from unity_dsl.machine.machine import load_machine
+from unity_dsl.machine.mesh import all_meshes
+from unity_dsl.syntax.diagnostic import InputError
+
+ROOT = Path(__file__).parent.parent
+FILE = RESULTS / "sampled_meshes.json"
+TOLD = 0.995
+"""Of the step of `auto`: a plan that takes less is one that a user would miss."""
+MOST_AXES = 3
+
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cells", type=Path, default=RESULTS / "search.json", help="rows of bench/search.py")
+    parser.add_argument("--output", type=Path, default=FILE)
+    options = parser.parse_args()
+    cells, rows = rows_of(options.cells), rows_of(options.output)
+    sources = digest(PLANNER)[:16]
+    for cell, degrees in drawn(cells, options.count, options.seed):
+        key = f"{cell} {','.join(map(str, degrees))}"
+        if rows.get(key, {}).get("sources") != sources:
+            rows[key] = compared(cell, degrees, cells[cell]) | {"sources": sources}
+            write_rows(options.output, "python bench/sampled_meshes.py", rows, summary(rows))
+        print(key, rows[key], flush=True)
+    print(json.dumps(summary(rows), indent=1))
+
+
+def drawn(cells: dict[str, Any], count: int, seed: int) -> list[tuple[str, tuple[int, ...]]]:
+    """So many different pairs of a cell in which `auto` has a plan that fits, and degrees of a mesh."""
+    chance = random.Random(seed)
+    fitting = sorted(cell for cell, row in cells.items() if row["strategies"].get("auto", {}).get("fits"))
+    pairs = dict[tuple[str, tuple[int, ...]], None]()
+    while len(pairs) < count:
+        cell = chance.choice(fitting)
+        _, machine, devices = cell.split()
+        meshes = [mesh.degrees for mesh in all_meshes(load_machine(machine), int(devices))]
+        pairs[cell, chance.choice([one for one in meshes if len(one) <= MOST_AXES])] = None
+    return list(pairs)
+
+
+def compared(cell: str, degrees: tuple[int, ...], row: Row) -> Row:
+    """The step on a mesh, and as a part of that of `auto`; or why there is no plan."""
+    model, machine, devices = cell.split()
+    request = Request(
+        ROOT / "examples" / f"{model}.udl",
+        settings={"b": row["batch"]},
+        machine=machine,
+        devices=int(devices),
+        mesh=degrees,
+    )
+    try:
+        plan = compile_model(request).plan
+    except InputError as error:
+        return {"refused": error.diagnostic.message}
+    auto = row["strategies"]["auto"]
+    fits = not plan.warnings
+    return {"step": plan.seconds, "fits": fits, "part": plan.seconds / auto["iteration_s"], "auto": auto["mesh"]}
+
+
+def summary(rows: dict[str, Row]) -> dict[str, Any]:
+    """How many were planned, the median part of those that fit, and those that `auto` misses."""
+    parts = {key: row["part"] for key, row in rows.items() if row.get("fits")}
+    if not parts:
+        return {}
+    return {
+        "pairs": len(rows),
+        "with a plan that fits": len(parts),
+        "median": round(median(parts.values()), 4),
+        "missed by auto": {key: round(part, 4) for key, part in sorted(parts.items()) if part < TOLD},
+    }
+
+
+if __name__ == "__main__":
+    main()
