@@ -123,7 +123,7 @@ def test_what_an_exporter_may_have_merged_is_told(tmp_path: Path) -> None:
     assert told.endswith("an exporter merged: w") and found.files["m.udl"].count("weight w:") == 1
 
 
-@pytest.mark.parametrize("fault", ["text", "operator", "opset", "no loss", "size", "loss"])
+@pytest.mark.parametrize("fault", ["text", "operator", "opset", "attribute", "output", "no loss", "size", "loss"])
 def test_bad_input_is_told(fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One diagnostic, exit code 2, and nothing is written."""
     node, path = onnx.helper.make_node, tmp_path / "m.onnx"
@@ -134,6 +134,12 @@ def test_bad_input_is_told(fault: str, tmp_path: Path, capsys: pytest.CaptureFix
     elif fault == "operator":
         nodes = [node("Det", ["x"], ["a"]), node("Hardmax", ["a"], ["y"])]
         written(path, nodes, {}, given, {"y": [4]})
+    elif fault == "attribute":
+        nodes = [node("CumSum", ["x", "axis"], ["a"], reverse=1), node("Relu", ["a"], ["y"])]
+        written(path, nodes, {"axis": np.array(1)}, given, {"y": [4, 8]})
+    elif fault == "output":
+        nodes = [node("Dropout", ["x"], ["a", "mask"]), node("Where", ["mask", "x", "a"], ["y"])]
+        written(path, nodes, {}, given, {"y": [4, 8]})
     elif fault == "opset":
         written(path, [node("Tanh", ["x"], ["y"])], {}, given, {"y": [4, 8]}, opset=9)
     else:
@@ -144,6 +150,8 @@ def test_bad_input_is_told(fault: str, tmp_path: Path, capsys: pytest.CaptureFix
     expected = {
         "text": "E608",
         "operator": "not supported of this ONNX file: Det, Hardmax",
+        "attribute": "not supported of this ONNX file: CumSum with reverse = 1",
+        "output": "the output `mask` that Where reads",
         "opset": "opset 9",
         "no loss": "E604",
         "size": "is not NAME=N",

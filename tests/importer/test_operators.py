@@ -88,6 +88,8 @@ PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "average": (nn.AvgPool2d(3, 2, 1), IMAGES),
     "average without padding": (nn.AvgPool2d(3, 2, 1, count_include_pad=False), IMAGES),
     "average beyond the end": (nn.AvgPool2d(3, 2, ceil_mode=True), IMAGES),
+    "the greatest beyond the end": (nn.MaxPool2d(3, 2, ceil_mode=True), IMAGES),
+    "the greatest of windows of which some start behind the end": (nn.MaxPool2d(2, 3, 1, ceil_mode=True), IMAGES),
     "weight norm": (nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), ROWS),
     "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), IMAGES),
     "windows of a sequence": (nn.MaxPool1d(3), WAVES),

@@ -80,14 +80,22 @@ def _with_channels(walk: Translation, made: View, bias: View) -> View:
 
 @handles("max_pool2d.default")
 def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Windows that reach beyond what is padded read copies of the last elements, which they have anyway."""
     x, size, stride, pad, dilation, ceil = filled(args, (None, None, [], [0, 0], [1, 1], False))
     stride = stride or size
-    if len({*size}) > 1 or len({*stride}) > 1 or {*dilation} != {1} or ceil:
-        raise Unsupported(f"window {size}, stride {stride}, dilation {dilation}, ceil_mode {ceil}")
+    if len({*size}) > 1 or len({*stride}) > 1 or {*dilation} != {1}:
+        raise Unsupported(f"window {size}, stride {stride}, dilation {dilation}")
     x, pad = walk.view(x), list(pad) * (2 if len(pad) == 1 else 1)
+    for dim, before in zip((2, 3), pad, strict=True):
+        length, step = x.shape[dim], stride[0]
+        count = -(-(length + 2 * before - size[0]) // step) + 1
+        count -= (count - 1) * step >= length + before  # a window that starts behind the last element is left out
+        end = (count - 1) * step + size[0] - length - 2 * before
+        if ceil and end > 0:
+            x = joined(walk, _with_copies(walk, x, dim, 0, end), dim)
     sizes = [(length + 2 * p - size[0]) // stride[0] + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
     pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
-    return walk.make("max_pool2d", x, shape=(*x.shape[:2], *sizes), size=size[0], stride=stride[0], **pads)
+    return walk.make("max_pool2d", walk.spread(x), shape=(*x.shape[:2], *sizes), size=size[0], stride=stride[0], **pads)
 
 
 @handles("max_pool1d.default", "avg_pool1d.default")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,15 +67,28 @@ class OnnxGraph(nn.Module):
             return tuple(outputs)
         return LOSSES[self.loss](outputs[0], inputs[-1]), *outputs
 
-    def call(self, node: NodeProto, values: dict[str, Any]) -> None:
-        """Computes a node's outputs."""
+    def call(self, node: NodeProto, values: dict[str, Any]) -> Values:
+        """Computes a node's outputs, which are added to the values. Returns what it was given."""
         from onnx.helper import get_attribute_value
 
         settings = {one.name: get_attribute_value(one) for one in node.attribute}
-        given = Values([values[name] if name else None for name in node.input], settings, self.training)
+        inputs = [values[name] if name else None for name in node.input]
+        given = Values(inputs, settings, self.training, len(node.output))
         made = OPERATORS[node.op_type](given)
         made = made if isinstance(made, tuple) else (made,)
-        values |= {name: value for name, value in zip(node.output, made, strict=False) if name}
+        values |= {name: value for name, value in zip(node.output, made, strict=False) if name and value is not None}
+        return given
+
+
+def ignored(node: NodeProto, given: Values) -> Iterator[str]:
+    """What of a node its operator has not read: attributes that are not as usual, and inputs."""
+    usual = _usual_settings(node.op_type)
+    for name, value in given.settings.items():
+        if name not in given.read and value != usual.get(name):
+            yield f"{node.op_type} with {name} = {value.decode() if isinstance(value, bytes) else value}"
+    for place, value in enumerate(given.inputs):
+        if place not in given.read and value is not None:
+            yield f"{node.op_type} with input {place + 1}"
 
 
 def load_onnx(path: Path, loss: str | None, sizes: Mapping[str, int]) -> tuple[nn.Module, tuple[Tensor, ...], str]:
@@ -94,8 +108,9 @@ def load_onnx(path: Path, loss: str | None, sizes: Mapping[str, int]) -> tuple[n
     module = OnnxGraph(model, loss)
     named = {one.name: one for one in model.graph.input}
     examples = [_example(named[name], sizes) for name in module.given]
+    _check_nodes(module.eval(), examples)
     if loss is not None:
-        examples.append(_labels(module.eval(), examples, loss))
+        examples.append(_labels(module, examples, loss))
     return module.train(), tuple(examples), _told(model, module)
 
 
@@ -107,6 +122,39 @@ def _unsupported(model: ModelProto) -> InputError | None:
         return None
     hint = f"opsets {OPSETS.start} to {OPSETS.stop - 1} and {len(OPERATORS)} operators are; import the module it is of"
     return fail("E609", f"not supported of this ONNX file: {', '.join(words)}", help=hint)
+
+
+def _check_nodes(module: OnnxGraph, examples: Sequence[Tensor]) -> None:
+    """Raises E609 for all that nodes say and their operators ignore, and for the first node that cannot be computed."""
+    values: dict[str, Any] = {**dict(zip(module.given, examples, strict=True)), **module.arrays}
+    values |= {name: _held(module, name) for name in module.states}
+    words = dict[str, None]()
+    for node in module.graph.node:
+        if missing := [name for name in node.input if name and name not in values]:
+            words[f"the output `{missing[0]}` that {node.op_type} reads"] = None
+            break
+        try:
+            with torch.no_grad():
+                words |= dict.fromkeys(ignored(node, module.call(node, values)))
+        except Exception as reason:
+            line = next(iter(str(reason).splitlines()), type(reason).__name__)
+            words[f"{node.op_type}: {line}"] = None
+            break
+    else:
+        left = [one.name for one in module.graph.output if one.name not in values]
+        words |= dict.fromkeys(f"the output `{name}`" for name in left)
+    if words:
+        raise fail("E609", f"not supported of this ONNX file: {', '.join(words)}", help="import the module it is of")
+
+
+@cache
+def _usual_settings(operator: str) -> Mapping[str, Any]:
+    """The attributes of an operator that have a value where a node does not say it."""
+    from onnx.defs import get_schema
+    from onnx.helper import get_attribute_value
+
+    attributes = get_schema(operator).attributes.items()
+    return {name: get_attribute_value(one.default_value) for name, one in attributes if one.default_value.type}
 
 
 def _told(model: ModelProto, module: OnnxGraph) -> str:

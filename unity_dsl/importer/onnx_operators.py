@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -16,18 +17,28 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Values:
-    """The inputs of a node, None for those that are left out, and its attributes."""
+    """The inputs of a node, None for those that are left out, its attributes, and how many outputs it has. What an
+    operator has `read` of both is known, so that nothing is ignored in silence.
+    """
 
     inputs: Sequence[Any]
     settings: Mapping[str, Any]
     training: bool
+    outputs: int = 1
+    read: set[str | int] = field(default_factory=set)
 
     def __getitem__(self, place: int) -> Any:
+        self.read.add(place)
         return self.inputs[place] if place < len(self.inputs) else None
 
     def get(self, name: str, usual: Any = None) -> Any:
+        self.read.add(name)
         found = self.settings.get(name, usual)
         return found.decode() if isinstance(found, bytes) else found
+
+    def every(self) -> list[Any]:
+        """All inputs."""
+        return [self[place] for place in range(len(self.inputs))]
 
     def tensor(self, place: int) -> Tensor:
         return as_tensor(self[place])
@@ -85,6 +96,7 @@ _TWO: Mapping[str, tuple[Callable[..., Tensor], Callable[..., Any]]] = {
     "Max": (torch.maximum, np.maximum),
     "Mod": (torch.remainder, np.mod),
 }
+_OF_MANY = ("Min", "Max")
 
 
 def _one(name: str) -> Operator:
@@ -99,9 +111,13 @@ def _number(value: Any) -> Any:
 def _two(name: str) -> Operator:
     def apply(given: Values) -> Any:
         ours, theirs = _TWO[name]
-        if given.constant:
-            return theirs(given[0], given[1])
+        if name == "Mod" and given.get("fmod", 0):
+            ours, theirs = torch.fmod, np.fmod
+        if name in _OF_MANY:
+            return reduce(theirs if given.constant else lambda x, y: ours(as_tensor(x), as_tensor(y)), given.every())
         x, y = given[0], given[1]
+        if given.constant:
+            return theirs(x, y)
         if name in ("Add", "Sub", "Mul", "Pow", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
             x, y = (_number(one) if isinstance(other, Tensor) else one for one, other in ((x, y), (y, x)))
         x, y = (one if isinstance(one, int | float | bool | Tensor) else as_tensor(one) for one in (x, y))
@@ -122,9 +138,9 @@ OPERATORS.update({name: _two(name) for name in _TWO})
 def _div(given: Values) -> Any:
     if given.constant:
         whole = np.asarray(given[0]).dtype.kind in "iu"
-        return given[0] // given[1] if whole else given[0] / given[1]
+        return (given[0] - np.fmod(given[0], given[1])) // given[1] if whole else given[0] / given[1]
     x, y = given[0], _number(given[1])
-    mode = "floor" if isinstance(x, Tensor) and not x.is_floating_point() else None
+    mode = "trunc" if isinstance(x, Tensor) and not x.is_floating_point() else None
     return torch.div(as_tensor(x), y if isinstance(y, int | float) else as_tensor(y), rounding_mode=mode)
 
 
@@ -149,7 +165,7 @@ def _cast(given: Values) -> Any:
 @operator("Clip")
 def _clip(given: Values) -> Any:
     lo, hi = (None if given[place] is None else _number(given[place]) for place in (1, 2))
-    return torch.clamp(given.tensor(0), lo, hi)
+    return given[0] if lo is None and hi is None else torch.clamp(given.tensor(0), lo, hi)
 
 
 OPERATORS["LeakyRelu"] = lambda given: F.leaky_relu(given.tensor(0), given.get("alpha", 0.01))
@@ -167,7 +183,9 @@ OPERATORS["HardSigmoid"] = lambda given: torch.clamp(
 def _constant(given: Values) -> Any:
     from onnx import numpy_helper
 
-    (name, value), *_ = given.settings.items()
+    (name, _), *_ = given.settings.items()
+    value = given.settings[name]
+    given.read.add(name)
     return numpy_helper.to_array(value) if name == "value" else np.asarray(value)
 
 
@@ -259,8 +277,8 @@ def _tile(given: Values) -> Any:
 @operator("Concat")
 def _concat(given: Values) -> Any:
     if given.constant:
-        return np.concatenate(list(given.inputs), given.get("axis"))
-    return torch.cat([given.tensor(place) for place in range(len(given.inputs))], given.get("axis"))
+        return np.concatenate(given.every(), given.get("axis"))
+    return torch.cat(list(map(as_tensor, given.every())), given.get("axis"))
 
 
 @operator("Split")
@@ -268,7 +286,7 @@ def _split(given: Values) -> Any:
     axis = given.get("axis", 0)
     sizes = given.numbers(1) if given[1] is not None else given.get("split")
     if sizes is None:
-        count = given.get("num_outputs")
+        count = given.get("num_outputs") or given.outputs
         size = -(-given[0].shape[axis] // count)
         return tuple(given[0].split(size, axis))
     return tuple(given[0].split(list(sizes), axis))
@@ -304,7 +322,10 @@ def _gather(given: Values) -> Any:
 
 @operator("GatherElements")
 def _gather_elements(given: Values) -> Any:
-    return torch.gather(given.tensor(0), given.get("axis", 0), given.tensor(1))
+    axis, places = given.get("axis", 0), given[1]
+    if not isinstance(places, Tensor):
+        places = as_tensor(np.where(places < 0, places + given[0].shape[axis], places))
+    return torch.gather(given.tensor(0), axis, places)
 
 
 @operator("GatherND")
@@ -313,12 +334,18 @@ def _gather_places(given: Values) -> Any:
     return given.tensor(0)[tuple(places[..., place] for place in range(places.shape[-1]))]
 
 
+_PADDED = {"constant": "constant", "edge": "replicate", "reflect": "reflect", "wrap": "circular"}
+
+
 @operator("Pad")
 def _pad(given: Values) -> Any:
-    before_after = given.numbers(1)
+    before_after, mode = given.numbers(1), _PADDED[given.get("mode", "constant")]
     rank = len(before_after) // 2
-    pads = [number for axis in reversed(range(rank)) for number in (before_after[axis], before_after[axis + rank])]
-    return F.pad(given.tensor(0), pads, given.get("mode", "constant"), 0 if given[2] is None else _number(given[2]))
+    axes = range(rank) if given[3] is None else [axis % given[0].dim() for axis in given.numbers(3)]
+    ends = {axis: (before_after[place], before_after[place + rank]) for place, axis in enumerate(axes)}
+    first = min((axis for axis, pair in ends.items() if any(pair)), default=given[0].dim())
+    pads = [number for axis in reversed(range(first, given[0].dim())) for number in ends.get(axis, (0, 0))]
+    return F.pad(given.tensor(0), pads, mode, 0 if given[2] is None else _number(given[2]))
 
 
 @operator("Trilu")
@@ -332,11 +359,28 @@ def _triangle(given: Values) -> Any:
 
 @operator("Resize")
 def _resize(given: Values) -> Any:
-    scales = None if given[2] is None or not np.size(given[2]) else np.asarray(given[2]).tolist()[2:]
-    sizes = None if given[3] is None else given.numbers(3)[2:]
-    mode = {"nearest": "nearest", "linear": "bilinear", "cubic": "bicubic"}[given.get("mode", "nearest")]
-    corners = None if mode == "nearest" else given.get("coordinate_transformation_mode") == "align_corners"
-    return F.interpolate(given.tensor(0), size=sizes, scale_factor=scales, mode=mode, align_corners=corners)
+    """Of images; as torch does it, where that is the same. Raises ValueError where it is not."""
+    x, mode = given.tensor(0), given.get("mode", "nearest")
+    where = given.get("coordinate_transformation_mode", "half_pixel")
+    scales = None if given[2] is None or not np.size(given[2]) else np.asarray(given[2]).tolist()
+    wanted = [size * scale for size, scale in zip(x.shape, scales, strict=True)] if scales else given.numbers(3)
+    sizes = [round(size) for size in wanted]
+    if sizes != wanted or sizes[:2] != list(x.shape[:2]):
+        raise ValueError(f"sizes {wanted} of {list(x.shape)}")
+    _ = given[1]  # the region of another mode
+    if mode == "nearest":
+        whole = all(new % old == 0 for new, old in zip(sizes[2:], x.shape[2:], strict=True))
+        rounded = given.get("nearest_mode", "round_prefer_floor")
+        if (where, rounded) != ("asymmetric", "floor") and not (whole and (where, rounded) == _NEAREST):
+            raise ValueError(f"nearest elements by {where} and {rounded}")
+        return F.interpolate(x, size=sizes[2:], mode="nearest")
+    if where not in ("half_pixel", "align_corners") and (where != "pytorch_half_pixel" or 1 in sizes[2:]):
+        raise ValueError(f"coordinates by {where}")
+    kind = {"linear": "bilinear", "cubic": "bicubic"}[mode]
+    return F.interpolate(x, size=sizes[2:], mode=kind, align_corners=where == "align_corners")
+
+
+_NEAREST = ("half_pixel", "round_prefer_floor")
 
 
 # ---------------------------------------------------------------------------------------- reductions
@@ -354,6 +398,9 @@ def _reduction(name: str) -> Operator:
 
     def apply(given: Values) -> Any:
         axes, keep = _axes(given), bool(given.get("keepdims", 1))
+        axes = None if not axes and not given.get("noop_with_empty_axes", 0) else axes or []
+        if axes == []:
+            return given[0]
         if given.constant:
             return theirs(given[0], None if axes is None else tuple(axes), keepdims=keep)
         x = given.tensor(0)
@@ -396,14 +443,28 @@ def _gemm(given: Values) -> Any:
 
 @operator("Einsum")
 def _einsum(given: Values) -> Any:
-    return torch.einsum(given.get("equation"), *(given.tensor(place) for place in range(len(given.inputs))))
+    return torch.einsum(given.get("equation"), *map(as_tensor, given.every()))
 
 
-def _even(pads: Sequence[int] | None, rank: int) -> list[int]:
-    found = list(pads or [0] * 2 * rank)
+def _even(given: Values, size: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+    """The zeros at both ends of each axis of windows. Raises ValueError where ends differ."""
+    rank, auto = len(size), given.get("auto_pad", "NOTSET")
+    found = list(given.get("pads") or [0] * 2 * rank)
+    if auto.startswith("SAME"):
+        lengths = [-(-length // step) for length, step in zip(given[0].shape[2:], strides, strict=True)]
+        ends = [
+            max(0, (count - 1) * step + gap * (one - 1) + 1 - length)
+            for count, step, gap, one, length in zip(lengths, strides, dilations, size, given[0].shape[2:], strict=True)
+        ]
+        found = [(end + (auto == "SAME_LOWER")) // 2 for end in ends]
+        found += [end - before for end, before in zip(ends, found, strict=True)]
     if found[:rank] != found[rank:]:
         raise ValueError("pads that differ at both ends")
     return found[:rank]
+
+
+def _each(given: Values, name: str, rank: int) -> list[int]:
+    return list(given.get(name) or [1] * rank)
 
 
 @operator("Conv")
@@ -411,10 +472,16 @@ def _convolution(given: Values) -> Any:
     weight = given.tensor(1)
     rank = weight.dim() - 2
     function = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[rank]
-    pads: Any = "same" if given.get("auto_pad", "NOTSET").startswith("SAME") else _even(given.get("pads"), rank)
-    strides, dilations = (list(given.get(name) or [1] * rank) for name in ("strides", "dilations"))
+    strides, dilations = _each(given, "strides", rank), _each(given, "dilations", rank)
+    pads: Any = "same" if _is_padded_by_torch(given, strides) else _even(given, weight.shape[2:], strides, dilations)
     bias = None if given[2] is None else given.tensor(2)
+    given.read.add("kernel_shape")  # that of the weight
     return function(given.tensor(0), weight, bias, strides, pads, dilations, given.get("group", 1))
+
+
+def _is_padded_by_torch(given: Values, strides: Sequence[int]) -> bool:
+    """Whether the more zeros are at the end, if numbers differ."""
+    return given.get("auto_pad", "NOTSET") == "SAME_UPPER" and {*strides} == {1}
 
 
 @operator("ConvTranspose")
@@ -422,42 +489,60 @@ def _transposed_convolution(given: Values) -> Any:
     weight = given.tensor(1)
     rank = weight.dim() - 2
     function = {1: F.conv_transpose1d, 2: F.conv_transpose2d}[rank]
-    strides, dilations = (list(given.get(name) or [1] * rank) for name in ("strides", "dilations"))
+    strides, dilations = _each(given, "strides", rank), _each(given, "dilations", rank)
     more, bias = list(given.get("output_padding") or [0] * rank), None if given[2] is None else given.tensor(2)
-    pads = _even(given.get("pads"), rank)
+    if given.get("auto_pad", "NOTSET") != "NOTSET":
+        raise ValueError("pads by auto_pad")
+    pads = _even(given, weight.shape[2:], strides, dilations)
+    given.read.add("kernel_shape")
     return function(given.tensor(0), weight, bias, strides, pads, more, given.get("group", 1), dilations)
 
 
-def _pooling(function: Callable[..., Tensor]) -> Operator:
-    def apply(given: Values) -> Any:
-        size = list(given.get("kernel_shape"))
-        strides = list(given.get("strides") or [1] * len(size))
-        return function(given.tensor(0), size, strides, _even(given.get("pads"), len(size)))
+@operator("MaxPool")
+def _max_pool(given: Values) -> Any:
+    size = list(given.get("kernel_shape"))
+    strides, dilations = _each(given, "strides", len(size)), _each(given, "dilations", len(size))
+    pads, ceil = _even(given, size, strides, dilations), bool(given.get("ceil_mode", 0))
+    function = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[len(size)]
+    return function(given.tensor(0), size, strides, pads, dilations, ceil)
 
-    return apply
 
-
-OPERATORS["MaxPool"] = _pooling(F.max_pool2d)
-OPERATORS["AveragePool"] = _pooling(lambda x, size, strides, pads: F.avg_pool2d(x, size, strides, pads, False, False))
+@operator("AveragePool")
+def _average_pool(given: Values) -> Any:
+    size = list(given.get("kernel_shape"))
+    strides, ones = _each(given, "strides", len(size)), [1] * len(size)
+    pads, ceil = _even(given, size, strides, ones), bool(given.get("ceil_mode", 0))
+    function = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[len(size)]
+    return function(given.tensor(0), size, strides, pads, ceil, bool(given.get("count_include_pad", 0)))
 
 
 @operator("BatchNormalization")
 def _batch_norm(given: Values) -> Any:
     x, gain, bias, mean, variance = (given.tensor(place) for place in range(5))
     momentum, eps = 1 - given.get("momentum", 0.9), given.get("epsilon", 1e-5)
+    given.read.add("training_mode")  # as the module is
     return F.batch_norm(x, mean, variance, gain, bias, given.training, momentum, eps)
+
+
+def _check_axis(given: Values, gain: Tensor) -> None:
+    """Raises ValueError where a norm is over other axes than its gain has."""
+    rank = given[0].dim()
+    if tuple(gain.shape) != tuple(given[0].shape[given.get("axis", -1) % rank :]):
+        raise ValueError(f"axis {given.get('axis', -1)} with a gain of {list(gain.shape)}")
 
 
 @operator("LayerNormalization")
 def _layer_norm(given: Values) -> Any:
     x, gain = given.tensor(0), given.tensor(1)
     bias = None if given[2] is None else given.tensor(2)
+    _check_axis(given, gain)
     return F.layer_norm(x, gain.shape, gain, bias, given.get("epsilon", 1e-5))
 
 
 @operator("RMSNormalization")
 def _rms_norm(given: Values) -> Any:
     gain = given.tensor(1)
+    _check_axis(given, gain)
     return F.rms_norm(given.tensor(0), gain.shape, gain, given.get("epsilon", 1e-5))
 
 
@@ -476,14 +561,17 @@ def _instance_norm(given: Values) -> Any:
 @operator("Dropout")
 def _dropout(given: Values) -> Any:
     share = 0.5 if given[1] is None else float(_number(given[1]))
-    return F.dropout(given.tensor(0), share, bool(given.training and given[2] is not None)), None
+    given.read.add("seed")
+    trains = given[2] is not None
+    return F.dropout(given.tensor(0), share, given.training and trains), None
 
 
 @operator("SoftmaxCrossEntropyLoss")
 def _loss(given: Values) -> Any:
     reduction, ignored = given.get("reduction", "mean"), given.get("ignore_index", -100)
-    x, labels = given.tensor(0), given.tensor(1)
-    return F.cross_entropy(x, labels, reduction=reduction, ignore_index=ignored), torch.log_softmax(x, 1)
+    x, labels, weights = given.tensor(0), given.tensor(1).long(), None if given[2] is None else given.tensor(2)
+    loss = F.cross_entropy(x, labels, weights, reduction=reduction, ignore_index=ignored)
+    return loss, torch.log_softmax(x, 1)
 
 
 @operator("Attention")
@@ -491,4 +579,6 @@ def _attention(given: Values) -> Any:
     q, k, v = (given.tensor(place) for place in range(3))
     mask = None if given[3] is None else given.tensor(3)
     causal = bool(given.get("is_causal", 0))
+    if q.dim() != 4 or (mask is not None and (causal or mask.shape[-2:] != (q.shape[2], k.shape[2]))):
+        raise ValueError("operands in three dimensions, or a mask besides the causal one or of another shape")
     return F.scaled_dot_product_attention(q, k, v, mask, 0.0, causal, scale=given.get("scale"), enable_gqa=True)
