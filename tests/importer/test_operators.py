@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from unity_dsl.importer.model_import import imported_model
+from unity_dsl.importer.model_import import ImportedModel, imported_model
 from unity_dsl.syntax.diagnostic import InputError
 
 
@@ -30,6 +32,7 @@ class Applied(nn.Module):
 
 
 ROWS, IMAGES, WAVES = (4, 6, 8), (3, 4, 8, 8), (3, 4, 12)
+PATCHES = nn.Conv3d(1, 5, (2, 4, 2), (2, 4, 2))
 NORMS: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "rms_norm": (nn.RMSNorm(8), ROWS),
     "rms_norm without a gain": (nn.RMSNorm(8, elementwise_affine=False, eps=1e-5), ROWS),
@@ -66,6 +69,11 @@ POINTWISE: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "hyperbolic": (lambda x: torch.sinh(x) * torch.cosh(x), ROWS),
     "bounds": (lambda x: torch.maximum(x, torch.tensor(0.1)) + torch.minimum(x, torch.tensor([0.2] * 8)), ROWS),
     "shrinking": (lambda x: F.softshrink(x, 0.1) + F.hardshrink(x, 0.2) + F.tanhshrink(x) + F.celu(x, 1.3), ROWS),
+    "a table of numbers": (lambda x: x * torch.tensor([0.1, 0.2, 0.3, 0.7] * 2), ROWS),
+    "a mask of another type": (lambda x: x * (1.0 - torch.tensor([True, False] * 4).type_as(x)), ROWS),
+    "the greatest in its row": (lambda x: x * (x.argmax(-1, keepdim=True) == torch.arange(8)), ROWS),
+    "the least in a column": (lambda x: x[:, :1] * x.argmin(1, keepdim=True).float(), ROWS),
+    "the least of a column": (lambda x: x.topk(2, 1, largest=False)[0] * torch.arange(1.0, 9.0), ROWS),
     "a chosen choice": (lambda x: sum((x.topk(2)[1] == k).sum(-1, keepdim=True) * x * (k + 1) for k in range(8)), ROWS),
 }
 PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
@@ -92,6 +100,8 @@ PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "the greatest of windows of which some start behind the end": (nn.MaxPool2d(2, 3, 1, ceil_mode=True), IMAGES),
     "weight norm": (nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), ROWS),
     "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), IMAGES),
+    "the greatest of windows": (nn.AdaptiveMaxPool2d((2, 4)), IMAGES),
+    "blocks of a video": (lambda x: PATCHES(x[:, None]).flatten(2), IMAGES),
     "windows of a sequence": (nn.MaxPool1d(3), WAVES),
     "averages of a sequence": (nn.AvgPool1d(2), WAVES),
     "conv1d": (nn.Conv1d(4, 6, 3, padding="same", groups=2), WAVES),
@@ -140,6 +150,85 @@ def test_a_loss_is_imported(name: str) -> None:
     batch = {"x": torch.randn(8, 6), "labels": torch.randint(5, (8,))}
     found = imported_model(Loss(LOSSES[name]), (), batch, "m").verified
     assert found is not None and found.ok
+
+
+class Given(nn.Module):
+    """A module that returns what a function makes of it and of its inputs."""
+
+    def __init__(self, apply: Callable[..., Tensor], **layers: nn.Module) -> None:
+        super().__init__()
+        self.apply_to = apply
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, *given: Any, **named: Any) -> Tensor:
+        return self.apply_to(self, *given, **named)
+
+
+def imported(module: nn.Module, *given: Any, **named: Any) -> ImportedModel:
+    torch.manual_seed(0)
+    found = imported_model(module, given, named, "m")
+    assert found.verified is not None and found.verified.ok
+    return found
+
+
+def test_modules_of_tutorials() -> None:
+    """A target mask that a Transformer may look at, distributions that may check, channels dropped, weights normed."""
+    transformer = nn.Transformer(16, 2, 1, 1, 32, batch_first=True)
+    mask = nn.Transformer.generate_square_subsequent_mask(5)
+    imported(
+        Given(lambda own, x, y: own.layers(x, y, tgt_mask=mask).square().mean(), layers=transformer),
+        torch.randn(2, 4, 16),
+        torch.randn(2, 5, 16),
+    )
+    imported(
+        Given(lambda own, x: -torch.distributions.Normal(own.a(x), 1.0).log_prob(x).mean(), a=nn.Linear(4, 4)),
+        torch.randn(3, 4),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)
+        normed = nn.utils.weight_norm(nn.Conv1d(4, 4, 3))
+    imported(Given(lambda own, x: F.dropout1d(own.a(x), 0.3).square().mean(), a=normed), torch.randn(WAVES))
+
+
+def test_weights_that_no_gradient_reaches_are_buffers() -> None:
+    """As of a generator in the loss of its discriminator."""
+    module = Given(
+        lambda own, x: own.b(torch.cat([x, own.a(x).detach()])).square().mean(), a=nn.Linear(4, 4), b=nn.Linear(4, 1)
+    )
+    found = imported(module, torch.randn(3, 4))
+    assert "buffer a_weight:" in found.files["m.udl"] and "weight b_weight:" in found.files["m.udl"]
+    assert any(note.startswith("buffers, as no gradient of the loss reaches") for note in found.notes)
+
+
+def test_inputs_may_be_nested() -> None:
+    module = Given(lambda own, x, state: (own.a(x) + state[0] * state[1]["c"]).square().mean(), a=nn.Linear(4, 4))
+    found = imported(module, torch.randn(3, 4), (torch.randn(3, 4), {"c": torch.randn(3, 4)}))
+    assert found.files["m.udl"].count("input ") == 3
+
+
+def test_parts_of_operators_are_decomposed_as_far_as_it_takes() -> None:
+    """The weights of classes come last, behind what takes several rounds."""
+    reflected = nn.Conv2d(3, 3, 3, padding=1, padding_mode="reflect")
+
+    def classified(own: Any, x: Tensor, labels: Tensor) -> Tensor:
+        logits = own.b(F.elu(own.a(x)).mean((2, 3)))
+        return F.cross_entropy(logits, labels, weight=torch.tensor([1.0, 2.0, 3.0, 4.0]))
+
+    imported(Given(classified, a=reflected, b=nn.Linear(3, 4)), torch.randn(2, 3, 8, 8), torch.tensor([0, 3]))
+
+
+def test_a_module_that_does_not_run_is_told_with_its_line() -> None:
+    module = Given(lambda own, x: own.a(x)["loss"], a=nn.Linear(4, 4))
+    with pytest.raises(InputError, match=r"E602.*does not run on its example inputs.*test_operators.py"):
+        imported_model(module, (torch.randn(3, 4),), {}, "m")
+
+
+def test_a_mask_that_selects_is_told() -> None:
+    module = Given(lambda own, x, kept: own.a(x)[kept].square().mean(), a=nn.Linear(4, 4))
+    with pytest.raises(InputError, match="E605") as told:
+        imported_model(module, (torch.randn(3, 4), torch.tensor([True, False, True])), {}, "m")
+    assert "multiply by the mask" in told.value.diagnostic.message and "sym_size" not in told.value.diagnostic.message
 
 
 def test_dropout_of_channels_and_rows() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
+from traceback import extract_tb
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +21,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import InputKind
 from torch.fx.traceback import preserve_node_meta
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..syntax.diagnostic import InputError, fail
 from .keras_models import (
@@ -137,25 +140,72 @@ def module_of(
     _with_one_element(module)
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     given = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    if not any(isinstance(part, Tensor) for part in (*given, *named.values())):
+    if not any(isinstance(part, Tensor) for part in tree_leaves((given, named))):
         raise fail("E602", f"`{spec}` returned no tensors as inputs", help=_PAIR)
     # A tensor that is given twice would be one input of the graph.
-    given = tuple(part.clone() if isinstance(part, Tensor) else part for part in given)
-    return module, given, {key: part.clone() if isinstance(part, Tensor) else part for key, part in named.items()}
+    given, named = tree_map(lambda part: part.clone() if isinstance(part, Tensor) else part, (given, named))
+    return module, given, named
 
 
 @contextmanager
 def without_caches(module: nn.Module) -> Iterator[None]:
-    """Models of transformers return no keys and values for generation, which a step of training has no use for."""
+    """Models of transformers return no keys and values for generation meanwhile, which a step of training has no use
+    for, and drop no layers.
+    """
     configs = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
-    caching = [config for config in configs.values() if getattr(config, "use_cache", None) is True]
-    for config in caching:
-        config.use_cache = False
+    caching = [
+        (config, "use_cache", False) for config in configs.values() if getattr(config, "use_cache", None) is True
+    ]
+    settings = [*caching, *((owner, name, 0.0) for owner, name in dropped_layers(module))]
+    before = [getattr(owner, name) for owner, name, _ in settings]
+    for owner, name, value in settings:
+        setattr(owner, name, value)
     try:
         yield
     finally:
-        for config in caching:
-            config.use_cache = True
+        for (owner, name, _), value in zip(settings, before, strict=True):
+            setattr(owner, name, value)
+
+
+def dropped_layers(module: nn.Module) -> list[tuple[Any, str]]:
+    """What has the probability of dropping a whole layer, and under which name, where it is not 0."""
+    names = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
+    owners = {id(one): one for part in module.modules() for one in (part, getattr(part, "config", None))}
+    return [
+        (owner, name)
+        for owner in owners.values()
+        for name in names
+        if isinstance(value := getattr(owner, name, None), float) and value > 0
+    ]
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """What torch warns of, logs and prints of a module that cannot be captured is not shown: a diagnostic is."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextmanager
+def _usual_values() -> Iterator[None]:
+    """Modules of torch that look at the values of tensors do as they mostly do: a mask of a Transformer is no hint that
+    attention is causal, and what a distribution is given is valid.
+    """
+    transformer: Any = torch.nn.modules.transformer
+    detected, checked = transformer._detect_is_causal_mask, torch.distributions.Distribution._validate_args
+    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    torch.distributions.Distribution.set_default_validate_args(False)
+    try:
+        yield
+    finally:
+        transformer._detect_is_causal_mask = detected
+        torch.distributions.Distribution.set_default_validate_args(checked)
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Captured:
@@ -166,17 +216,16 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
     if not module.training:  # as a whole: parts in evaluation mode stay so
         module.train()
     try:
-        with torch.random.fork_rng(), warnings.catch_warnings(), preserve_node_meta(), without_caches(module):
-            warnings.simplefilter("ignore", FutureWarning)
+        with torch.random.fork_rng(), quietly(), preserve_node_meta(), without_caches(module), _usual_values():
             with kept_whole(module, args, named):
                 program = export(module, args, dict(named), strict=False)
             program = program.run_decompositions({})
     except InputError:
         raise
     except Exception as reason:
-        raise _not_captured(reason) from None
+        raise _not_run(module, args, named) or _not_captured(reason) from None
     specs = program.graph_signature.input_specs
-    given = iter(part for part in (*args, *named.values()) if isinstance(part, Tensor))
+    given = iter(part for part in tree_leaves((args, dict(named))) if isinstance(part, Tensor))
     inputs, states, buffers, frozen, constants = {}, {}, set(), set(), {}
     for spec in specs:
         place = spec.arg.name
@@ -206,6 +255,21 @@ def without_loss() -> InputError:
     """The diagnostic of a module that returns no loss."""
     help = "return the loss, with the labels among the inputs: `return loss, logits`"
     return fail("E604", "the module returns no loss: no scalar", help=help)
+
+
+def _not_run(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> InputError | None:
+    """The diagnostic of a module that does not run on its example inputs, with the last line outside of torch; None of
+    one that does.
+    """
+    try:
+        with torch.random.fork_rng(), quietly(), without_caches(module):
+            module(*args, **named)
+    except Exception as reason:
+        told = f"{type(reason).__name__}: {reason}".splitlines()[0]
+        frames = [frame for frame in extract_tb(reason.__traceback__) if "torch" not in Path(frame.filename).parts]
+        place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames[1:] else ""
+        return fail("E602", f"the module does not run on its example inputs: {told}{place}", help=_PAIR)
+    return None
 
 
 def _not_captured(reason: Exception) -> InputError:

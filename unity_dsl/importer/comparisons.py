@@ -6,7 +6,7 @@ from math import log
 
 from torch import Tensor
 
-from .operators import binary, one_minus, unary
+from .operators import as_floats, binary, one_minus, unary
 from .tensor_parts import part_of, reduced
 from .translation import Entry, Translation, handles
 from .views import View
@@ -18,7 +18,7 @@ def _ordered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
     assert walk.node is not None
     word = str(walk.node.target).split(".")[1]
     less = word in ("lt", "ge")
-    x, bound = args
+    x, bound = (as_floats(walk, entry) for entry in args)
     number = _number(bound)
     view = walk.view(x)
     if number is None:
@@ -38,6 +38,7 @@ def _equal(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
         made = part_of(walk, spread, len(spread.dims) - 1, int(number), int(number) + 1)
         made = made.arranged(made.dims[:-1])
     else:
+        view, other = (walk.view(as_floats(walk, x)), as_floats(walk, other))
         view, number = (view, number) if number is not None else (binary(walk, "sub", view, walk.view(other)), 0.0)
         both = _above(walk, view, number), _above(walk, unary(walk, "neg", view), -number)
         made = one_minus(walk, binary(walk, "add", *both))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 from torch.nn import functional as F
@@ -32,6 +33,25 @@ def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
     settings = {key: value for key, value in settings.items() if value != usual[key]}
     shape = (x.shape[0], weight.shape[0], *sizes)
     made = walk.make(f"conv{rank}d", walk.spread(x), weight, shape=shape, **settings)
+    return made if bias is None else _with_channels(walk, made, walk.view(bias))
+
+
+@handles("conv3d.default")
+def _patches(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Over blocks of three dimensions that do not overlap: a product with each."""
+    x, weight, bias, stride, pad, dilation, groups = filled(args, (None, None, None, [1], [0], [1], 1))
+    x, weight = walk.view(x), walk.view(weight)
+    size, lengths = weight.shape[2:], x.shape[2:]
+    if tuple(_each(3, stride)) != size or any(pad) or groups != 1 or {*dilation} != {1}:
+        raise Unsupported(f"windows {list(size)} that overlap, or are padded or grouped")
+    counts = [length // one for length, one in zip(lengths, size, strict=True)]
+    for dim, (count, one) in enumerate(zip(counts, size, strict=True), start=2):
+        x = part_of(walk, x, dim, 0, count * one)
+    apart = walk.reshaped(x, (*x.shape[:2], *(part for pair in zip(counts, size, strict=True) for part in pair)))
+    turned = apart.permuted((0, 2, 4, 6, 1, 3, 5, 7))
+    rows = walk.reshaped(turned, (x.shape[0], *counts, prod(weight.shape[1:])))
+    made = linear(walk, rows, walk.reshaped(weight, (weight.shape[0], prod(weight.shape[1:]))), None)
+    made = made.permuted((0, 4, 1, 2, 3))
     return made if bias is None else _with_channels(walk, made, walk.view(bias))
 
 
@@ -166,6 +186,19 @@ def _adaptive_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]
     apart = walk.reshaped(x, (*lead, *parts))
     places = [len(lead) + 2 * place + 1 for place in range(len(sizes))]
     return reduced(walk, "reduce_mean", apart, places, keep=False)
+
+
+@handles("adaptive_max_pool1d.default", "adaptive_max_pool2d.default")
+def _adaptive_max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """The greatest of as many windows that do not overlap."""
+    x = walk.view(args[0])
+    sizes = [own or old for own, old in zip(args[1], x.shape[-len(args[1]) :], strict=True)]
+    lead, given = x.shape[: -len(sizes)], x.shape[-len(sizes) :]
+    if any(length % count for length, count in zip(given, sizes, strict=True)):
+        raise Unsupported(f"windows of {list(given)} for {sizes}")
+    parts = [part for length, count in zip(given, sizes, strict=True) for part in (count, length // count)]
+    places = [len(lead) + 2 * place + 1 for place in range(len(sizes))]
+    return [reduced(walk, "reduce_max", walk.reshaped(x, (*lead, *parts)), places, keep=False), None]
 
 
 @handles("upsample_nearest2d.vec", "upsample_nearest2d.default")

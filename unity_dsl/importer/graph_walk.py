@@ -50,24 +50,20 @@ def translate(captured: Captured) -> tuple[Imported, Translation]:
 
     Raises E605 that names every operator without a counterpart.
     """
-    first: Mapping[str, str] | None = None
-    for _ in range(_DEPTH):
+    first: dict[str, str] = {}
+    before: Mapping[str, str] | None = None
+    while True:
         walk = Translation(captured)
         outputs = _walked(walk)
         if not walk.missing:
             return _imported(walk, outputs), walk
-        first = walk.missing if first is None else first
-        parts = captured.decomposed(walk.lacking)
+        parts = None if walk.missing == before else captured.decomposed(walk.lacking)
         if parts is None:
             break
-        captured = parts
+        first, before, captured = walk.missing | first, walk.missing, parts
     # What the module calls is told, not what that was decomposed into.
     left = {*walk.missing.values()}
-    raise _missing({name: place for name, place in (first or {}).items() if place in left} or walk.missing)
-
-
-_DEPTH = 4
-"""How often parts of operators are decomposed again."""
+    raise _missing({name: place for name, place in first.items() if place in left} or walk.missing)
 
 
 def _walked(walk: Translation) -> list[Entry]:
@@ -197,7 +193,11 @@ def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str,
     name = operator_name(node)
     is_view = name in ("view.default", "_unsafe_view.default")
     call = cast(Callable[..., Any], torch.reshape if is_view else node.target)
-    found = _evaluated(call, args, named)
+    try:
+        found = _evaluated(call, args, named)
+    except (RuntimeError, TypeError) as reason:  # as of places that no operator gives
+        _note_missing(walk, name, f": {str(reason).splitlines()[0]}")
+        return Missing
     if not isinstance(found, Tensor):
         return found
     given = args[0] if args else None
@@ -271,6 +271,8 @@ def _evaluated(call: Any, args: Any, named: Any) -> Any:
 
 def _missing(places: Mapping[str, str]) -> InputError:
     """The diagnostic of operators without a counterpart, by the places that call them."""
+    # Sizes of what has no counterpart are no operators that a user called.
+    places = {name: place for name, place in places.items() if not name.startswith(("sym_", "<"))} or places
     told = "; ".join(f"{name} at {place}" for name, place in places.items())
     count = len(places)
     subject = "1 operator has" if count == 1 else f"{count} operators have"
@@ -296,10 +298,11 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
     returned = pytree.tree_unflatten(walk.results, spec)
     loss: View | None = loss_of(returned, lambda entry: isinstance(entry, View) and entry.shape == ())
     left, updates = list[tuple[str, View]](), list[tuple[Value, View]]()
+    read = {operand.value for statement in walk.statements for operand in statement.operands}
     for spec, entry in zip(signature.output_specs, outputs, strict=True):
         name = getattr(spec.arg, "name", "")
         if name in buffers:
-            if isinstance(entry, View) and buffers[name] in by_state:
+            if isinstance(entry, View) and by_state.get(buffers[name]) in read:  # else no step depends on it
                 updates.append((by_state[buffers[name]], entry))
         elif isinstance(entry, View):
             if (loss is None or entry.value is not loss.value) and all(

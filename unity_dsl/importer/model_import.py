@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -36,7 +34,7 @@ from . import (  # noqa: F401  (their handlers)
     state_spaces,
     tensor_parts,
 )
-from .capture import Captured, capture, keywords_of, module_of, without_loss
+from .capture import Captured, capture, dropped_layers, keywords_of, module_of, quietly, without_loss
 from .draft import Draft
 from .formulas import Point
 from .graph_walk import translate
@@ -108,7 +106,7 @@ def import_module(
 
     draft, found = attempt({}, {}), Sizes()
     if sizes:
-        with _without_logs():
+        with quietly():
             holds = "b" not in draft.model.parameters or is_the_same(draft, partial(attempt, {}, {}, rows=2))
             draft = draft if holds else attempt({}, {}, any_batch=False)
             draft, found = with_sizes(draft, keywords, partial(attempt, any_batch=holds))
@@ -142,16 +140,6 @@ def _size_name(keyword: str) -> str:
     return f"{keyword}_size" if keyword in _TAKEN | {*terminal_texts("udl").values()} else keyword
 
 
-@contextmanager
-def _without_logs() -> Iterator[None]:
-    """Where modules may raise, which torch logs before."""
-    logging.disable(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.disable(logging.NOTSET)
-
-
 def imported_model(
     module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], name: str, *, verified: bool = True
 ) -> ImportedModel:
@@ -179,6 +167,8 @@ def _draft(
     imported = with_idioms(imported)
     if imported.loss is None:
         raise without_loss()
+    for weight in imported.untrained():
+        weight.kind = "buffer"
     batch = imported.examples
     fixed = _texts(name, imported, walk, None, reserved)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
@@ -204,13 +194,24 @@ def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
 
 
 def _notes(draft: Draft) -> tuple[str, ...]:
-    """What the text does not say: weights and buffers whose numbers no initialiser draws."""
-    states = draft.captured.module.state_dict()
-    special = [name for name, state in draft.model.weights.items() if _is_special(states[state], draft, state)]
-    if not special:
-        return ()
-    named = ", ".join(f"`{name}`" for name in special[:3]) + (f" and {len(special) - 3} more" if special[3:] else "")
-    return (f"other numbers than in the module at first, unless train.py has --init: {named}",)
+    """What the text does not say: weights and buffers whose numbers no initialiser draws, and weights that no gradient
+    reaches.
+    """
+    module, weights = draft.captured.module, draft.model.weights
+    states, trained = module.state_dict(), {name for name, weight in module.named_parameters() if weight.requires_grad}
+    special = [name for name, state in weights.items() if _is_special(states[state], draft, state)]
+    kept = [name for name, state in weights.items() if state in trained and f"buffer {name}:" in draft.model.text]
+    notes = {
+        "other numbers than in the module at first, unless train.py has --init": special,
+        "buffers, as no gradient of the loss reaches these weights": kept,
+    }
+    told = [f"{note}: {_first_three(names)}" for note, names in notes.items() if names]
+    dropped = dict.fromkeys(name for _, name in dropped_layers(module))
+    return (*told, *(f"no layer is dropped as a whole: `{name}` is 0" for name in dropped))
+
+
+def _first_three(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names[:3]) + (f" and {len(names) - 3} more" if names[3:] else "")
 
 
 def _is_special(tensor: Tensor, draft: Draft, state: str) -> bool:

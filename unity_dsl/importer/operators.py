@@ -162,7 +162,7 @@ def _power(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
 def _two(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     if named.get("alpha", 1) != 1:
         raise Unsupported(f"alpha={named['alpha']}")
-    first, second = (_as_floats(walk, entry) for entry in args[:2])
+    first, second = (as_floats(walk, entry) for entry in args[:2])
     if isinstance(first, Noise) or isinstance(second, Noise):
         return _with_noise(walk, ours, first, second)
     for one, other, turned in ((first, second, False), (second, first, True)):
@@ -177,15 +177,30 @@ for _theirs, _ours in BINARY.items():
     handles(*_overloads)(partial(_two, _ours))
 
 
-def _as_floats(walk: Translation, entry: Entry) -> Entry:
+def as_floats(walk: Translation, entry: Entry) -> Entry:
     """Whole numbers and truth values that are computed with as floats; others as they are."""
-    if isinstance(entry, Tensor):
-        return entry.float() if entry.dtype == torch.bool else entry
+    if isinstance(entry, View) and entry.value.bound is not None and entry.value.kind == "made":
+        spread = walk.make("one_hot", entry, shape=(*entry.shape, entry.value.bound))
+        numbers = torch.arange(entry.value.bound, dtype=torch.float32)[None]
+        found = linear(walk, spread, walk.constant(numbers, "numbers"), None)
+        return found.arranged(found.dims[:-1])
+    told, named = "torch.ops.aten._to_copy.default", (("dtype", torch.float32),)
+    if isinstance(entry, Tensor) and not entry.is_floating_point():
+        numbers = entry.float()
+        if (origin := walk.origins.get(id(entry))) is not None:
+            walk.origins[id(numbers)] = Prepared("numbers", numbers, told, (origin,), named)
+        return numbers
     if not isinstance(entry, Prepared) or entry.example.is_floating_point():
         return entry
-    told, named = "torch.ops.aten._to_copy.default", (("dtype", torch.float32),)
     made = Prepared(entry.name, entry.example.float(), told, (entry,), named)
     return walk.known.setdefault((told, entry, torch.float32), made)
+
+
+@handles("type_as.default", "_to_copy.default")
+def _as_typed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """As floats, unless these are whole numbers."""
+    dtype = named.get("dtype")
+    return args[0] if dtype is not None and not dtype.is_floating_point else as_floats(walk, args[0])
 
 
 def _as_number(entry: Entry, beside: Entry = None) -> float | None:

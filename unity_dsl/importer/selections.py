@@ -94,11 +94,21 @@ def _flat_origin(ids: Prepared, shape: tuple[int, int]) -> Prepared | None:
     return first if isinstance(first, Prepared) and first.example.shape == shape else None
 
 
+_MASK = "as many elements as a mask keeps: multiply by the mask, and divide by its sum"
+
+
+@handles("masked_select.default")
+def _selected(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    raise Unsupported(_MASK)
+
+
 @handles("index.Tensor")
 def _indexed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """Elements at places along the first of the dimensions that are given."""
     x, places = walk.view(args[0]), list(args[1])
     given = [place for place, entry in enumerate(places) if entry is not None]
+    if any(isinstance(entry, Prepared) and entry.example.dtype == torch.bool for entry in places):
+        raise Unsupported(_MASK)
     if len(given) == 1:
         return _along(walk, x, given[0], places[given[0]])
     ids = [places[place] for place in given]
@@ -183,15 +193,36 @@ def _lower(walk: Translation, x: View, dim: int) -> View:
 @handles("topk.default")
 def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, count, dim, largest, _ = filled(args, (None, None, -1, True, True))
+    return list(_extremes(walk, walk.view(x), count, dim, largest=largest))
+
+
+@handles("argmax.default", "argmin.default")
+def _place_of_greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Of the first one, along a dimension or of all elements."""
+    assert walk.node is not None
+    x, dim, keep = filled(args, (None, None, False))
     x = walk.view(x)
-    if dim % len(x.dims) != len(x.dims) - 1 or not largest:
-        raise Unsupported("another dimension than the last, or the least")
-    given = ungrouped(walk.spread(x))
+    given = walk.reshaped(x, (prod(x.shape),)) if dim is None else x
+    last = -1 if dim is None else dim % len(x.dims)
+    _, places = _extremes(walk, given, 1, last, largest="argmax" in str(walk.node.target))
+    dims = places.dims[:last] + places.dims[last + 1 :] if last >= 0 else ()
+    return places if keep and dim is not None else places.arranged(dims)
+
+
+def _extremes(walk: Translation, x: View, count: int, dim: int, *, largest: bool) -> tuple[View, View]:
+    """The greatest or the least elements along a dimension, and their places in it."""
+    rank, dim = len(x.dims), dim % len(x.dims)
+    order = [place for place in range(rank) if place != dim] + [dim]
+    turned = x.permuted(order)
+    given = ungrouped(walk.spread(turned))
     shape = (*given.shape[:-1], count)
-    places = walk.make("top_k", given, shape=shape, count=count)
-    places.value.bound = x.shape[-1]
+    scored = given if largest else unary(walk, "scale", given, factor=-1)
+    places = walk.make("top_k", scored, shape=shape, count=count)
+    places.value.bound = x.shape[dim]
     made = walk.make("gather", given, places, shape=shape, dim=len(shape) - 1)
-    return [view.reshaped((*x.shape[:-1], count)) for view in (made, places)]
+    back = [order.index(place) for place in range(rank)]
+    values, found = (view.reshaped((*turned.shape[:-1], count)).permuted(back) for view in (made, places))
+    return values, found
 
 
 @handles("gather.default")

@@ -12,6 +12,10 @@ EXAMPLES = "{examples}"
 """The number of examples of a batch in the text of a setting."""
 
 
+STOPPING = {"stop", "top_k"}
+"""Operators behind which no gradient comes."""
+
+
 @dataclass(eq=False)
 class Statement:
     """An operator on views. `path` is that of the module that calls it, `where` the line of its source."""
@@ -39,3 +43,13 @@ class Imported:
     blocks: Mapping[str, Block] = field(default_factory=dict)
     rounded: bool = False
     examples: int = 1
+
+    def untrained(self) -> list[Value]:
+        """The weights that no gradient of the loss reaches: it is stopped on every way, or only outputs read them."""
+        reached = set() if self.loss is None else {self.loss.value}
+        weights = dict[Value, None]()
+        for statement in reversed(self.statements):
+            if statement.operator not in STOPPING and not reached.isdisjoint(statement.results):
+                reached |= {operand.value for operand in statement.operands}
+            weights |= dict.fromkeys(one.value for one in statement.operands if one.value.kind == "weight")
+        return [weight for weight in reversed(weights) if weight not in reached]

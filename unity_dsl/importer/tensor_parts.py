@@ -194,11 +194,9 @@ def _broadcast(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
 
 
 @handles(
-    "type_as.default",
     "clone.default",
     "alias.default",
     "contiguous.default",
-    "_to_copy.default",
     "lift_fresh_copy.default",
 )
 def _same(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:

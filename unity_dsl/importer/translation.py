@@ -10,6 +10,7 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 from torch.fx import Node
 
@@ -138,7 +139,8 @@ class Translation:
         for dim in range(tensor.dim()):
             first = kept.narrow(dim, 0, 1)
             kept = first if bool((kept == first).all()) else kept
-        key = (kept.shape, kept.dtype, sha256(kept.contiguous().numpy().tobytes()).digest())
+        content = kept.contiguous().view(torch.uint8) if kept.dtype == torch.bfloat16 and kept.dim() else kept
+        key = (kept.shape, kept.dtype, sha256(content.contiguous().numpy().tobytes()).digest())
         if key not in self.constants:
             self.constants[key] = self._constant_value(tensor, kept, name)
         value = self.constants[key]

@@ -58,10 +58,19 @@ def verify(captured: Captured, model: Path, prepared: str, weights: Mapping[str,
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, out, True)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        module = copy.deepcopy(captured.module).double()
-    with _double_by_default():
-        return _compared(captured, module, prepared, weights, out)
+        warnings.simplefilter("ignore")
+        module = _copied(captured.module).double()
+        with _double_by_default():
+            return _compared(captured, module, prepared, weights, out)
+
+
+def _copied(module: nn.Module) -> nn.Module:
+    """A copy of a module. What its parts have computed of weights, as `weight_norm` does, is computed anew."""
+    for part in module.modules():
+        for name, value in vars(part).items():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                setattr(part, name, value.detach())
+    return copy.deepcopy(module)
 
 
 def _compared(captured: Captured, module: nn.Module, prepared: str, weights: Mapping[str, str], out: Path) -> Verified:
@@ -117,7 +126,8 @@ def _relative(found: Tensor, wanted: Tensor, least: float = 0.0) -> float:
 
 _TABLES = {"as_tensor", "tensor", "asarray"}
 """What makes tensors of lists and arrays."""
-_DROPPING = {"dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d", "feature_dropout"}
+_DROPPING = {"dropout", "dropout_"}
+_DROPPING_ROWS = {"dropout1d", "dropout2d", "dropout3d", "feature_dropout"}
 _KEPT = {"dropout_p": 0.0}
 
 
@@ -153,9 +163,18 @@ class _InDouble(TorchFunctionMode):
         named = {key: _wide(part) for key, part in (kwargs or {}).items()}
         is_table = isinstance(args[0], list | tuple | np.ndarray) and np.ndim(args[0]) if word in _TABLES else False
         if is_table:  # rounded, as it is in the module
-            return _double(func(args[0], **(kwargs or {})))
+            found = func(args[0], **(kwargs or {}))
+            is_made = isinstance(args[0], list | tuple) and (kwargs or {}).get("dtype") is None
+            if is_made and found.is_floating_point() and bool((found != found.flatten()[:1]).any()):
+                found = found.float()  # of others one number is read
+            return _double(found)
         if word in _DROPPING:
             return args[0]
+        if word in _DROPPING_ROWS:  # as rows that are kept are scaled
+            p = args[1] if len(args) > 1 else named.get("p", 0.5)
+            training = args[2] if len(args) > 2 else named.get("training", True)
+            is_of_rows = prod(args[0].shape[2:]) > 1  # else the model drops elements
+            return args[0] / (1 - p) if training and is_of_rows else args[0]
         if word == "scaled_dot_product_attention":
             args, named = args[:4] + (0.0,) * (len(args) > 4) + args[5:], {**named, **({} if len(args) > 4 else _KEPT)}
         if word == "multi_head_attention_forward":
@@ -201,16 +220,23 @@ def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list
     with _InDouble(), without_caches(module):
         try:
             result = module(*map(_double, given), **{key: _double(part) for key, part in named.items()})
+            loss = loss_of(
+                result, lambda part: isinstance(part, Tensor) and part.dim() == 0 and part.is_floating_point()
+            )
+            if loss is not None:
+                torch.autograd.backward(loss)  # in which checkpointed parts run again
         except Exception as reason:
             told = f"{type(reason).__name__}: {reason}".splitlines()[0]
             help = "--no-verify imports it without the comparison"
             raise fail("E606", f"the module does not run in float64, to compare it: {told}", help=help) from None
-    loss = loss_of(result, lambda part: isinstance(part, Tensor) and part.dim() == 0 and part.is_floating_point())
     if loss is None:
         raise without_loss()
-    torch.autograd.backward(loss)
     names: dict[nn.Parameter, list[str]] = {}
     for name, weight in module.named_parameters(remove_duplicate=False):
         names.setdefault(weight, []).append(name)
-    gradients = [(own, weight.grad) for weight, own in names.items() if weight.grad is not None and weight.numel()]
+    gradients = [
+        (own, weight.grad.to_dense() if weight.grad.is_sparse else weight.grad)
+        for weight, own in names.items()
+        if weight.grad is not None and weight.numel()
+    ]
     return float(loss.detach()), gradients, module.state_dict()
