@@ -219,6 +219,7 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         with torch.random.fork_rng(), quietly(), preserve_node_meta(), without_caches(module), _usual_values():
             with kept_whole(module, args, named):
                 program = export(module, args, dict(named), strict=False)
+            _stop_gradients(program)
             program = program.run_decompositions({})
     except InputError:
         raise
@@ -243,6 +244,24 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
         elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
             constants[place] = program.constants[str(spec.target)]
     return Captured(module, (args, named), program, inputs, states, frozenset(buffers), frozenset(frozen), constants)
+
+
+def _stop_gradients(program: ExportedProgram) -> None:
+    """Detaches what the parts of a program compute that run without gradients, as under `torch.no_grad()`: else that is
+    lost where they are written out.
+    """
+    for node in program.graph.nodes:
+        if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled and node.args[0] is False:
+            part: Any = getattr(program.graph_module, node.args[1].target)
+            output = part.graph.output_node()
+            for made in output.all_input_nodes:
+                value = made.meta.get("val")
+                if isinstance(value, Tensor) and value.is_floating_point():
+                    with part.graph.inserting_before(output):
+                        stopped = part.graph.call_function(torch.ops.aten.detach.default, (made,))
+                    stopped.meta = {**made.meta}
+                    output.replace_input_with(made, stopped)
+            part.recompile()
 
 
 def loss_of(returned: Any, is_scalar: Callable[[Any], bool]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import log
+from math import isinf, log
 
 from torch import Tensor
 
@@ -53,6 +53,9 @@ def _number(entry: Entry) -> float | None:
 
 
 def _above(walk: Translation, view: View, bound: float) -> View:
+    if isinf(bound):  # no number is, or all are
+        none = unary(walk, "scale", view, factor=0)
+        return none if bound > 0 else one_minus(walk, none)
     return unary(walk, "is_above", view, bound=bound)
 
 

@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .operators import unary, ungrouped
+from .operators import binary, product, unary, ungrouped
 from .tensor_parts import part_of
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
 from .views import View, whole
@@ -254,6 +254,44 @@ def _scattered(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
     kept = " ".join(str(place) for place in range(len(spread.dims)) if place != len(spread.dims) - 2)
     made = walk.make("reduce_sum", spread, shape=zeros.shape, kept=kept)
     return made if value == 1 else unary(walk, "scale", made, factor=value)
+
+
+@handles("index_add.default")
+def _added_at(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """Slices added at places along a dimension: a product with the matrix that has 1 where a place is named."""
+    into, dim, places, source = args
+    source = walk.view(source)
+    if named.get("alpha", 1) != 1 or isinstance(places, View):
+        raise Unsupported("places that are computed, or alpha")
+    dim = dim % len(source.dims)
+    order = [dim, *(place for place in range(len(source.dims)) if place != dim)]
+    turned, count = source.permuted(order), into.shape[dim]
+    ids = walk.constant(places, "places", count) if isinstance(places, Tensor) else whole(walk.as_input(places, count))
+    spread = walk.make("one_hot", ids, shape=(turned.shape[0], count)).permuted((1, 0))
+    rows = walk.reshaped(turned, (turned.shape[0], prod(turned.shape[1:])))
+    made = walk.reshaped(product(walk, spread, rows), (count, *turned.shape[1:]))
+    made = made.permuted([order.index(place) for place in range(len(order))])
+    is_nothing = isinstance(into, Tensor) and not bool(into.any())
+    return made if is_nothing else binary(walk, "add", walk.view(into), made)
+
+
+@handles("scatter_add.default")
+def _scattered_sums(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """As `index_add`, where all elements of a slice have the same place."""
+    into, dim, places, source = args
+    while isinstance(places, Prepared) and places.example.dim() > 1 and places.call.endswith(_SPREADING):
+        places = places.args[0]
+    shape = walk.view(source).shape
+    if not isinstance(places, Prepared | Tensor) or _shape_of(places) != (shape[dim % len(shape)],):
+        raise Unsupported("places that differ along a slice")
+    return _added_at(walk, [into, dim, places, source], {})
+
+
+_SPREADING = ("expand.default", "unsqueeze.default", "view.default", "torch.reshape", "expand_as.default")
+
+
+def _shape_of(places: Prepared | Tensor) -> tuple[int, ...]:
+    return tuple((places.example if isinstance(places, Prepared) else places).shape)
 
 
 @handles("one_hot.default")
