@@ -73,6 +73,9 @@ def main() -> None:
     print(json.dumps(found, indent=1))
 
 
+KINDS = ("branches", "fusions", "storage", "iterations", "meshes")
+"""Of edits."""
+
 Switch = Callable[[], Any]
 """Makes a context in which something of the search is off, or another number."""
 
@@ -96,11 +99,14 @@ def moves_and_passes() -> dict[str, Switch]:
 
         return partial(patch.object, passes, "_switched", some)
 
-    moves = {f"move {name}": without(name) for name in ("storage", "iterations", "branches", "meshes")}
+    moves = {f"move {name}": without(name) for name in KINDS}
     usual = improve.Search._exposures
     search = improve.Search
     return {
         **moves,
+        "points without branches, once others have": partial(
+            patch.object, search, "_below", lambda self, point: self.below
+        ),
         "move exposures": partial(patch.object, search, "_settle", lambda *_: None),
         "move exposures in usual buckets, of one kind": partial(
             patch.object, search, "_exposures", lambda *given, first: usual(*given, first=False)

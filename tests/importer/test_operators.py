@@ -32,6 +32,7 @@ class Applied(nn.Module):
 
 
 ROWS, IMAGES, WAVES = (4, 6, 8), (3, 4, 8, 8), (3, 4, 12)
+EDGES = torch.tensor([0, 2, 0, 1])
 PATCHES = nn.Conv3d(1, 5, (2, 4, 2), (2, 4, 2))
 NORMS: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "rms_norm": (nn.RMSNorm(8), ROWS),
@@ -69,6 +70,7 @@ POINTWISE: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "hyperbolic": (lambda x: torch.sinh(x) * torch.cosh(x), ROWS),
     "bounds": (lambda x: torch.maximum(x, torch.tensor(0.1)) + torch.minimum(x, torch.tensor([0.2] * 8)), ROWS),
     "shrinking": (lambda x: F.softshrink(x, 0.1) + F.hardshrink(x, 0.2) + F.tanhshrink(x) + F.celu(x, 1.3), ROWS),
+    "finite ones": (lambda x: torch.where(torch.isfinite(x), x, 0.0) + torch.logaddexp(x, 2 * x), ROWS),
     "a table of numbers": (lambda x: x * torch.tensor([0.1, 0.2, 0.3, 0.7] * 2), ROWS),
     "a mask of another type": (lambda x: x * (1.0 - torch.tensor([True, False] * 4).type_as(x)), ROWS),
     "the greatest in its row": (lambda x: x * (x.argmax(-1, keepdim=True) == torch.arange(8)), ROWS),
@@ -98,6 +100,9 @@ PLACES: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "average beyond the end": (nn.AvgPool2d(3, 2, ceil_mode=True), IMAGES),
     "the greatest beyond the end": (nn.MaxPool2d(3, 2, ceil_mode=True), IMAGES),
     "the greatest of windows of which some start behind the end": (nn.MaxPool2d(2, 3, 1, ceil_mode=True), IMAGES),
+    "rows added": (lambda x: torch.zeros(4, 5, 8).index_add(1, torch.tensor([0, 1, 2, 3, 4, 0]), x), ROWS),
+    "rows summed": (lambda x: torch.zeros(3, 8).scatter_add(0, EDGES[:, None].expand(-1, 8), x[:, 0]), ROWS),
+    "spectral norm": (nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)), ROWS),
     "weight norm": (nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), ROWS),
     "adaptive": (nn.AdaptiveAvgPool2d((3, 5)), IMAGES),
     "the greatest of windows": (nn.AdaptiveMaxPool2d((2, 4)), IMAGES),

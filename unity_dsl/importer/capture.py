@@ -61,7 +61,7 @@ class Captured:
         table = {one: known[one] for one in operators if one in known}
         if not table:
             return None
-        with preserve_node_meta():
+        with quietly(), preserve_node_meta():
             return replace(self, program=self.program.run_decompositions(table))
 
 

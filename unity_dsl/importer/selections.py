@@ -282,6 +282,9 @@ def _scattered_sums(walk: Translation, args: list[Entry], named: dict[str, Entry
     while isinstance(places, Prepared) and places.example.dim() > 1 and places.call.endswith(_SPREADING):
         places = places.args[0]
     shape = walk.view(source).shape
+    if isinstance(places, Tensor) and tuple(places.shape) == shape:
+        rows = places.movedim(dim, 0).flatten(1)
+        places = rows[:, 0].contiguous() if bool((rows == rows[:, :1]).all()) else places
     if not isinstance(places, Prepared | Tensor) or _shape_of(places) != (shape[dim % len(shape)],):
         raise Unsupported("places that differ along a slice")
     return _added_at(walk, [into, dim, places, source], {})

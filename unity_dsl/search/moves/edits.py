@@ -19,6 +19,7 @@ EDITS: tuple[Propose, ...] = (propose_branches, propose_fusions, propose_storage
 
 
 def edits(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """Those of a point whose step is simulated; none of one with branches, which are placed for its layouts."""
-    for propose in (propose_fusions,) if point.restricted.placed else EDITS:
-        yield from propose(point, timeline, solver, effort)
+    """Those of a point whose step is simulated; of one with branches, placed for its layouts, fusions alone."""
+    for propose in EDITS:
+        if propose is propose_fusions or not point.restricted.placed:
+            yield from propose(point, timeline, solver, effort)
