@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.fx.traceback import annotate
 
 from ..syntax.diagnostic import InputError, fail
-from .onnx_operators import OPERATORS, Values
+from .onnx_layers import OPERATORS
+from .onnx_operators import Values
 from .source_places import MODULE
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from .accounting.memory_budget import Budget
 from .accounting.weighed_plan import counted, within_memory
 from .cheapest_plan import fusions_in
 from .constants import DIVIDED, ROUNDS_ON_MESH
-from .joint.algebra_notes import described_anew
 from .layout_problem.starting_domains import Held
 from .meshes.mesh_search import search_around, search_meshes
 from .meshes.near_search import Found, Task, held_by, near_plan
@@ -182,6 +181,8 @@ class Solver:
         model, applied = fusions_in(given, self.space.fusions, wanted)
         if not applied:
             return None
+        from .joint.algebra_notes import described_anew
+
         rules = *given.rules, *applied
         told = described_anew(given.notes, algebras.looked_at(self.part_of(given.micro_batches).model), rules)
         like = replace(point, plan=replace(given, model=model, rules=rules, notes=told))
