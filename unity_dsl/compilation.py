@@ -230,17 +230,21 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
     found = Search(solver, evaluator, efforts)
     incumbent = found.incumbent
 
-    def start(count: int, by: Strategy = STARTING, fusions: Sequence[RuleDecl] = ()) -> Plan:
+    @cache
+    def usual() -> Sequence[RuleDecl]:
+        """The fusions that other strategies have as well."""
+        texts = fusion_texts(sources.fusions)
+        return [accepted.rule for accepted in fusions_for(model, texts, library, request.forbidden)]
+
+    def start(count: int, by: Strategy = STARTING) -> Plan:
         every = starting_meshes(part_of(count).model, meshes, machine)
-        return solver.by_strategy(by, count, every, expected, fusions)
+        return solver.by_strategy(by, count, every, expected, usual())
 
     def improve(first: Plan | None) -> Plan:
         if first is not None and end.seconds is not None:  # else the search finds what is as good
-            texts = fusion_texts(sources.fusions)
-            usual = [accepted.rule for accepted in fusions_for(model, texts, library, request.forbidden)]
             apart = Evaluator(machine, library)  # so that the trail is that of a search without a limit
             for by in BOTH_WAYS:
-                plan = climbed(start(first.micro_batches, by, usual), apart)
+                plan = climbed(start(first.micro_batches, by), apart)
                 incumbent.offer(replace(plan, simulated=apart.seconds(plan)))
         if request.strategy != AUTO:
             return found.first(expected, found.started(request.micro_batches or 1))

@@ -8,7 +8,7 @@ from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..graph.plan import BatchDivision, Exposure, Plan, in_micro_batches
+from ..graph.plan import AppliedRule, BatchDivision, Exposure, Plan, in_micro_batches
 from ..machine.mesh import reordered_axes
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
@@ -103,7 +103,19 @@ class Solver:
         wanted = wanted_of(part.model, space, self._how(plan.micro_batches))
         free, seconds = like.unlimited, like.unlimited_seconds
         plan = replace(plan, exposed=space.machine.exposure, unlimited=free, unlimited_seconds=seconds)
-        return Point(_told_as(plan, like), wanted, exposure)
+        plan = _told_as(plan, like)
+        if plan.rules != like.rules and self.space.algebras is not None:
+            plan = replace(plan, notes=self._rules_told(plan, plan.rules, plan.micro_batches))
+        return Point(plan, wanted, exposure)
+
+    def _rules_told(self, plan: Plan, rules: Sequence[AppliedRule], count: int) -> tuple[str, ...]:
+        """The notes of a plan, with these rules."""
+        from .joint.algebra_notes import described_anew
+
+        assert self.space.algebras is not None, "rules choose among models"
+        if not self.space.algebras.found:  # the search was ended before
+            return tuple(plan.notes)
+        return described_anew(plan.notes, self.space.algebras.looked_at(self.part_of(count).model), rules)
 
     def again(self, point: Point, exposure: Exposure, *, algebra: bool = False) -> Point | None:
         """The cheapest plan on the mesh of a point at another exposure, in as many micro-batches and with its operators
@@ -181,10 +193,8 @@ class Solver:
         model, applied = fusions_in(given, self.space.fusions, wanted)
         if not applied:
             return None
-        from .joint.algebra_notes import described_anew
-
         rules = *given.rules, *applied
-        told = described_anew(given.notes, algebras.looked_at(self.part_of(given.micro_batches).model), rules)
+        told = self._rules_told(given, rules, given.micro_batches)
         like = replace(point, plan=replace(given, model=model, rules=rules, notes=told))
         found = search_around(_task(like, wanted), known, inf).found
         return None if found is None else self._point(found, like, wanted)

@@ -13,9 +13,11 @@ _APPLIED, _NONE, _NO_RULE_FITS = "rules applied", "no rule makes the model cheap
 
 
 def described_anew(notes: Sequence[str], algebra: Algebra, rules: Sequence[AppliedRule]) -> tuple[str, ...]:
-    """The notes of a plan to which further rules were applied, all of which are `rules`."""
-    did = next(iter(describe_rules(algebra, rules)))
-    return tuple(did if note.startswith((_APPLIED, _NONE, _NO_RULE_FITS)) else note for note in notes)
+    """The notes of a plan to which other rules were applied: these."""
+    told = [note for note in notes if note.startswith((_APPLIED, _NONE, _NO_RULE_FITS))]
+    place = notes.index(told[0]) if told else len(notes)
+    others = [note for note in notes if note not in told]
+    return *others[:place], next(iter(describe_rules(algebra, rules))), *others[place:]
 
 
 def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -> Iterator[str]:
