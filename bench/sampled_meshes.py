@@ -15,13 +15,12 @@ from statistics import median
 from typing import Any
 
 from measure import PLANNER, RESULTS, digest, rows_of, write_rows
+from search_loop import planned
 
-from unity_dsl.compilation import Request, compile_model
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.syntax.diagnostic import InputError
 
-ROOT = Path(__file__).parent.parent
 FILE = RESULTS / "sampled_meshes.json"
 TOLD = 0.995
 """Of the step of `auto`: a plan that takes less is one that a user would miss."""
@@ -63,21 +62,12 @@ def drawn(cells: dict[str, Any], count: int, seed: int) -> list[tuple[str, tuple
 
 def compared(cell: str, degrees: tuple[int, ...], row: Row) -> Row:
     """The step on a mesh, and as a part of that of `auto`; or why there is no plan."""
-    model, machine, devices = cell.split()
-    request = Request(
-        ROOT / "examples" / f"{model}.udl",
-        settings={"b": row["batch"]},
-        machine=machine,
-        devices=int(devices),
-        mesh=degrees,
-    )
     try:
-        plan = compile_model(request).plan
+        found = planned(cell, row["batch"], "", mesh=degrees)
     except InputError as error:
         return {"refused": error.diagnostic.message}
-    auto = row["strategies"]["auto"]
-    fits = not plan.warnings
-    return {"step": plan.seconds, "fits": fits, "part": plan.seconds / auto["iteration_s"], "auto": auto["mesh"]}
+    step, auto = found["step"], row["strategies"]["auto"]
+    return {"step": step, "fits": found["fits"], "part": step / auto["iteration_s"], "auto": auto["mesh"]}
 
 
 def summary(rows: dict[str, Row]) -> dict[str, Any]:

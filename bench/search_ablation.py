@@ -73,9 +73,6 @@ def main() -> None:
     print(json.dumps(found, indent=1))
 
 
-KINDS = ("branches", "fusions", "storage", "iterations", "meshes")
-"""Of edits."""
-
 Switch = Callable[[], Any]
 """Makes a context in which something of the search is off, or another number."""
 
@@ -83,8 +80,8 @@ Switch = Callable[[], Any]
 def moves_and_passes() -> dict[str, Switch]:
     """What is switched off, by name."""
 
-    def without(name: str) -> Switch:
-        kept = tuple(propose for propose in edits.EDITS if propose.__name__ != f"propose_{name}")
+    def without(one: Any) -> Switch:
+        kept = tuple(propose for propose in edits.EDITS if propose is not one)
         return partial(patch.object, edits, "EDITS", kept)
 
     def no_start(part: str) -> Switch:
@@ -99,7 +96,7 @@ def moves_and_passes() -> dict[str, Switch]:
 
         return partial(patch.object, passes, "_switched", some)
 
-    moves = {f"move {name}": without(name) for name in KINDS}
+    moves = {f"move {one.__name__.removeprefix('propose_')}": without(one) for one in edits.EDITS}
     usual = improve.Search._exposures
     search = improve.Search
     return {

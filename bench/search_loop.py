@@ -49,10 +49,10 @@ def main() -> None:
     print(json.dumps(found, indent=1))
 
 
-def planned(cell: str, batch: int, effort: str) -> dict[str, Any]:
+def planned(cell: str, batch: int, effort: str, **given: Any) -> dict[str, Any]:
     """The simulated step of the plan of `auto`, processor seconds of the compilation, and what was searched."""
     model, machine, devices = cell.split()
-    given = {"effort": effort} if effort else {}
+    given |= {"effort": effort} if effort else {}
     request = Request(
         ROOT / "examples" / f"{model}.udl", settings={"b": batch}, machine=machine, devices=int(devices), **given
     )

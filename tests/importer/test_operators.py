@@ -74,6 +74,10 @@ POINTWISE: Mapping[str, tuple[Callable[[Tensor], Tensor], tuple[int, ...]]] = {
     "a table of numbers": (lambda x: x * torch.tensor([0.1, 0.2, 0.3, 0.7] * 2), ROWS),
     "a mask of another type": (lambda x: x * (1.0 - torch.tensor([True, False] * 4).type_as(x)), ROWS),
     "the greatest in its row": (lambda x: x * (x.argmax(-1, keepdim=True) == torch.arange(8)), ROWS),
+    "rows of what is greatest": (
+        lambda x: F.embedding(x.argmax(-1).int(), torch.arange(24.0).view(8, 3)) * x[..., :1],
+        ROWS,
+    ),
     "the least in a column": (lambda x: x[:, :1] * x.argmin(1, keepdim=True).float(), ROWS),
     "the least of a column": (lambda x: x.topk(2, 1, largest=False)[0] * torch.arange(1.0, 9.0), ROWS),
     "a chosen choice": (lambda x: sum((x.topk(2)[1] == k).sum(-1, keepdim=True) * x * (k + 1) for k in range(8)), ROWS),

@@ -148,7 +148,7 @@ def module_of(
 
 
 @contextmanager
-def without_caches(module: nn.Module) -> Iterator[None]:
+def without_caches_and_layerdrop(module: nn.Module) -> Iterator[None]:
     """Models of transformers return no keys and values for generation meanwhile, which a step of training has no use
     for, and drop no layers.
     """
@@ -216,7 +216,13 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
     if not module.training:  # as a whole: parts in evaluation mode stay so
         module.train()
     try:
-        with torch.random.fork_rng(), quietly(), preserve_node_meta(), without_caches(module), _usual_values():
+        with (
+            torch.random.fork_rng(),
+            quietly(),
+            preserve_node_meta(),
+            without_caches_and_layerdrop(module),
+            _usual_values(),
+        ):
             with kept_whole(module, args, named):
                 program = export(module, args, dict(named), strict=False)
             _stop_gradients(program)
@@ -281,7 +287,7 @@ def _not_run(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any])
     one that does.
     """
     try:
-        with torch.random.fork_rng(), quietly(), without_caches(module):
+        with torch.random.fork_rng(), quietly(), without_caches_and_layerdrop(module):
             module(*args, **named)
     except Exception as reason:
         told = f"{type(reason).__name__}: {reason}".splitlines()[0]

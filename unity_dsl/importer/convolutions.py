@@ -47,8 +47,7 @@ def _patches(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
     counts = [length // one for length, one in zip(lengths, size, strict=True)]
     for dim, (count, one) in enumerate(zip(counts, size, strict=True), start=2):
         x = part_of(walk, x, dim, 0, count * one)
-    apart = walk.reshaped(x, (*x.shape[:2], *(part for pair in zip(counts, size, strict=True) for part in pair)))
-    turned = apart.permuted((0, 2, 4, 6, 1, 3, 5, 7))
+    turned = _apart(walk, x, counts).permuted((0, 2, 4, 6, 1, 3, 5, 7))
     rows = walk.reshaped(turned, (x.shape[0], *counts, prod(weight.shape[1:])))
     made = linear(walk, rows, walk.reshaped(weight, (weight.shape[0], prod(weight.shape[1:]))), None)
     made = made.permuted((0, 4, 1, 2, 3))
@@ -106,13 +105,10 @@ def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     if len({*size}) > 1 or len({*stride}) > 1 or {*dilation} != {1}:
         raise Unsupported(f"window {size}, stride {stride}, dilation {dilation}")
     x, pad = walk.view(x), list(pad) * (2 if len(pad) == 1 else 1)
-    for dim, before in zip((2, 3), pad, strict=True):
-        length, step = x.shape[dim], stride[0]
-        count = -(-(length + 2 * before - size[0]) // step) + 1
-        count -= (count - 1) * step >= length + before  # a window that starts behind the last element is left out
-        end = (count - 1) * step + size[0] - length - 2 * before
-        if ceil and end > 0:
-            x = joined(walk, _with_copies(walk, x, dim, 0, end), dim)
+    if ceil:
+        made = F.max_pool2d(torch.zeros(1, 1, *x.shape[2:]), size, stride, pad, ceil_mode=True)
+        for dim, end in zip((2, 3), _ends(made.shape, x, _each(2, size), _each(2, stride), pad), strict=True):
+            x = joined(walk, _with_copies(walk, x, dim, 0, end), dim) if end > 0 else x
     sizes = [(length + 2 * p - size[0]) // stride[0] + 1 for length, p in zip(x.shape[2:], pad, strict=True)]
     pads = {"pad_h": pad[0], "pad_w": pad[1]} if any(pad) else {}
     return walk.make("max_pool2d", walk.spread(x), shape=(*x.shape[:2], *sizes), size=size[0], stride=stride[0], **pads)
@@ -143,10 +139,7 @@ def _average_pool(walk: Translation, args: list[Entry], named: dict[str, Entry])
         return _averaged(walk, x, size[0], stride[0], pad)
     ones = walk.prepare("ones", torch.ones(1, 1, *x.shape[2:]), "torch.ones", [1, 1, *x.shape[2:]])
     means = F.avg_pool2d(ones.example, size, stride, pad, ceil, counted)
-    ends = [
-        (count - 1) * step + window - length - 2 * before
-        for count, step, window, length, before in zip(means.shape[2:], stride, size, x.shape[2:], pad, strict=True)
-    ]
+    ends = _ends(means.shape, x, size, stride, pad)
     for dim, end in zip((2, 3), ends, strict=True):
         if end > 0:
             shape = [length + end * (place == dim) for place, length in enumerate(x.shape)]
@@ -159,6 +152,14 @@ def _average_pool(walk: Translation, args: list[Entry], named: dict[str, Entry])
     scales = walk.prepare("window_scales", means / own.example, "torch.div", wanted, own)
     walk.origins[id(scales.example)] = scales
     return binary(walk, "mul", made, walk.constant(scales.example, "window_scales"))
+
+
+def _ends(made: Sequence[int], x: View, size: list[int], stride: list[int], pad: list[int]) -> list[int]:
+    """How far the last windows of a pool that made this shape reach beyond what is padded."""
+    return [
+        (count - 1) * step + window - length - 2 * before
+        for count, step, window, length, before in zip(made[2:], stride, size, x.shape[2:], pad, strict=True)
+    ]
 
 
 _AVERAGE = "torch.nn.functional.avg_pool2d"
@@ -174,31 +175,47 @@ def _averaged(walk: Translation, x: View, size: int, stride: int, pad: list[int]
 def _adaptive_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """Means of as many windows: of all positions, or of windows that do not overlap."""
     x = walk.view(args[0])
-    sizes = [own or old for own, old in zip(args[1], x.shape[-len(args[1]) :], strict=True)]
-    lead = x.shape[: -len(args[1])]
+    sizes = _wanted(x, args[1])
     if {*sizes} == {1} and len(sizes) == 2 and len(x.dims) == 4:
-        made = walk.make("global_avg_pool2d", walk.spread(x), shape=lead)
+        made = walk.make("global_avg_pool2d", walk.spread(x), shape=x.shape[:2])
         return made.arranged((*made.dims, (), ()))
-    given = x.shape[len(lead) :]
-    if any(length % count for length, count in zip(given, sizes, strict=True)):
+    if _overlap(x, sizes):
         return _along_each(walk, x, sizes, "adaptive", corners=None)
-    parts = [part for length, count in zip(given, sizes, strict=True) for part in (count, length // count)]
-    apart = walk.reshaped(x, (*lead, *parts))
-    places = [len(lead) + 2 * place + 1 for place in range(len(sizes))]
-    return reduced(walk, "reduce_mean", apart, places, keep=False)
+    return _of_windows(walk, "reduce_mean", x, sizes)
 
 
 @handles("adaptive_max_pool1d.default", "adaptive_max_pool2d.default")
 def _adaptive_max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """The greatest of as many windows that do not overlap."""
     x = walk.view(args[0])
-    sizes = [own or old for own, old in zip(args[1], x.shape[-len(args[1]) :], strict=True)]
-    lead, given = x.shape[: -len(sizes)], x.shape[-len(sizes) :]
-    if any(length % count for length, count in zip(given, sizes, strict=True)):
-        raise Unsupported(f"windows of {list(given)} for {sizes}")
-    parts = [part for length, count in zip(given, sizes, strict=True) for part in (count, length // count)]
-    places = [len(lead) + 2 * place + 1 for place in range(len(sizes))]
-    return [reduced(walk, "reduce_max", walk.reshaped(x, (*lead, *parts)), places, keep=False), None]
+    sizes = _wanted(x, args[1])
+    if _overlap(x, sizes):
+        raise Unsupported(f"windows of {list(x.shape)} for {sizes}")
+    return [_of_windows(walk, "reduce_max", x, sizes), None]
+
+
+def _wanted(x: View, sizes: Sequence[int | None]) -> list[int]:
+    """The sizes of the last dimensions that an adaptive pool makes; None are as they are."""
+    return [own or old for own, old in zip(sizes, x.shape[-len(sizes) :], strict=True)]
+
+
+def _overlap(x: View, counts: Sequence[int]) -> bool:
+    """Whether as many windows of the last dimensions overlap."""
+    return any(length % count for length, count in zip(x.shape[-len(counts) :], counts, strict=True))
+
+
+def _apart(walk: Translation, x: View, counts: Sequence[int]) -> View:
+    """Each of the last dimensions as so many windows and what is in one."""
+    lead, given = x.shape[: -len(counts)], x.shape[-len(counts) :]
+    parts = [part for length, count in zip(given, counts, strict=True) for part in (count, length // count)]
+    return walk.reshaped(x, (*lead, *parts))
+
+
+def _of_windows(walk: Translation, name: str, x: View, counts: Sequence[int]) -> View:
+    """A reduction of each of so many windows of the last dimensions."""
+    lead = len(x.dims) - len(counts)
+    places = [lead + 2 * place + 1 for place in range(len(counts))]
+    return reduced(walk, name, _apart(walk, x, counts), places, keep=False)
 
 
 @handles("upsample_nearest2d.vec", "upsample_nearest2d.default")

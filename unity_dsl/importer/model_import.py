@@ -200,7 +200,9 @@ def _notes(draft: Draft) -> tuple[str, ...]:
     module, weights = draft.captured.module, draft.model.weights
     states, trained = module.state_dict(), {name for name, weight in module.named_parameters() if weight.requires_grad}
     special = [name for name, state in weights.items() if _is_special(states[state], draft, state)]
-    kept = [name for name, state in weights.items() if state in trained and f"buffer {name}:" in draft.model.text]
+    operands = {operand.value for statement in draft.imported.statements for operand in statement.operands}
+    buffers = {value.state for value in operands if value.kind == "buffer"}
+    kept = [name for name, state in weights.items() if state in trained & buffers]
     notes = {
         "other numbers than in the module at first, unless train.py has --init": special,
         "buffers, as no gradient of the loss reaches these weights": kept,

@@ -14,7 +14,7 @@ from torch.fx.traceback import annotate
 
 from ..syntax.diagnostic import InputError, fail
 from .onnx_layers import OPERATORS
-from .onnx_operators import Values
+from .onnx_operators import Values, as_tensor
 from .source_places import MODULE
 
 if TYPE_CHECKING:
@@ -52,10 +52,13 @@ class OnnxGraph(nn.Module):
         for name, array in self.states.items():
             _register(self, name, torch.from_numpy(array.copy()), trained=name not in statistics)
 
+    def values(self, inputs: Sequence[Tensor]) -> dict[str, Any]:
+        """What nodes read, by name, before any of them has run."""
+        states = {name: _held(self, name) for name in self.states}
+        return {**dict(zip(self.given, inputs, strict=False)), **states, **self.arrays}
+
     def forward(self, *inputs: Tensor) -> Any:
-        values: dict[str, Any] = dict(zip(self.given, inputs, strict=False))
-        values |= {name: _held(self, name) for name in self.states}
-        values |= self.arrays
+        values = self.values(inputs)
         for node in self.graph.node:
             path = scope_of(node)
             if path:
@@ -109,9 +112,9 @@ def load_onnx(path: Path, loss: str | None, sizes: Mapping[str, int]) -> tuple[n
     module = OnnxGraph(model, loss)
     named = {one.name: one for one in model.graph.input}
     examples = [_example(named[name], sizes) for name in module.given]
-    _check_nodes(module.eval(), examples)
+    output = _checked(module.eval(), examples)
     if loss is not None:
-        examples.append(_labels(module, examples, loss))
+        examples.append(_labels(output, loss))
     return module.train(), tuple(examples), _told(model, module)
 
 
@@ -125,11 +128,11 @@ def _unsupported(model: ModelProto) -> InputError | None:
     return fail("E609", f"not supported of this ONNX file: {', '.join(words)}", help=hint)
 
 
-def _check_nodes(module: OnnxGraph, examples: Sequence[Tensor]) -> None:
-    """Raises E609 for all that nodes say and their operators ignore, and for the first node that cannot be computed."""
-    values: dict[str, Any] = {**dict(zip(module.given, examples, strict=True)), **module.arrays}
-    values |= {name: _held(module, name) for name in module.states}
-    words = dict[str, None]()
+def _checked(module: OnnxGraph, examples: Sequence[Tensor]) -> Tensor:
+    """The first output. Raises E609 for all that nodes say and their operators ignore, and for the first node that
+    cannot be computed.
+    """
+    values, words = module.values(examples), dict[str, None]()
     for node in module.graph.node:
         if missing := [name for name in node.input if name and name not in values]:
             words[f"the output `{missing[0]}` that {node.op_type} reads"] = None
@@ -146,6 +149,7 @@ def _check_nodes(module: OnnxGraph, examples: Sequence[Tensor]) -> None:
         words |= dict.fromkeys(f"the output `{name}`" for name in left)
     if words:
         raise fail("E609", f"not supported of this ONNX file: {', '.join(words)}", help="import the module it is of")
+    return as_tensor(values[module.graph.output[0].name])
 
 
 @cache
@@ -208,7 +212,7 @@ def _path(name: str) -> list[str]:
     return [f"{part}_" if part in _TAKEN else part or "_" for part in name.split(".")]
 
 
-_TAKEN = {*dir(nn.Module()), "graph", "loss", "given", "states", "arrays"}
+_TAKEN = {*dir(nn.Module()), "graph", "loss", "given", "states", "arrays", "values"}
 
 
 def _example(given: ValueInfoProto, sizes: Mapping[str, int]) -> Tensor:
@@ -224,10 +228,6 @@ def _example(given: ValueInfoProto, sizes: Mapping[str, int]) -> Tensor:
     return torch.randint(2, shape)
 
 
-def _labels(module: nn.Module, examples: Sequence[Tensor], loss: str) -> Tensor:
-    with torch.no_grad():
-        own: Any = module
-        own.loss = None
-        output: Tensor = own(*examples)[0]
-        own.loss = loss
+def _labels(output: Tensor, loss: str) -> Tensor:
+    """Labels for a loss of this output."""
     return torch.randint(output.shape[-1], output.shape[:-1]) if loss == "cross_entropy" else torch.randn(output.shape)

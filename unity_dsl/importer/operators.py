@@ -198,9 +198,9 @@ def as_floats(walk: Translation, entry: Entry) -> Entry:
 
 @handles("type_as.default", "_to_copy.default")
 def _as_typed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """As floats, unless these are whole numbers."""
-    dtype = named.get("dtype")
-    return args[0] if dtype is not None and not dtype.is_floating_point else as_floats(walk, args[0])
+    """As floats, unless torch makes whole numbers of it."""
+    assert walk.node is not None
+    return as_floats(walk, args[0]) if walk.node.meta["val"].is_floating_point() else args[0]
 
 
 def _as_number(entry: Entry, beside: Entry = None) -> float | None:

@@ -22,7 +22,7 @@ from ..compilation import Request, compile_model
 from ..emit.output_folder import write_program
 from ..emit.rank_comparison import load_program
 from ..syntax.diagnostic import fail
-from .capture import Captured, loss_of, without_caches, without_loss
+from .capture import Captured, loss_of, without_caches_and_layerdrop, without_loss
 from .prepared_inputs import prepare_of
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
@@ -217,7 +217,7 @@ def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list
         # transformers' products of grouped experts know no float64.
         if hasattr(part, "set_experts_implementation"):
             cast(Any, part).set_experts_implementation("eager")
-    with _InDouble(), without_caches(module):
+    with _InDouble(), without_caches_and_layerdrop(module):
         try:
             result = module(*map(_double, given), **{key: _double(part) for key, part in named.items()})
             loss = loss_of(

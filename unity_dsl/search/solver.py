@@ -8,7 +8,7 @@ from math import inf
 
 from ..graph.graph import Model
 from ..graph.layout import Mesh
-from ..graph.plan import AppliedRule, BatchDivision, Exposure, Plan, in_micro_batches
+from ..graph.plan import BatchDivision, Exposure, Plan, in_micro_batches
 from ..machine.mesh import reordered_axes
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
@@ -105,17 +105,18 @@ class Solver:
         plan = replace(plan, exposed=space.machine.exposure, unlimited=free, unlimited_seconds=seconds)
         plan = _told_as(plan, like)
         if plan.rules != like.rules and self.space.algebras is not None:
-            plan = replace(plan, notes=self._rules_told(plan, plan.rules, plan.micro_batches))
+            plan = self._rules_told(plan)
         return Point(plan, wanted, exposure)
 
-    def _rules_told(self, plan: Plan, rules: Sequence[AppliedRule], count: int) -> tuple[str, ...]:
-        """The notes of a plan, with these rules."""
+    def _rules_told(self, plan: Plan) -> Plan:
+        """The plan, whose notes tell the rules that it has."""
         from .joint.algebra_notes import described_anew
 
         assert self.space.algebras is not None, "rules choose among models"
         if not self.space.algebras.found:  # the search was ended before
-            return tuple(plan.notes)
-        return described_anew(plan.notes, self.space.algebras.looked_at(self.part_of(count).model), rules)
+            return plan
+        algebra = self.space.algebras.looked_at(self.part_of(plan.micro_batches).model)
+        return replace(plan, notes=described_anew(plan.notes, algebra, plan.rules))
 
     def again(self, point: Point, exposure: Exposure, *, algebra: bool = False) -> Point | None:
         """The cheapest plan on the mesh of a point at another exposure, in as many micro-batches and with its operators
@@ -193,9 +194,8 @@ class Solver:
         model, applied = fusions_in(given, self.space.fusions, wanted)
         if not applied:
             return None
-        rules = *given.rules, *applied
-        told = self._rules_told(given, rules, given.micro_batches)
-        like = replace(point, plan=replace(given, model=model, rules=rules, notes=told))
+        changed = replace(given, model=model, rules=(*given.rules, *applied))
+        like = replace(point, plan=self._rules_told(changed))
         found = search_around(_task(like, wanted), known, inf).found
         return None if found is None else self._point(found, like, wanted)
 
