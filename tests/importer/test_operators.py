@@ -233,8 +233,15 @@ def test_a_module_that_does_not_run_is_told_with_its_line() -> None:
         imported_model(module, (torch.randn(3, 4),), {}, "m")
 
 
-def test_a_mask_that_selects_is_told() -> None:
-    module = Given(lambda own, x, kept: own.a(x)[kept].square().mean(), a=nn.Linear(4, 4))
+@pytest.mark.parametrize("given", [True, False])
+def test_a_mask_that_selects_is_told(given: bool) -> None:
+    """One of the inputs, or one that is computed."""
+
+    def selected(own: Any, x: Tensor, kept: Tensor) -> Tensor:
+        made = own.a(x)
+        return made[kept if given else made[:, 0] > 0].square().mean()
+
+    module = Given(selected, a=nn.Linear(4, 4))
     with pytest.raises(InputError, match="E605") as told:
         imported_model(module, (torch.randn(3, 4), torch.tensor([True, False, True])), {}, "m")
     assert "multiply by the mask" in told.value.diagnostic.message and "sym_size" not in told.value.diagnostic.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,8 +108,11 @@ def _indexed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
     """Elements at places along the first of the dimensions that are given."""
     x, places = walk.view(args[0]), list(args[1])
     given = [place for place, entry in enumerate(places) if entry is not None]
-    if any(isinstance(entry, Prepared) and entry.example.dtype == torch.bool for entry in places):
-        raise Unsupported(_MASK)
+    assert walk.node is not None
+    nodes: Any = walk.node.args[1]
+    for entry, node in zip(places, nodes, strict=True):
+        if entry is not None and not isinstance(entry, Tensor) and node.meta["val"].dtype == torch.bool:
+            raise Unsupported(_MASK)
     if len(given) == 1:
         return _along(walk, x, given[0], places[given[0]])
     ids = [places[place] for place in given]
