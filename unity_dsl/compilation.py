@@ -25,7 +25,6 @@ from .rules.forbidden import check_forbidden
 from .rules.sharding_theorems import ShardingTheorems
 from .rules.shipped_fusions import fusion_texts, fusions_for, shipped_fusions
 from .rules.shipped_rules import ShippedRules, shipped_sources
-from .search.accounting.memory_budget import Budget
 from .search.constants import efforts_up_to
 from .search.evaluate import Evaluator
 from .search.expected_exposure import expected_exposure
@@ -38,7 +37,7 @@ from .search.memory_limit.stored_bytes import StoredBytes
 from .search.micro_batches.batch_division import divided_model
 from .search.micro_batches.division_choice import in_cheapest_division
 from .search.moves.passes import climbed, inherited
-from .search.offloading import offloaded_where_shorter, parse_offload, with_offload
+from .search.offloading import parse_offload, with_offload
 from .search.padded_axes import padded_as_needed, padded_for, padding_of_part, parse_padding, useful_padding
 from .search.pass_notes import pass_notes
 from .search.plan_notes import ended_notes, limit_notes
@@ -225,6 +224,7 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
         fusing,
         algebras,
         None if imported is None else imported.strategy,
+        offloads=request.strategy == AUTO and imported is None and request.recompute == request.offload == AUTOMATIC,
     )
     solver = Solver(space, meshes, part_of)
     found = Search(solver, evaluator, efforts)
@@ -250,7 +250,15 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
             return found.first(expected, found.started(request.micro_batches or 1))
         decides = request.micro_batches is None
         begin = in_cheapest_division(found, weights) if decides else found.started(request.micro_batches or 1)
-        return found.shortest(expected, begin, first)
+
+        def beside(count: int) -> Plan | None:
+            if first is None or first.micro_batches == count:
+                return first
+            with suppress(InputError):
+                return start(count)
+            return None
+
+        return found.shortest(expected, begin, beside)
 
     with telling_progress():
         first = first_plan(start, request.micro_batches, machine.memory_bytes) if request.strategy == AUTO else None
@@ -260,8 +268,6 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
         plan = found_in_time(partial(improve, first), incumbent, end)
     evaluator.most = inf
     plan = found.finished(plan)
-    if request.strategy == AUTO and imported is None and request.recompute == request.offload == AUTOMATIC:
-        plan = offloaded_where_shorter(plan, Budget(machine, library, plan.division), evaluator.seconds)
     within = limit_notes(plan, machine.memory_bytes, lambda free: evaluator.seconds(inherited(free, plan)))
     timeline = evaluator.timeline(plan)
     slow = (*unaligned_notes(plan, machine, library), *launch_notes(plan, timeline, machine, library))

@@ -128,7 +128,7 @@ def test_what_memory_makes_a_plan_recompute_is_offloaded_where_that_is_faster() 
 
     found = offloaded_where_shorter(without.plan, Budget(machine, without.library, without.plan.division), seconds)
     assert found.passes.offloaded == {"layer"} and not found.passes.recomputed
-    assert found.seconds == seconds(found) < seconds(without.plan)
+    assert seconds(found) < seconds(without.plan)
     assert found.cost.memory.total <= machine.memory_bytes
     assert found.cost.compute < without.plan.cost.compute
     assert any(note.startswith("offloaded to the host's memory") for note in found.notes)

@@ -30,6 +30,7 @@ from .moves.edit import Edit
 from .moves.edits import edits
 from .moves.exposures import agree, halfway, measured, worst_exposure
 from .moves.passes import climbed, inherited
+from .offloading import offloaded_where_shorter
 from .point import Point
 from .search_end import SearchEnded, check_end, why_ended
 from .search_progress import tell_stage
@@ -39,6 +40,8 @@ Started = tuple[Point, list[Point]]
 """The point that a start leads to, and others that cost nearly as little on other meshes."""
 Start = Callable[[Exposure, str], Started]
 """Solves a start at an exposure, in as many micro-batches as memory asks for, and tries it by the name of a move."""
+First = Callable[[int], Plan | None]
+"""A plan that is known without a search, in so many micro-batches, if there is one."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,8 @@ class Looked:
 @dataclass
 class Search:
     """The state of a search: its points, the incumbent and the trail. It does what each of its efforts allows, one
-    after the other, so that more of them only extend the trail.
+    after the other, so that more of them only extend the trail. `division_notes` tell how the number of micro-batches
+    was chosen, if it was.
     """
 
     solver: Solver
@@ -69,10 +73,11 @@ class Search:
     trail: list[Trial] = field(default_factory=list)
     seen: set[object] = field(default_factory=set)
     expanded: set[object] = field(default_factory=set)
+    division_notes: tuple[str, ...] = ()
 
-    def shortest(self, expected: Exposure, start: Start, first: Plan | None = None) -> Plan:
-        """The plan of the shortest step that is found until nothing gets better, or all evaluations are done. A `first`
-        plan is a start as well, if there is one.
+    def shortest(self, expected: Exposure, start: Start, first: First = lambda count: None) -> Plan:
+        """The plan of the shortest step that is found until nothing gets better, or all evaluations are done. The
+        `first` plan in as many micro-batches as the start has is a start as well, if there is one.
         """
         try:
             self._search(expected, start, first)
@@ -83,10 +88,10 @@ class Search:
                 raise
         return self._found()
 
-    def _search(self, expected: Exposure, start: Start, first: Plan | None) -> None:
+    def _search(self, expected: Exposure, start: Start, first: First) -> None:
         starts: list[Point | None] = [*self._starts(expected, start)]
-        if first is not None and self.best is not None:
-            other = self.solver.point_of(first, expected, self.best.plan)
+        if self.best is not None and (plan := first(self.best.plan.micro_batches)) is not None:
+            other = self.solver.point_of(plan, expected, self.best.plan)
             starts.append(self.tried(other, "data parallelism", self.best.plan))
         firsts = dict[Mesh, Point]()
         for point in sorted((one for one in starts if one is not None and one.fits), key=self.seconds):
@@ -121,6 +126,7 @@ class Search:
         """The plan that is taken, with what it holds, its mesh axes named by what they do, and the trail."""
         evaluator = self.evaluator
         notes = with_undivided(plan.notes, plan.model, plan, evaluator.machine, evaluator.library)
+        notes = (*notes, *(note for note in self.division_notes if note not in notes))
         mesh, trail = named_axes(plan.graph, plan.mesh), tuple(self.trail)
         return replace(evaluator.counted(plan), mesh=mesh, trail=trail, notes=notes)
 
@@ -157,9 +163,10 @@ class Search:
         keys = frozenset({content, (f"{bare:.9g}", point.plan.micro_batches)})  # or the same on a mesh with other axes
         if bare == inf or not self.seen.isdisjoint(keys):
             return Looked(keys)
-        timeline, fits = self.evaluator.timeline(point.plan), not point.fits or self.evaluator.fits(point.plan)
+        fits = not point.fits or self.evaluator.fits(point.plan)
         if like is not None and fits:
             point = self._inheriting(point, like)
+        timeline = self.evaluator.timeline(point.plan)
         seconds, most = self.seconds(point), inf if like is None else FAR * below
         if not fits or timeline.seconds - timeline.exposed() >= below or seconds > most:
             return Looked(keys, (point.plan.mesh.degrees, point.plan.micro_batches, seconds if fits else None))
@@ -176,7 +183,7 @@ class Search:
         point, below = looked.point, self._below(looked.point)
         self.best, first = self.best or point, self.best is None
         if self.seconds(point) <= close * below:
-            point = replace(point, plan=climbed(point.plan, self.evaluator, below))
+            point = replace(point, plan=climbed(self._offloaded(point.plan), self.evaluator, below))
         best, plan = self._leads(point, first=first), point.plan
         where = plan.mesh.degrees, plan.micro_batches
         self.trail.append(Trial(self.evaluator.count, move, *where, self.seconds(point), best))
@@ -225,9 +232,17 @@ class Search:
     def _inheriting(self, point: Point, like: Plan) -> Point:
         """The point with the passes of another plan, if they make its step shorter and it fits."""
         other = inherited(point.plan, like)
+        if like.passes.offloaded:
+            other = self._offloaded(other)
         if other.passes == point.plan.passes or self.evaluator.seconds(other) >= self.seconds(point):
             return point
         return replace(point, plan=other) if self.evaluator.fits(other) else point
+
+    def _offloaded(self, plan: Plan) -> Plan:
+        """The plan, or one that offloads what it recomputes, if its step is shorter."""
+        if not self.solver.space.offloads:
+            return plan
+        return offloaded_where_shorter(plan, self.evaluator.budget(plan), self.evaluator.seconds)
 
     # ------------------------------------------------------------------------------------------------ starts
 

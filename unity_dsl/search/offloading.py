@@ -86,9 +86,7 @@ def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan]
         keeping = partial(_keeping, moved, path)
         most = most_within(repeats[path].count - 1, partial(_held, budget, keeping), budget.bytes)
         moved = counted(keeping(most), budget) if most else moved
-    if (shorter := seconds(moved)) >= seconds(plan):
-        return plan
-    return replace(_told(moved), simulated=shorter)
+    return _told(moved) if seconds(moved) < seconds(plan) else plan
 
 
 def _keeping(plan: Plan, path: str, count: int) -> Plan:

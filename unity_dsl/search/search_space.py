@@ -32,7 +32,7 @@ class SearchSpace:
     as well, fuse operators of the plan of a strategy that does not choose among models. Operators have the
     configurations that `theorems` proves. Values, by their path, are neither stored nor produced in the layouts that
     are `excluded`, which are of one mesh. A plan of another system is `imported` as a strategy, and `strategy` its
-    name.
+    name. What memory asks to recompute may be offloaded instead if it is `offloads`.
     """
 
     machine: Machine
@@ -45,6 +45,7 @@ class SearchSpace:
     algebras: Algebras | None = None
     imported: Strategy | None = None
     excluded: Mapping[str, frozenset[Layout]] = field(default_factory=dict)
+    offloads: bool = False
 
     def exposing(self, exposure: Exposure) -> SearchSpace:
         """The same at prices that count so much of what may be hidden."""

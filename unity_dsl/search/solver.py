@@ -127,8 +127,8 @@ class Solver:
         plan, count = point.plan, point.plan.micro_batches
         how = self._how(count)
         if how.recompute is None and not plan.warnings:
-            again = plan.passes.recomputed or (frozenset() if plan.unlimited is None else None)
-            how = replace(how, recompute=again)
+            again = plan.passes.recomputed | plan.passes.offloaded
+            how = replace(how, recompute=again or (frozenset() if plan.unlimited is None else None))
         if not algebra:
             known = {mesh: found for mesh, found in point.wanted.results.found.items() if mesh == plan.mesh}
             how = replace(how, known=known, chosen=plan)

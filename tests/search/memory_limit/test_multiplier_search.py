@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf
+from math import inf, sqrt
 from random import Random
 
 import pytest
@@ -76,9 +76,9 @@ def test_the_best_plan_is_within_its_gap(
     assert found_best > 100
 
 
-def test_where_nothing_fits_two_multipliers_are_tried(library: Library, build: Build) -> None:
-    """The first, and the one at which the steps would end: none between is of use. The first is left out where the
-    plan of the other is far too large.
+def test_where_nothing_fits_few_multipliers_are_tried(library: Library, build: Build) -> None:
+    """The first, and the one at which the steps would end. The first is left out where the plan of the other is far too
+    large; only where a plan is nearly small enough, one between is of use.
     """
     some = search(build(MODEL), TWO, load_machine("dgx-a100"), library)
     plan = replace(some, cost=Cost(compute=1.0, memory=Memory(parameters=10.0)))
@@ -99,7 +99,7 @@ def test_where_nothing_fits_two_multipliers_are_tried(library: Library, build: B
     assert len(steps) == 5 and steps == sorted(steps)
     assert asked(scout_multipliers, 5.0) == pytest.approx([steps[0], steps[-1]])
     assert asked(scout_multipliers, 5.1) == pytest.approx([steps[-1]])
-    assert asked(scout_multipliers, 5.1, found=5.1) == pytest.approx([steps[-1], steps[0]])
+    assert asked(scout_multipliers, 5.1, found=5.1) == pytest.approx([steps[-1], steps[0], sqrt(steps[0] * steps[-1])])
 
 
 def test_what_a_byte_is_worth_is_paid_before_less_is(library: Library, build: Build) -> None:

@@ -90,9 +90,19 @@ class HeldBytes:
         self.iterations = prod(around.values())
         self.inside = tuple(f"{path}." for path in recomputed)
         self.kept: KeptValues = kept_values(graph, library, recomputed)
+        self.variables = self._variables(graph) if self.busy is not None and not around else frozenset[str]()
         self.saved: dict[object, _Saved] = {} if saved is None else saved
         self.forward: dict[object, tuple[object, Table]] = {}  # prices of what is run again, with what they are of
         self._of_options: dict[tuple[str, int], tuple[Options, Table]] = {}
+
+    def _variables(self, graph: Graph) -> frozenset[str]:
+        """Values outside of repeats that are made before the busy operator runs, are no views, and of which nothing is
+        saved: where they are terms of a sum, variables hold these until the forward pass ends.
+        """
+        nodes = [step for step in graph.steps if isinstance(step, Node)]
+        end = next((number for number, node in enumerate(nodes) if node_path("", node) == self.busy), 0)
+        made = {value.name for node in nodes[:end] for value in node.results}
+        return frozenset(made - self.kept.views - self.kept.read)
 
     def of_options(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:
         """`of_operator` of all configurations, found once."""
@@ -108,9 +118,11 @@ class HeldBytes:
         total = np.zeros(len(typed))
         made, read = self.kept.made, self.kept.read
         for number, value in enumerate(node.results):
+            results = [found.results[number] for found in typed]
             if (path := prefix + value.name) in made:
-                layouts = (found.results[number] for found in typed)
-                total += value.bytes * _fractions(layouts, mesh, terms=path in self.kept.entering)
+                total += value.bytes * _fractions(results, mesh, terms=path in self.kept.entering)
+            if path in self.variables:
+                total += value.bytes * (_fractions(results, mesh, terms=True) - _fractions(results, mesh))
         for number, value in enumerate(node.arguments):
             if part := self.kept.given.get((node_path(prefix, node), number)):
                 layouts = (found.arguments[number] for found in typed)

@@ -32,7 +32,7 @@ class KeptValues:
     are recomputed leave the next one, which keeps what it begins with as it is, terms of a sum too. `strides` are those
     of each operator's operands, as views leave them. `given` are parts of inputs by operators and places that read
     them: of an input that is kept, those that save it or make views of it have equal parts. `again` are operators that
-    the backward pass runs again, and `converted` the values that it converts again for them.
+    the backward pass runs again, and `converted` the values that it converts again for them. `views` are of others.
     """
 
     made: set[str] = field(default_factory=set)
@@ -41,6 +41,7 @@ class KeptValues:
     strides: dict[str, tuple[Shape | None, ...]] = field(default_factory=dict)
     given: dict[tuple[str, int], float] = field(default_factory=dict)
     again: set[str] = field(default_factory=set)
+    views: set[str] = field(default_factory=set)
     converted: set[str] = field(default_factory=set)
 
 
@@ -94,6 +95,7 @@ def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: Ke
         strides = tuple(held[place].strides if place in held else None for place in places)
         kept.strides[node_path(prefix, node)] = strides
         own |= {name for name, layout in activations.node(step, planned, held) if layout == _WHOLE}
+        kept.views |= {prefix + value.name for value in node.results if _base(value.name, held) != value.name}
         runs.append((node, execution_of(step, strides, activations.mesh, activations.library)))
     for node, run in reversed(runs):
         viewed = {tensor.storage for value, tensor in zip(node.results, run.outputs, strict=True) if value.name in read}

@@ -85,16 +85,17 @@ class LimitedSearch:
         below: float = inf,
     ) -> tuple[Attempt, Found] | Bounds:
         """The best plan for a multiplier, in which the segments `again` are recomputed, if it costs so little. Where it
-        does not fit for what it holds at another moment, that of this moment is found as well, unless it holds far too
-        much.
+        does not fit for what it holds at another moment, that of this moment is found as well: on its mesh, unless it
+        holds far too much.
         """
         found = self._attempt(multiplier, meshes, again, known, below)
         if isinstance(found, Bounds) or not multiplier or not found[0].plan.warnings:
             return found
         before, self.busy[again] = self.busy.get(again, ""), found[0].plan.cost.memory.place
-        if self.busy[again] == before or found[0].least > FAR_TOO_LARGE * self.budget.bytes:
+        if self.busy[again] == before:
             return found
-        other = self._attempt(multiplier, (found[0].plan.mesh,), again, known, below)
+        near = found[0].least <= FAR_TOO_LARGE * self.budget.bytes
+        other = self._attempt(multiplier, (found[0].plan.mesh,) if near else meshes, again, known, below)
         return other if not isinstance(other, Bounds) and other[0].least < found[0].least else found
 
     def _attempt(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, sqrt
 
 from ...graph.layout import Mesh
 from ...graph.plan import Plan
@@ -194,18 +194,19 @@ class Tried:
 
 
 def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int, far: float = inf) -> None:
-    """As `try_multipliers`, but that at most two multipliers are tried where nothing fits: the first and the dearest,
+    """As `try_multipliers`, but that at most three multipliers are tried where nothing fits: the first and the dearest,
     in this order unless the cheapest plan of all holds too much even with all weights gathered again; far too much,
-    where it is known what a byte is worth. Then the dearest comes before, and the first is of use only where that
-    nearly fits. Where what fits then takes `far` times the seconds of the cheapest plan of all, or more, no others are
-    tried.
+    where it is known what a byte is worth. Then the dearest comes before. Others than these two to begin with, the
+    last of which is their geometric mean, are of use only where a plan nearly fits. Where what fits then takes `far`
+    times the seconds of the cheapest plan of all, or more, no others are tried.
     """
     if tried.best is None:
         likely = tried.attempts[0].least <= tried.limit * (FAR_TOO_LARGE if tried.worth else 1)
         prices = (tried.first, tried.dearest) if likely else (tried.dearest, tried.first)
-        for price in prices:
-            nearly = likely or price == prices[0] or tried.attempts[-1].least <= NEARLY_FITS * tried.limit
-            if tried.best is None and nearly:
+        sure = prices if likely else prices[:1]
+        for price in (*prices, sqrt(tried.first * tried.dearest)):
+            least = min((one.least for one in tried.attempts[2:]), default=inf)
+            if tried.best is None and (price in sure or least <= NEARLY_FITS * tried.limit):
                 if not tried.add(search, price):
                     return
                 most -= 1

@@ -56,8 +56,8 @@ def _started(search: Search, weights: StoredBytes, exposure: Exposure, move: str
     point, others = known[best.micro_batches]
     if best.micro_batches not in tried:
         point = search.tried(point, move) or point
-    notes = (*point.plan.notes, *division_notes(best))
-    plan = replace(point.plan, notes=notes, warnings=best.warnings, unlimited=best.unlimited)
+    search.division_notes = search.division_notes or division_notes(best)
+    plan = replace(point.plan, warnings=best.warnings, unlimited=best.unlimited)
     return search.amended(point, replace(point, plan=plan)), others
 
 
