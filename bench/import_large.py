@@ -37,6 +37,14 @@ LLAMA_70B = {
     "num_attention_heads": 64,
 }
 NO_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+BERT_LARGE = {
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
 MODELS: Mapping[str, tuple[str, Mapping[str, Any], int, tuple[str, ...]]] = {
     "gpt2_xl": (
         "GPT2LMHeadModel",
@@ -46,8 +54,15 @@ MODELS: Mapping[str, tuple[str, Mapping[str, Any], int, tuple[str, ...]]] = {
     ),
     "llama3_8b": ("LlamaForCausalLM", {**LLAMA, **LLAMA_8B}, 2048, ("llama3_8b", "--set", "s=2048")),
     "llama3_70b": ("LlamaForCausalLM", {**LLAMA, **LLAMA_70B}, 2048, ("llama3_70b", "--set", "s=2048")),
-    "mixtral_8x7b": ("MixtralForCausalLM", {}, 1024, ()),
+    "mixtral_8x7b": (
+        "MixtralForCausalLM",
+        {},
+        1024,
+        ("mixtral_8x7b", "--set", "s=1024", "--set", "factor=4"),
+    ),
+    "bert_large": ("BertForPreTraining", BERT_LARGE, 512, ("bert_large", "--set", "dropout=0", "--set", "s=512")),
 }
+"""The class of a model, its settings, the length of its inputs, and the example of the same sizes."""
 BATCH, DEVICES = 64, 64
 
 
@@ -61,7 +76,11 @@ def factory(name: str) -> Any:
     config = model.config_class(**settings)
     config.use_cache = False
     tokens = torch.randint(100, (BATCH, length))
-    return model(config), {"input_ids": tokens, "labels": tokens.clone()}
+    given = {"input_ids": tokens, "labels": tokens.clone()}
+    if name == "bert_large":
+        given |= {"token_type_ids": torch.randint(2, (BATCH, length)), "attention_mask": torch.ones_like(tokens)}
+        given |= {"next_sentence_label": torch.randint(2, (BATCH,))}
+    return model(config), given
 
 
 def __getattr__(name: str) -> Any:

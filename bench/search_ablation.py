@@ -43,7 +43,7 @@ SMALL = [
 FURTHER = [
     "bert_unity dgx-h100 64", "candle_uno summit 24", "dlrm summit 96", "llama3_70b dgx-h100 8",
     "resnext50_unity dgx-h100 64", "resnext50 dgx-h100 8", "inception_v3_unity summit 6", "gpt3_175b dgx-h100 8",
-    "lstm_lm summit 192", "gpt2_xl dgx-h100 8",
+    "lstm_lm summit 192", "gpt2_xl dgx-h100 8", "gpt2_xl summit 24", "llama3_8b summit 96", "bert_large summit 6",
 ]
 # fmt: on
 """Further cells on which moves and passes are switched off."""
@@ -116,6 +116,7 @@ def moves_and_passes() -> dict[str, Switch]:
         "pass decomposed matmul": switched(lambda _, after: after.chunks == 1),
         "pass smaller buckets": switched(lambda before, after: after.bucket_mib >= before.bucket_mib),
         "pass larger buckets": switched(lambda before, after: after.bucket_mib <= before.bucket_mib),
+        "pass offloading": partial(patch.object, improve, "offloaded_where_shorter", lambda plan, *_: plan),
         "passes of the point before": partial(patch.object, improve, "inherited", lambda plan, _: plan),
     }
 
