@@ -20,7 +20,7 @@ class Effort:
 
 EFFORTS = {
     "low": Effort(evaluations=60, stale=0, chains=1, meshes=0),
-    "normal": Effort(evaluations=200, stale=2, chains=2, meshes=6),
+    "normal": Effort(evaluations=400, stale=2, chains=2, meshes=6),
     "high": Effort(evaluations=1000, stale=3, chains=4, meshes=20),
 }
 
