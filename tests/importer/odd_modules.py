@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from .modules import Example
 
@@ -152,3 +153,98 @@ class SharedLayer(nn.Module):
 
 def shared_layer() -> Example:
     return SharedLayer(), {"x": torch.randn(4, 6)}
+
+
+class Video(nn.Module):
+    """Windows over frames that overlap, and responses divided by those of other channels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv3d(2, 4, 3, padding=1), nn.Conv3d(4, 4, 3, stride=2, padding=1, groups=2)
+        self.pool, self.norm = nn.MaxPool3d(3, stride=1, padding=1), nn.LocalResponseNorm(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.second(self.pool(torch.relu(self.first(x))))
+        return self.norm(made).square().mean()
+
+
+def video() -> Example:
+    return Video(), {"x": torch.randn(2, 2, 4, 6, 6)}
+
+
+class Decorrelated(nn.Module):
+    """Features of two views are to be equal, and others than the same one unlike (Zbontar et al. 2021)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way, self.norm = nn.Bilinear(6, 6, 4), nn.BatchNorm1d(4, affine=False)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        products = self.norm(self.way(x, y)).T @ self.norm(self.way(y, x)) / x.shape[0]
+        apart = torch.cdist(products, products + 1).prod(0)
+        return torch.diagonal(products).sub(1).square().sum() + products.square().sum() + apart.mean()
+
+
+def decorrelated() -> Example:
+    return Decorrelated(), {"x": torch.randn(8, 6), "y": torch.randn(8, 6)}
+
+
+class Tagged(nn.Module):
+    """Scores of tags along a sequence, one after the other, and of all sequences (Lafferty et al. 2001)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way, self.steps = nn.Linear(5, 4), nn.Parameter(torch.randn(4, 4))
+
+    def forward(self, x: Tensor, tags: Tensor) -> Tensor:
+        scores = self.way(x)
+        every = scores[:, 0]
+        for place in range(1, x.shape[1]):
+            every = torch.logsumexp(every[:, :, None] + self.steps[None], 1) + scores[:, place]
+        own = scores.gather(2, tags[:, :, None])[:, :, 0].sum(1) + self.steps[tags[:, :-1], tags[:, 1:]].sum(1)
+        return (torch.logsumexp(every, 1) - own).mean()
+
+
+def tagged() -> Example:
+    return Tagged(), {"x": torch.randn(4, 5, 5), "tags": torch.randint(0, 4, (4, 5))}
+
+
+class Checkpointed(nn.Module):
+    """Parts are recomputed in the backward pass, by both ways that torch has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = checkpoint(lambda part: torch.tanh(self.first(part)), self.second(x), use_reentrant=True)
+        made = checkpoint(lambda part, scale: self.second(part) * scale, made, scale=2.0, use_reentrant=False)
+        return made.square().mean()
+
+
+def checkpointed() -> Example:
+    return Checkpointed(), {"x": torch.randn(4, 6)}
+
+
+class ComplexPositions(nn.Module):
+    """Rotary positions as products of complex numbers (Su et al. 2021)."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.query, self.key, self.value = nn.Linear(16, 16), nn.Linear(16, 16), nn.Linear(16, 16)
+        angles = torch.outer(torch.arange(length).float(), 1.0 / 10000 ** (torch.arange(0, 8, 2) / 8))
+        self.register_buffer("turns", torch.polar(torch.ones_like(angles), angles), persistent=False)
+
+    def turned(self, x: Tensor) -> Tensor:
+        pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+        turns = self.turns[: x.shape[1]].view(1, pairs.shape[1], 1, pairs.shape[-1])
+        return torch.view_as_real(pairs * turns).flatten(3).type_as(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (way(x).unflatten(-1, (2, 8)) for way in (self.query, self.key, self.value))
+        heads = (part.transpose(1, 2) for part in (self.turned(query), self.turned(key), value))
+        return F.scaled_dot_product_attention(*heads, is_causal=True).square().mean()
+
+
+def complex_positions() -> Example:
+    return ComplexPositions(12), {"x": torch.randn(2, 6, 16)}

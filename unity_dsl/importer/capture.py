@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
+from math import log, pi
 from pathlib import Path
 from traceback import extract_tb
 from types import MappingProxyType
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor, nn
 from torch.export import ExportedProgram, default_decompositions, export
 from torch.export.graph_signature import InputKind
@@ -24,6 +26,8 @@ from torch.fx.traceback import preserve_node_meta
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..syntax.diagnostic import InputError, fail
+from .complex_pairs import complex_as_pairs
+from .decompositions import OWN
 from .keras_models import (
     KerasModule,
     is_keras_layer,
@@ -56,8 +60,8 @@ class Captured:
     constants: Mapping[str, Tensor]
 
     def decomposed(self, operators: Set[Any]) -> Captured | None:
-        """The same with these operators as torch decomposes them; None if it knows no way for any."""
-        known = default_decompositions()
+        """The same with these operators written out by others; None if no way is known for any."""
+        known = {**default_decompositions(), **OWN}
         table = {one: known[one] for one in operators if one in known}
         if not table:
             return None
@@ -148,6 +152,27 @@ def module_of(
 
 
 @contextmanager
+def without_recomputation() -> Iterator[None]:
+    """Checkpointed parts run once meanwhile: what is recomputed is a choice of the plan."""
+
+    class Plain:
+        @staticmethod
+        def apply(function: Callable[..., Any], preserve: bool, *args: Any) -> Any:
+            return function(*args)
+
+    def generator(*_: Any, **__: Any) -> Iterator[None]:
+        yield
+
+    own: Any = torch.utils.checkpoint
+    before = own.CheckpointFunction, own._checkpoint_without_reentrant_generator
+    own.CheckpointFunction, own._checkpoint_without_reentrant_generator = Plain, generator
+    try:
+        yield
+    finally:
+        own.CheckpointFunction, own._checkpoint_without_reentrant_generator = before
+
+
+@contextmanager
 def without_caches_and_layerdrop(module: nn.Module) -> Iterator[None]:
     """Models of transformers return no keys and values for generation meanwhile, which a step of training has no use
     for, and drop no layers.
@@ -195,17 +220,35 @@ def quietly() -> Iterator[None]:
 @contextmanager
 def _usual_values() -> Iterator[None]:
     """Modules of torch that look at the values of tensors do as they mostly do: a mask of a Transformer is no hint that
-    attention is causal, and what a distribution is given is valid.
+    attention is causal, and what a distribution or a likelihood is given is valid.
     """
     transformer: Any = torch.nn.modules.transformer
+    functional: Any = torch.nn.functional
     detected, checked = transformer._detect_is_causal_mask, torch.distributions.Distribution._validate_args
+    likelihood = functional.gaussian_nll_loss
     transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
+    functional.gaussian_nll_loss = _gaussian_nll_loss
     torch.distributions.Distribution.set_default_validate_args(False)
     try:
         yield
     finally:
         transformer._detect_is_causal_mask = detected
+        functional.gaussian_nll_loss = likelihood
         torch.distributions.Distribution.set_default_validate_args(checked)
+
+
+def _gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """`torch.nn.functional.gaussian_nll_loss` of variances that are not below 0. These are clamped without a gradient
+    of the clamping.
+    """
+    variance = torch.as_tensor(var, dtype=input.dtype, device=input.device)
+    if variance.dim() and variance.dim() == input.dim() - 1:
+        variance = variance.unsqueeze(-1)
+    variance = variance + (variance.clamp(min=eps) - variance).detach()
+    loss = 0.5 * (variance.log() + (input - target) ** 2 / variance) + (0.5 * log(2 * pi) if full else 0.0)
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Captured:
@@ -221,6 +264,8 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
             quietly(),
             preserve_node_meta(),
             without_caches_and_layerdrop(module),
+            without_recomputation(),
+            complex_as_pairs(),
             _usual_values(),
         ):
             with kept_whole(module, args, named):

@@ -140,12 +140,13 @@ class Translation:
             first = kept.narrow(dim, 0, 1)
             kept = first if bool((kept == first).all()) else kept
         content = kept.contiguous().view(torch.uint8) if kept.dtype == torch.bfloat16 and kept.dim() else kept
-        key = (kept.shape, kept.dtype, sha256(content.contiguous().numpy().tobytes()).digest())
+        # Of whole numbers there is a table for each axis that it indexes.
+        bound = None if kept.is_floating_point() else bound or int(kept.max()) + 1
+        key = (kept.shape, kept.dtype, sha256(content.contiguous().numpy().tobytes()).digest(), bound)
         if key not in self.constants:
             self.constants[key] = self._constant_value(tensor, kept, name)
         value = self.constants[key]
-        if not kept.is_floating_point():
-            value.bound = max(value.bound or 1, bound or int(kept.max()) + 1)
+        value.bound = bound
         return whole(value).expanded(tensor.shape)
 
     def _constant_value(self, tensor: Tensor, kept: Tensor, name: str) -> Value:

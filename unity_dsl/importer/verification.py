@@ -22,7 +22,7 @@ from ..compilation import Request, compile_model
 from ..emit.output_folder import write_program
 from ..emit.rank_comparison import load_program
 from ..syntax.diagnostic import fail
-from .capture import Captured, loss_of, without_caches_and_layerdrop, without_loss
+from .capture import Captured, loss_of, without_caches_and_layerdrop, without_loss, without_recomputation
 from .prepared_inputs import prepare_of
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
@@ -217,14 +217,14 @@ def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list
         # transformers' products of grouped experts know no float64.
         if hasattr(part, "set_experts_implementation"):
             cast(Any, part).set_experts_implementation("eager")
-    with _InDouble(), without_caches_and_layerdrop(module):
+    with _InDouble(), without_caches_and_layerdrop(module), without_recomputation():
         try:
             result = module(*map(_double, given), **{key: _double(part) for key, part in named.items()})
             loss = loss_of(
                 result, lambda part: isinstance(part, Tensor) and part.dim() == 0 and part.is_floating_point()
             )
             if loss is not None:
-                torch.autograd.backward(loss)  # in which checkpointed parts run again
+                torch.autograd.backward(loss)
         except Exception as reason:
             told = f"{type(reason).__name__}: {reason}".splitlines()[0]
             help = "--no-verify imports it without the comparison"

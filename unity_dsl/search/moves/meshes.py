@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import permutations
+from itertools import permutations, zip_longest
 
 from ...graph.layout import Mesh
 from ...machine.mesh import describe_mesh
@@ -23,21 +23,39 @@ def propose_meshes(point: Point, timeline: Timeline, solver: Solver, effort: Eff
 
 
 def neighbours(mesh: Mesh, every: Sequence[Mesh]) -> list[Mesh]:
-    """Meshes that one edit makes of a mesh: its axes in another order, two joined, one split, a factor moved."""
-    degrees = mesh.degrees
-    found = dict.fromkeys(sorted(set(permutations(degrees))))
-    for axis, degree in enumerate(degrees):
-        before, after = degrees[:axis], degrees[axis + 1 :]
-        if after:
-            found[(*before, degree * after[0], *after[1:])] = None
-        for factor in (factor for factor in range(2, degree) if degree % factor == 0):
-            found[(*before, factor, degree // factor, *after)] = None
+    """Meshes that one edit makes of a mesh, of each kind in turn: a factor moved, its axes in another order, one split,
+    two joined.
+    """
+    by_degrees = {one.degrees: one for one in every if one.degrees != mesh.degrees}
+    kinds = (_moved, _permuted, _split, _joined)
+    found = ([degrees for degrees in dict.fromkeys(kind(mesh.degrees)) if degrees in by_degrees] for kind in kinds)
+    in_turn = (degrees for row in zip_longest(*found) for degrees in row if degrees is not None)
+    return [by_degrees[degrees] for degrees in dict.fromkeys(in_turn)]
+
+
+Degrees = tuple[int, ...]
+
+
+def _moved(degrees: Degrees) -> Iterator[Degrees]:
     for axis, degree in enumerate(degrees):
         for factor in (factor for factor in (2, 3, 5, 7) if degree % factor == 0 and degree > factor):
             for other in range(len(degrees)):
-                moved = list(degrees)
-                moved[axis] //= factor
-                moved[other] *= factor
-                found[tuple(moved)] = None
-    by_degrees = {one.degrees: one for one in every}
-    return [by_degrees[one] for one in found if one in by_degrees and one != degrees]
+                found = list(degrees)
+                found[axis] //= factor
+                found[other] *= factor
+                yield tuple(found)
+
+
+def _permuted(degrees: Degrees) -> Iterator[Degrees]:
+    yield from sorted(set(permutations(degrees)))
+
+
+def _split(degrees: Degrees) -> Iterator[Degrees]:
+    for axis, degree in enumerate(degrees):
+        for factor in (factor for factor in range(2, degree) if degree % factor == 0):
+            yield (*degrees[:axis], factor, degree // factor, *degrees[axis + 1 :])
+
+
+def _joined(degrees: Degrees) -> Iterator[Degrees]:
+    for axis in range(len(degrees) - 1):
+        yield (*degrees[:axis], degrees[axis] * degrees[axis + 1], *degrees[axis + 2 :])
