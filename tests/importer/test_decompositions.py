@@ -108,3 +108,9 @@ def test_pairs_are_complex_numbers() -> None:
 def test_modules_that_need_it(name: str) -> None:
     found = import_module(f"{odd_modules.__name__}:{name}", name, sizes=False)
     assert found.verified is not None and found.verified.ok
+
+
+def test_numbers_of_a_batch_are_drawn_below_what_the_module_takes() -> None:
+    """Places in a table that merges two dimensions are larger than the tags that they are computed of."""
+    found = import_module(f"{odd_modules.__name__}:tagged", "tagged", sizes=False)
+    assert '"tags": torch.randint(4, ' in found.files["data.py"] and "int<16>" in found.files["tagged.udl"]

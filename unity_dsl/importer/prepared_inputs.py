@@ -104,30 +104,34 @@ def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, bat
     lines += [*body.lines, "return {", *(f"    {result}," for result in results), "}"]
     bounds = dict[str, int]()
     for entry, value in prepared.items():
-        bounds |= {source: max(value.bound or 0, bounds.get(source, 0)) for source in _sources(entry)}
+        if value.bound is not None:
+            bounds |= {source: min(value.bound, bounds.get(source, value.bound)) for source in _sources(entry)}
     draws = (f'"{key}": {_drawn(key, tensor, bounds.get(key, 0))},' for key, tensor in walk.captured.inputs.items())
     divided = (key for key, value in inputs.items() if value.shape and value.constant is None)
     return PreparedText(name, tuple(lines), tuple(draws), next(divided, ""), body.draws)
 
 
 def _sources(entry: Any) -> set[str]:
-    """The tensors of a batch of which something is made."""
+    """The tensors of a batch whose numbers something has."""
     if isinstance(entry, list | tuple):
         return {source for part in entry for source in _sources(part)}
     if not isinstance(entry, Prepared):
         return set()
-    return _sources(entry.args) if entry.call else {entry.name}
+    if not entry.call:
+        return {entry.name}
+    name = entry.call.removeprefix(_ATEN).removeprefix("torch.").partition(".")[0]
+    return _sources(entry.args) if name in _MOVING else set()
 
 
 def _drawn(name: str, example: Tensor, bound: int) -> str:
-    """What draws a batch of an input like its example: whole numbers up to a bound at least, ones of a mask."""
+    """What draws a batch of an input like its example: whole numbers below a bound, if one is known, ones of a mask."""
     shape = ", ".join(["rows", *map(str, example.shape[1:])]) if example.dim() else ""
     shape += "," * (example.dim() == 1)
     if example.is_floating_point():
         return f"torch.randn(({shape}), generator=source)"
     if example.dtype == torch.bool or (bool((example <= 1).all()) and bool((example >= 0).all())):
         return f"torch.ones(({shape}), dtype={example.dtype})"
-    return f"torch.randint({max(bound, int(example.max()) + 1)}, ({shape}), generator=source)"
+    return f"torch.randint({bound or int(example.max()) + 1}, ({shape}), generator=source)"
 
 
 def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
@@ -146,6 +150,13 @@ def _finite(text: str) -> str:
 _ATEN = "torch.ops.aten."
 _USUAL = {"device", "pin_memory", "layout", "memory_format"}
 """Arguments that captured calls have and that say what is so anyway."""
+_MOVING = {
+    *("alias", "cat", "clone", "constant_pad_nd", "detach", "expand", "flatten", "flip", "gather", "getitem", "index"),
+    *("index_select", "lift_fresh_copy", "masked_fill", "narrow", "pad", "permute", "reshape", "roll", "select"),
+    *("slice", "split", "squeeze", "stack", "t", "to", "_to_copy", "transpose", "unbind", "unsqueeze", "view"),
+    *("_unsafe_view", "where"),
+}
+"""Functions of torch whose results have the numbers of their arguments."""
 _OVERLOADS = {"default", "Tensor", "Scalar", "int", "dim", "self", "other", "start", "Tensor_Scalar", "start_step"}
 _PLAIN = {
     *("abs", "add", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "clamp", "cos", "cumsum"),
