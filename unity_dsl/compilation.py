@@ -251,14 +251,14 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
         decides = request.micro_batches is None
         begin = in_cheapest_division(found, weights) if decides else found.started(request.micro_batches or 1)
 
-        def beside(count: int) -> Plan | None:
+        def data_parallel_in(count: int) -> Plan | None:
             if first is None or first.micro_batches == count:
                 return first
             with suppress(InputError):
                 return start(count)
             return None
 
-        return found.shortest(expected, begin, beside)
+        return found.shortest(expected, begin, data_parallel_in)
 
     with telling_progress():
         first = first_plan(start, request.micro_batches, machine.memory_bytes) if request.strategy == AUTO else None

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Set
 from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
-from math import log, pi
 from pathlib import Path
 from traceback import extract_tb
 from types import MappingProxyType
@@ -27,7 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..syntax.diagnostic import InputError, fail
 from .complex_pairs import complex_as_pairs
-from .decompositions import OWN
+from .decompositions import OWN, gaussian_nll_loss
 from .keras_models import (
     KerasModule,
     is_keras_layer,
@@ -36,6 +35,7 @@ from .keras_models import (
     torch_for_keras,
     with_plain_weights,
 )
+from .patched_attributes import patched
 from .whole_calls import kept_whole
 
 _PAIR = "the factory returns a module and its example inputs: `return module, {'x': x, 'target': target}`"
@@ -163,13 +163,9 @@ def without_recomputation() -> Iterator[None]:
     def generator(*_: Any, **__: Any) -> Iterator[None]:
         yield
 
-    own: Any = torch.utils.checkpoint
-    before = own.CheckpointFunction, own._checkpoint_without_reentrant_generator
-    own.CheckpointFunction, own._checkpoint_without_reentrant_generator = Plain, generator
-    try:
+    own = torch.utils.checkpoint
+    with patched((own, "CheckpointFunction", Plain), (own, "_checkpoint_without_reentrant_generator", generator)):
         yield
-    finally:
-        own.CheckpointFunction, own._checkpoint_without_reentrant_generator = before
 
 
 @contextmanager
@@ -181,15 +177,8 @@ def without_caches_and_layerdrop(module: nn.Module) -> Iterator[None]:
     caching = [
         (config, "use_cache", False) for config in configs.values() if getattr(config, "use_cache", None) is True
     ]
-    settings = [*caching, *((owner, name, 0.0) for owner, name in dropped_layers(module))]
-    before = [getattr(owner, name) for owner, name, _ in settings]
-    for owner, name, value in settings:
-        setattr(owner, name, value)
-    try:
+    with patched(*caching, *((owner, name, 0.0) for owner, name in dropped_layers(module))):
         yield
-    finally:
-        for (owner, name, _), value in zip(settings, before, strict=True):
-            setattr(owner, name, value)
 
 
 def dropped_layers(module: nn.Module) -> list[tuple[Any, str]]:
@@ -222,33 +211,12 @@ def _usual_values() -> Iterator[None]:
     """Modules of torch that look at the values of tensors do as they mostly do: a mask of a Transformer is no hint that
     attention is causal, and what a distribution or a likelihood is given is valid.
     """
-    transformer: Any = torch.nn.modules.transformer
-    functional: Any = torch.nn.functional
-    detected, checked = transformer._detect_is_causal_mask, torch.distributions.Distribution._validate_args
-    likelihood = functional.gaussian_nll_loss
-    transformer._detect_is_causal_mask = lambda mask, is_causal=None, size=None: bool(is_causal)
-    functional.gaussian_nll_loss = _gaussian_nll_loss
-    torch.distributions.Distribution.set_default_validate_args(False)
-    try:
+    with patched(
+        (nn.modules.transformer, "_detect_is_causal_mask", lambda mask, is_causal=None, size=None: bool(is_causal)),
+        (torch.distributions.Distribution, "_validate_args", False),
+        (nn.functional, "gaussian_nll_loss", gaussian_nll_loss),
+    ):
         yield
-    finally:
-        transformer._detect_is_causal_mask = detected
-        functional.gaussian_nll_loss = likelihood
-        torch.distributions.Distribution.set_default_validate_args(checked)
-
-
-def _gaussian_nll_loss(
-    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-) -> Tensor:
-    """`torch.nn.functional.gaussian_nll_loss` of variances that are not below 0. These are clamped without a gradient
-    of the clamping.
-    """
-    variance = torch.as_tensor(var, dtype=input.dtype, device=input.device)
-    if variance.dim() and variance.dim() == input.dim() - 1:
-        variance = variance.unsqueeze(-1)
-    variance = variance + (variance.clamp(min=eps) - variance).detach()
-    loss = 0.5 * (variance.log() + (input - target) ** 2 / variance) + (0.5 * log(2 * pi) if full else 0.0)
-    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Captured:

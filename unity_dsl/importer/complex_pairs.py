@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from .patched_attributes import patched
 
 Number = float | complex | Tensor
 
@@ -89,20 +91,13 @@ def _parts(one: Pair | Number) -> tuple[Any, Any]:
 @contextmanager
 def complex_as_pairs() -> Iterator[None]:
     """`torch.view_as_complex` makes pairs meanwhile, which `torch.view_as_real` takes."""
-    own: Any = torch
-    as_complex, as_real = own.view_as_complex, own.view_as_real
+    as_real = torch.view_as_real
 
     def pair(x: Tensor) -> Pair:
         return Pair(x[..., 0], x[..., 1])
 
     def real(x: Pair | Tensor) -> Tensor:
-        found: Tensor = torch.stack([x.real, x.imag], -1) if isinstance(x, Pair) else as_real(x)
-        return found
+        return torch.stack([x.real, x.imag], -1) if isinstance(x, Pair) else as_real(x)
 
-    replaced: dict[str, Callable[..., Any]] = {"view_as_complex": pair, "view_as_real": real}
-    for name, function in replaced.items():
-        setattr(own, name, function)
-    try:
+    with patched((torch, "view_as_complex", pair), (torch, "view_as_real", real)):
         yield
-    finally:
-        own.view_as_complex, own.view_as_real = as_complex, as_real

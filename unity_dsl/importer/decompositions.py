@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import accumulate, product
-from math import inf, prod
+from math import inf, log, pi, prod
 from typing import Any
 
 import torch
@@ -230,6 +230,20 @@ def _largest(x: Tensor) -> Tensor:
 
 def _smallest(x: Tensor) -> Tensor:
     return x.amin([*range(x.dim())])
+
+
+def gaussian_nll_loss(
+    input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+) -> Tensor:
+    """`torch.nn.functional.gaussian_nll_loss` of variances that are not below 0. These are clamped without a gradient
+    of the clamping.
+    """
+    variance = torch.as_tensor(var, dtype=input.dtype, device=input.device)
+    if variance.dim() and variance.dim() == input.dim() - 1:
+        variance = variance.unsqueeze(-1)
+    variance = variance + (variance.clamp(min=eps) - variance).detach()
+    loss = 0.5 * (variance.log() + (input - target) ** 2 / variance) + (0.5 * log(2 * pi) if full else 0.0)
+    return loss.mean() if reduction == "mean" else loss.sum() if reduction == "sum" else loss
 
 
 OWN: Mapping[Any, Callable[..., Any]] = {

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..syntax.diagnostic import InputError, fail
 from .keras_paths import layer_paths, numbered
+from .patched_attributes import patched
 from .source_places import MODULE
 
 _BACKEND = "KERAS_BACKEND"
@@ -284,12 +285,8 @@ def _is_number(tensor: Tensor) -> bool:
 @contextmanager
 def _patched(owner: Any, name: str, made_of: Callable[[Any], Any]) -> Iterator[None]:
     """An attribute is what is made of it meanwhile."""
-    given = getattr(owner, name)
-    setattr(owner, name, made_of(given))
-    try:
+    with patched((owner, name, made_of(getattr(owner, name)))):
         yield
-    finally:
-        setattr(owner, name, given)
 
 
 def _noted(paths: Mapping[int, str]) -> Any:
