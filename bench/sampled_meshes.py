@@ -1,8 +1,8 @@
 """Steps of `auto` against those of meshes given by hand: `python bench/sampled_meshes.py --count 60 --seed 1`.
 
-Pairs of a cell of results/search.json and one of its meshes are drawn by seed, of meshes of at most three axes. Each is
-planned on that mesh as by `--mesh`, in one process, and its step compared with that of `auto` in results/search.json.
-A part below 1 is a plan that `auto` misses; one below 0.995 is told. An interrupted run goes on where it stopped.
+Pairs of a cell of results/search_loop.json and one of its meshes are drawn by seed, of meshes of at most three axes.
+Each is planned on that mesh as by `--mesh`, in one process, and its step compared with that of `auto` there. A part
+below 1 is a plan that `auto` misses; one below 0.995 is told. An interrupted run goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from statistics import median
 from typing import Any
 
 from measure import PLANNER, RESULTS, digest, rows_of, write_rows
-from search_loop import planned
+from search_loop import AFTER, planned
+from search_loop import FILE as SEARCHED
 
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
@@ -33,24 +34,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=60)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--cells", type=Path, default=RESULTS / "search.json", help="rows of bench/search.py")
+    parser.add_argument("--cells", type=Path, default=SEARCHED, help="rows of bench/search_loop.py")
     parser.add_argument("--output", type=Path, default=FILE)
     options = parser.parse_args()
-    cells, rows = rows_of(options.cells), rows_of(options.output)
+    autos = {cell: row[AFTER] for cell, row in rows_of(options.cells).items() if AFTER in row}
+    cells, rows = rows_of(RESULTS / "search.json"), rows_of(options.output)
     sources = digest(PLANNER)[:16]
-    for cell, degrees in drawn(cells, options.count, options.seed):
+    for cell, degrees in drawn(autos, options.count, options.seed):
         key = f"{cell} {','.join(map(str, degrees))}"
         if rows.get(key, {}).get("sources") != sources:
-            rows[key] = compared(cell, degrees, cells[cell]) | {"sources": sources}
+            rows[key] = compared(cell, degrees, cells[cell]["batch"], autos[cell]) | {"sources": sources}
             write_rows(options.output, "python bench/sampled_meshes.py", rows, summary(rows))
         print(key, rows[key], flush=True)
     print(json.dumps(summary(rows), indent=1))
 
 
-def drawn(cells: dict[str, Any], count: int, seed: int) -> list[tuple[str, tuple[int, ...]]]:
+def drawn(autos: dict[str, Row], count: int, seed: int) -> list[tuple[str, tuple[int, ...]]]:
     """So many different pairs of a cell in which `auto` has a plan that fits, and degrees of a mesh."""
     chance = random.Random(seed)
-    fitting = sorted(cell for cell, row in cells.items() if row["strategies"].get("auto", {}).get("fits"))
+    fitting = sorted(cell for cell, auto in autos.items() if auto["fits"])
     pairs = dict[tuple[str, tuple[int, ...]], None]()
     while len(pairs) < count:
         cell = chance.choice(fitting)
@@ -60,14 +62,14 @@ def drawn(cells: dict[str, Any], count: int, seed: int) -> list[tuple[str, tuple
     return list(pairs)
 
 
-def compared(cell: str, degrees: tuple[int, ...], row: Row) -> Row:
+def compared(cell: str, degrees: tuple[int, ...], batch: int, auto: Row) -> Row:
     """The step on a mesh, and as a part of that of `auto`; or why there is no plan."""
     try:
-        found = planned(cell, row["batch"], "", mesh=degrees)
+        found = planned(cell, batch, "", mesh=degrees)
     except InputError as error:
         return {"refused": error.diagnostic.message}
-    step, auto = found["step"], row["strategies"]["auto"]
-    return {"step": step, "fits": found["fits"], "part": step / auto["iteration_s"], "auto": auto["mesh"]}
+    part = found["step"] / auto["step"]
+    return {"step": found["step"], "fits": found["fits"], "part": part, "auto": auto["mesh"]}
 
 
 def summary(rows: dict[str, Row]) -> dict[str, Any]:

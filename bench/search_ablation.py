@@ -2,8 +2,9 @@
 
 Cells are planned with each move and pass switched off alone, and some of them with each constant of
 `search/constants.py` doubled and halved (of times that begin at 1, what is above 1). A row has by cell the step of the
-plan, the evaluations and the processor seconds. An interrupted run goes on where it stopped; `--only WORD …` runs some
-switches, `--summary` compares with the search as it is.
+plan, the evaluations and the processor seconds. A cell keeps the row of the search as it is where no function ran that
+reads the constant. An interrupted run goes on where it stopped; `--only WORD …` runs some switches, `--summary`
+compares with the search as it is.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from math import exp, log
 from pathlib import Path
+from types import CodeType
 from typing import Any
 from unittest.mock import patch
 
@@ -36,14 +38,16 @@ SMALL = [
     "dlrm_unity summit 24", "dlrm_unity dgx-h100 512", "mlp_unity dgx-h100 64", "mlp summit 96", "mlp dgx-h100 512",
     "bert_unity dgx-h100 8", "bert_unity summit 24", "bert_unity summit 192", "candle_uno_unity dgx-h100 8",
     "candle_uno_unity summit 24", "candle_uno dgx-h100 8", "candle_uno summit 6", "resnext50_unity summit 6",
-    "resnext50_unity dgx-h100 8", "dlrm dgx-h100 8", "dlrm summit 24", "lstm_lm dgx-h100 8", "lstm_lm summit 6",
+    "resnext50_unity dgx-h100 8", "dlrm dgx-h100 8", "dlrm summit 24", "lstm_lm dgx-h100 8", "mlp_unity dgx-h100 512",
     "bert_large dgx-h100 8", "mixtral_8x7b dgx-h100 8",
 ]
 """Cells on which constants are changed."""
+LIMITED = ["dlrm summit 6", "llama3_70b dgx-h100 8", "gpt3_175b dgx-h100 8", "bert_large summit 6"]
+"""Cells limited by memory, on which those are changed besides that hardly any of the others reads."""
 FURTHER = [
-    "bert_unity dgx-h100 64", "candle_uno summit 24", "dlrm summit 96", "llama3_70b dgx-h100 8",
-    "resnext50_unity dgx-h100 64", "resnext50 dgx-h100 8", "inception_v3_unity summit 6", "gpt3_175b dgx-h100 8",
-    "lstm_lm summit 192", "gpt2_xl dgx-h100 8", "gpt2_xl summit 24", "llama3_8b summit 96", "bert_large summit 6",
+    "bert_unity dgx-h100 64", "candle_uno summit 24", "dlrm summit 96", "lstm_lm summit 6",
+    "resnext50_unity dgx-h100 64", "resnext50 dgx-h100 8", "inception_v3_unity summit 6",
+    "lstm_lm summit 192", "gpt2_xl dgx-h100 8", "gpt2_xl summit 24", "llama3_8b summit 96",
 ]
 # fmt: on
 """Further cells on which moves and passes are switched off."""
@@ -61,10 +65,17 @@ def main() -> None:
     switches = {AS_IT_IS: ExitStack, **moves_and_passes(), **doubled_and_halved()}
     for name, switch in () if options.summary else switches.items():
         if any(word in name for word in options.only):
-            for cell in SMALL if name.startswith("constant ") else [*SMALL, *FURTHER]:
+            constant = name.split()[1] if name.startswith("constant ") else ""
+            readers = [cell for cell in SMALL if constant.isupper() and constant in read_by(cell, cells[cell]["batch"])]
+            further = LIMITED if constant.isupper() and len(readers) < len(LIMITED) else []
+            for cell in [*SMALL, *further] if constant else [*SMALL, *LIMITED, *FURTHER]:
                 if cell not in (row := rows.setdefault(name, {})):
+                    batch = cells[cell]["batch"]
+                    if constant.isupper() and constant not in read_by(cell, batch):
+                        row[cell] = rows[AS_IT_IS][cell]
+                        continue
                     with switch():
-                        found = planned(cell, cells[cell]["batch"], "")
+                        found = planned(cell, batch, "")
                     row[cell] = [found[kept] for kept in KEPT]
                     print(name, cell, row[cell], flush=True)
                     write_rows(options.output, COMMAND, rows)
@@ -146,6 +157,18 @@ def doubled_and_halved() -> dict[str, Switch]:
             switch = partial(patch.dict, constants.EFFORTS, normal=_normal(**{field: number}))
             found[f"constant {field} {told}"] = switch
     return found
+
+
+@cache
+def read_by(cell: str, batch: int) -> frozenset[str]:
+    """Names of the constants that functions read which run while a cell is planned."""
+    ran: set[CodeType] = set()
+    sys.setprofile(lambda frame, event, _: ran.add(frame.f_code) if event == "call" else None)
+    try:
+        planned(cell, batch, "")
+    finally:
+        sys.setprofile(None)
+    return frozenset(name for code in ran if f"{os.sep}search{os.sep}" in code.co_filename for name in code.co_names)
 
 
 @contextmanager

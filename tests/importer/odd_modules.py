@@ -248,3 +248,124 @@ class ComplexPositions(nn.Module):
 
 def complex_positions() -> Example:
     return ComplexPositions(12), {"x": torch.randn(2, 6, 16)}
+
+
+class KeptTables(nn.Module):
+    """Cosines and sines of more positions than are read, computed when it is made, and a band of a mask; each layer has
+    tables of its own.
+    """
+
+    def __init__(self, positions: int, band: int) -> None:
+        super().__init__()
+        angles = torch.outer(torch.arange(positions).float(), 1.0 / 10000 ** (torch.arange(0, 8, 2) / 8))
+        places = torch.arange(72)
+        self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
+        self.register_buffer("cache", torch.stack([angles.cos(), angles.sin()], -1), persistent=False)
+        self.hidden = (places[:, None] - places).abs() > band
+
+    def turned(self, x: Tensor) -> Tensor:
+        even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+        cos, sin = self.cache[: x.shape[1], :, 0], self.cache[: x.shape[1], :, 1]
+        return torch.stack([even * cos - odd * sin, odd * cos + even * sin], -1).flatten(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = self.turned(self.query(x)) @ self.turned(self.key(x)).transpose(1, 2)
+        return x + scores.masked_fill(self.hidden, float("-inf")).softmax(-1) @ x
+
+
+class OfKeptTables(nn.Module):
+    def __init__(self, positions: int, band: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(KeptTables(positions, band) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.square().mean()
+
+
+def kept_tables(positions: int = 1024, band: int = 9) -> Example:
+    return OfKeptTables(positions, band), {"x": torch.randn(3, 72, 8)}
+
+
+class SlicedTwice(nn.Module):
+    """Takes the same halves twice, squares each, and drops the same elements twice by other numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.way(x)
+        once = y[:, :3].square() * y[:, 3:] + F.dropout(y[:, :3], 0.5, self.training)
+        again = y[:, :3].square() - y[:, 3:] + F.dropout(y[:, :3], 0.5, self.training)
+        return (once * again).mean()
+
+
+def sliced_twice() -> Example:
+    return SlicedTwice(), {"x": torch.randn(4, 6)}
+
+
+def model() -> Example:
+    return sliced_twice()
+
+
+class SortedParts(nn.Module):
+    """Sorts, takes medians, the greatest with their places, and the least of all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, weights = self.way(x), torch.arange(6.0)
+        values, places = torch.sort(h, dim=0)
+        made = (values * weights).square() + h.sort(descending=True, stable=True)[0] * weights + places
+        made = made + torch.msort(h) * weights + h.gather(1, torch.argsort(h, 1)).square() * weights
+        most, place = h.max(1)
+        return made.mean() + (h.median(1)[0] * most).mean() * h.min() + (F.one_hot(place, 6) * h).sum()
+
+
+def sorted_parts() -> Example:
+    return SortedParts(), {"x": torch.randn(4, 8)}
+
+
+class Routed(nn.Module):
+    """Experts of so much capacity, the first tokens of each, by tensors of ones and zeros (Fedus et al. 2022)."""
+
+    def __init__(self, experts: int, capacity: int) -> None:
+        super().__init__()
+        self.experts, self.capacity = experts, capacity
+        self.gate = nn.Linear(6, experts)
+        self.up, self.down = nn.Parameter(torch.randn(experts, 6, 8)), nn.Parameter(torch.randn(experts, 8, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        shares = F.softmax(self.gate(x), -1)
+        share, expert = shares.max(-1)
+        chosen = F.one_hot(expert, self.experts)
+        place = (torch.cumsum(chosen, 0) * chosen).sum(-1) - 1
+        slot = F.one_hot(place.clamp(0, self.capacity - 1), self.capacity) * (place < self.capacity)[:, None]
+        sent = (chosen[:, :, None] * slot[:, None, :]).float()
+        hidden = torch.einsum("ecd,edh->ech", torch.einsum("nec,nd->ecd", sent, x), self.up).relu()
+        made = torch.einsum("ech,ehd->ecd", hidden, self.down)
+        balance = (shares.mean(0) * chosen.float().mean(0)).sum()
+        return torch.einsum("nec,ecd->nd", sent * share[:, None, None], made).square().mean() + balance
+
+
+def routed() -> Example:
+    return Routed(3, 4), {"x": torch.randn(10, 6)}
+
+
+class PartCalledCode(nn.Module):
+    """The least distance to a row of a table whose name torch's graphs have too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = nn.Linear(4, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cdist(x, self.code.weight).min(1)[0].mean()
+
+
+def part_called_code() -> Example:
+    return PartCalledCode(), {"x": torch.randn(5, 4)}

@@ -21,7 +21,6 @@ from unity_dsl.emit.output_folder import write_program
 from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.importer.keras_models import torch_for_keras
 from unity_dsl.importer.model_import import import_module
-from unity_dsl.importer.prepared_inputs import prepare_of
 
 with torch_for_keras():
     keras = pytest.importorskip("keras", reason="the package keras is not installed")
@@ -82,7 +81,7 @@ def test_a_step_of_training_is_that_of_keras(name: str, tmp_path: Path, in_doubl
     request = Request(path, strategy="single")
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, tmp_path / "out", True)
-    inputs = prepare_of(found.files["data.py"])(dict(zip(found.captured.inputs, (x, y), strict=True)))
+    inputs = found.prepare(dict(zip(found.captured.inputs, (x, y), strict=True)))
     with load_program(tmp_path / "out") as program:
         made = program.Model(None, dtype=torch.float64)
         states = {variable.path: variable.value.detach().clone() for variable in model.weights}

@@ -229,5 +229,5 @@ def test_a_wrong_gradient_and_a_buffer_that_is_not_updated_are_found(tmp_path: P
     ):
         assert before in text
         path.write_text(text.replace(before, after))
-        other = verify(captured, path, found.files["data.py"], weights, tmp_path / "out")
+        other = verify(captured, path, found.prepare, weights, tmp_path / "out")
         assert not other.ok and other.weight == told

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
 from types import ModuleType
 
 import pytest
 import torch
 
+from unity_dsl.cli import run
 from unity_dsl.importer.model_import import ImportedModel, import_module
+from unity_dsl.syntax.diagnostic import InputError
 
 from . import modules, odd_modules
 
@@ -36,7 +40,10 @@ def test_random_numbers_are_drawn_anew_for_every_batch() -> None:
     assert not torch.equal(batches[0]["noise"], batches[2]["noise"])
 
 
-@pytest.mark.parametrize("name", ["locked_dropout", "penalised", "taught", "padded", "shared_layer"])
+ATTACKS = ["locked_dropout", "penalised", "taught", "padded", "shared_layer", "sorted_parts", "routed"]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
 def test_what_attacks_have_found(name: str) -> None:
     found = imported(name)
     assert found.verified is not None and found.verified.ok
@@ -61,3 +68,36 @@ def test_parts_in_evaluation_mode_stay_so() -> None:
     assert "batch_norm(" not in text and "dropout(" not in text and "update" not in text
     assert any("teacher_1_running_mean" in note for note in found.notes)
     assert not import_module(f"{modules.__name__}:plain_norms", "m", sizes=False).notes
+
+
+def test_large_tables_stand_in_a_file_beside_data_py(tmp_path: Path) -> None:
+    """One of each, however many layers have it; `data.py` finds it from any folder."""
+    found = import_module(f"{odd_modules.__name__}:kept_tables", "m")
+    assert found.verified is not None and found.verified.ok
+    assert sorted(table.shape for table in found.tables.values()) == [(72, 72), (1024, 4, 2)]
+    assert {"positions", "band"} <= set(found.sizes.fixed), "a table of other numbers is another table"
+    for name, contents in found.written.items():
+        (tmp_path / name).write_bytes(contents)
+    batch = {"x": torch.randn(3, 72, 8)}
+    made = runpy.run_path(str(tmp_path / "data.py"))["prepare"](batch)
+    wanted = odd_modules.kept_tables()[0].layers[0]
+    assert torch.equal(made["hidden"].bool(), wanted.hidden)
+    tables = [tensor.reshape(72, 4) for tensor in made.values() if tensor.numel() == 72 * 4]
+    assert any(torch.equal(table, wanted.cache[:72, :, 0]) for table in tables)
+    assert all(torch.equal(tensor, found.prepare(batch)[name]) for name, tensor in made.items())
+
+
+def test_what_is_computed_twice_of_the_same_is_computed_once_but_what_is_drawn() -> None:
+    text = imported("sliced_twice").files["sliced_twice.udl"]
+    assert [text.count(f"{word}(") for word in ("slice", "square", "dropout")] == [2, 1, 2]
+
+
+def test_a_factory_whose_name_is_a_keyword_names_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["import", f"{odd_modules.__name__}:model", "-o", str(tmp_path), "--no-sizes"]
+    assert run(command) == 0 and (tmp_path / "odd_modules.udl").exists()
+    assert run([*command, "--name", "loss"]) == 2 and "no name of a model" in capsys.readouterr().err
+
+
+def test_a_part_with_a_name_that_graphs_have_is_told() -> None:
+    with pytest.raises(InputError, match="a part is called `code`"):
+        imported("part_called_code")

@@ -86,7 +86,7 @@ def test_every_name_of_a_tied_weight_is_told(folder: Path) -> None:
     names = json.loads((folder / "lm" / "weights.json").read_text())
     assert sorted(names["lm_head_weight"]) == ["lm_head.weight", "wte.weight"]
     assert all(isinstance(name, str) for key, name in names.items() if key != "lm_head_weight")
-    assert prepare_of((folder / "lm" / "data.py").read_text())
+    assert prepare_of((folder / "lm" / "data.py").read_text(), {})
 
 
 @pytest.mark.parametrize(

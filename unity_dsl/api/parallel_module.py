@@ -18,7 +18,6 @@ from torch.utils import _pytree as pytree
 from ..emit.rank_comparison import load_program
 from ..importer.keras_models import with_plain_weights
 from ..importer.model_import import ImportedModel, imported_model
-from ..importer.prepared_inputs import prepare_of
 from ..importer.views import View
 from .planned_model import PlannedModel, compile
 
@@ -71,7 +70,7 @@ class ParallelModule(nn.Module):
         super().__init__()
         self._folder = folder  # which goes away with the module
         self._found = found
-        self._prepare = prepare_of(found.files["data.py"])
+        self._prepare = found.prepare
         self._states = _names_by_tensor(module)
         self._weights = found.weights
         self._left = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}

@@ -95,7 +95,7 @@ def print_anything() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def replace_file(path: Path, text: str) -> None:
+def replace_file(path: Path, contents: str | bytes) -> None:
     """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 where it cannot."""
     from ..syntax.diagnostic import fail
 
@@ -103,7 +103,7 @@ def replace_file(path: Path, text: str) -> None:
     target = path.resolve()
     new = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        new.write_text(text, encoding="utf-8")
+        new.write_bytes(contents.encode() if isinstance(contents, str) else contents)
         if target.exists():
             shutil.copymode(target, new)
         os.replace(new, target)

@@ -17,7 +17,11 @@ LOSSES = ("cross_entropy", "mse")
 @click.option(
     "--output", "-o", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Folder of the files."
 )
-@click.option("--name", metavar="NAME", help="Of the model; by default that of the factory.")
+@click.option(
+    "--name",
+    metavar="NAME",
+    help="Of the model; by default that of the factory, or of its module where that is a keyword.",
+)
 @click.option("--loss", metavar="NAME", help="Of an ONNX file without one: cross_entropy or mse of its first output.")
 @click.option("--size", "sizes", multiple=True, metavar="NAME=N", help="A symbolic size of an ONNX file; by default 2.")
 @click.option("--verify/--no-verify", default=True, show_default=True, help="Compare it with the module in float64.")
@@ -43,6 +47,7 @@ def import_command(
     a file, model.onnx. The module returns its loss, alone or among other values; or it is a compiled Keras model, whose
     inputs are x and y. Dropout is off in the comparison.
     `weights.json` has the module's names of weights, and `data.py` a function that makes the model's inputs of a batch.
+    Large tensors that the module keeps without training them stand in `tables.pt`.
 
     \b
     unityc import my_model:tiny -o imported/
@@ -50,12 +55,16 @@ def import_command(
     unityc imported/tiny.udl -o out/ --devices 2
     """
     from ..importer.model_import import import_module, import_onnx
+    from ..syntax.diagnose import terminal_texts
     from ..syntax.diagnostic import fail
 
     is_file = factory.endswith(".onnx")
-    name = name or (Path(factory).stem if is_file else factory.rpartition(":")[2])
-    if not name.isidentifier():
-        raise click.BadParameter(f"`{name}` is no name: give one by --name", param_hint="--name")
+    module, _, function = factory.rpartition(":")
+    keywords = {*terminal_texts("udl").values()}
+    usual = [Path(factory).stem] if is_file else [function, module.rpartition(".")[2]]
+    name = name or next((one for one in usual if one not in keywords), usual[0])
+    if not name.isidentifier() or name in keywords:
+        raise click.BadParameter(f"`{name}` is no name of a model: give one by --name", param_hint="--name")
     known = ""
     with say_progress(factory):
         if is_file:
@@ -63,17 +72,18 @@ def import_command(
             found, known = import_onnx(Path(factory), name, _loss(loss), given, verified=verify)
         else:
             found = import_module(factory, name, verified=verify, weights=weights, sizes=probed)
-    paths = [output / file for file in found.files]
+    written = found.written
     try:
         output.mkdir(parents=True, exist_ok=True)
-        present = [path for path in paths if path.exists() and path.read_text() != found.files[path.name]]
-    except (OSError, UnicodeDecodeError) as error:
+        present = [path for path in map(output.joinpath, written) if path.exists()]
+        edited = [path for path in present if path.read_bytes() != written[path.name]]
+    except OSError as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise fail("E401", f"cannot write {output}: {reason}", help="choose another folder with -o") from None
-    if present and not force:
-        raise fail("E607", f"{present[0]} is there with another text", help="--force writes over it")
-    for path in paths:
-        replace_file(path, found.files[path.name])
+    if edited and not force:
+        raise fail("E607", f"{edited[0]} is there with other contents", help="--force writes over it")
+    for file, contents in written.items():
+        replace_file(output / file, contents)
     lines = [("model", f"{name}, {found.statements} statements in {found.files[f'{name}.udl'].count(chr(10))} lines")]
     if found.verified is not None:
         told = (
@@ -83,7 +93,7 @@ def import_command(
     lines += [("sizes", ", ".join(found.sizes.known))] if found.sizes.known else []
     lines += [("note", f"`{size}` is no parameter: {why}") for size, why in found.sizes.fixed.items()]
     lines += [("note", note) for note in (*found.notes, *([known] if known else []))]
-    lines.append(("wrote", f"{output}: {', '.join(found.files)}"))
+    lines.append(("wrote", f"{output}: {', '.join(written)}"))
     show_lines(lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import logging
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
@@ -315,4 +316,6 @@ def _not_captured(reason: Exception) -> InputError:
     told = lines[0] if lines else type(reason).__name__
     place = next((line for line in lines if line.startswith("File ") or ".py:" in line), "")
     hint = "decide by torch.where or a mask, or replace the module by a block of the language: unity_dsl.replaces"
+    if (taken := re.search(r"references nonexistent attribute \w+ of (\w+)", told)) is not None:
+        told, hint = f"a part is called `{taken[1]}`, as is a part of torch's graphs", "give it another name"
     return fail("E603", f"torch.export cannot capture the module: {told}{f' ({place})' if place else ''}", help=hint)

@@ -39,10 +39,19 @@ def _equal(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
         made = made.arranged(made.dims[:-1])
     else:
         view, other = (walk.view(as_floats(walk, x)), as_floats(walk, other))
-        view, number = (view, number) if number is not None else (binary(walk, "sub", view, walk.view(other)), 0.0)
-        both = _above(walk, view, number), _above(walk, unary(walk, "neg", view), -number)
-        made = one_minus(walk, binary(walk, "add", *both))
+        made = equal(walk, view, walk.view(other)) if number is None else _equal_to(walk, view, number)
     return one_minus(walk, made) if "ne" in str(walk.node.target).split(".")[1] else made
+
+
+def equal(walk: Translation, x: View, y: View) -> View:
+    """1 where two tensors have the same numbers."""
+    return _equal_to(walk, binary(walk, "sub", x, y), 0.0)
+
+
+def _equal_to(walk: Translation, x: View, number: float) -> View:
+    """1 where a tensor has this number: where it is neither greater nor less."""
+    both = _above(walk, x, number), _above(walk, unary(walk, "neg", x), -number)
+    return one_minus(walk, binary(walk, "add", *both))
 
 
 def _number(entry: Entry) -> float | None:

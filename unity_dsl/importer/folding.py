@@ -49,8 +49,8 @@ def folded(model: Imported) -> list[Item]:
     users: dict[Value, set[tuple[str, ...]]] = {}
     for statement in model.statements:
         for value in weights_of((statement,)):
-            users.setdefault(value, set()).add(_layer(statement))
-    groups = [(key, tuple(group)) for key, group in groupby(model.statements, _layer)]
+            users.setdefault(value, set()).add(layer_of(statement))
+    groups = [(key, tuple(group)) for key, group in groupby(model.statements, layer_of)]
     calls = Counter(key for key, _ in groups)  # a module that is called several times shares its weights with itself
     private = {
         value for value, layers in users.items() if len(layers) == 1 and all(key and calls[key] == 1 for key in layers)
@@ -98,7 +98,7 @@ def results_of(statements: Sequence[Statement]) -> list[Value]:
     return [result for statement in statements for result in statement.results]
 
 
-def _layer(statement: Statement) -> tuple[str, ...]:
+def layer_of(statement: Statement) -> tuple[str, ...]:
     """The path of the module of a list that a statement belongs to: `model.layers.3`; none outside lists."""
     numbers = [place for place, part in enumerate(statement.path) if part.isdecimal()]
     return statement.path[: numbers[0] + 1] if numbers else ()

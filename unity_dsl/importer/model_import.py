@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,11 +37,12 @@ from . import (  # noqa: F401  (their handlers)
 )
 from .capture import Captured, capture, dropped_layers, keywords_of, module_of, quietly, without_loss
 from .draft import Draft
+from .duplicates import without_duplicates
 from .formulas import Point
 from .graph_walk import translate
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
-from .prepared_inputs import PreparedText, prepare_of, prepared_text
+from .prepared_inputs import TABLES, Prepare, PreparedText, prepare_of, prepared_text
 from .sizes import Sizes, is_the_same, resized, with_sizes
 from .statements import Imported
 from .translation import Entry, Translation
@@ -52,7 +54,8 @@ from .views import Value
 class ImportedModel:
     """The files of an imported model by name, and how far it is from its module, if that was looked at. `results` are
     what the module returns, flat, and `outputs` the model's names of values among them. `sizes` are its parameters,
-    `weights` one name of the state_dict for each weight, `notes` what a user has to know.
+    `weights` one name of the state_dict for each weight, `notes` what a user has to know. `tables` are constant tensors
+    that data.py reads of a file.
     """
 
     files: dict[str, str]
@@ -65,6 +68,21 @@ class ImportedModel:
     sizes: Sizes = field(default_factory=Sizes)
     weights: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    tables: Mapping[str, Tensor] = field(default_factory=dict)
+
+    @property
+    def prepare(self) -> Prepare:
+        """What data.py makes of a batch."""
+        return prepare_of(self.files["data.py"], self.tables)
+
+    @property
+    def written(self) -> dict[str, bytes]:
+        """The contents of all files by name."""
+        found = {name: text.encode() for name, text in self.files.items()}
+        if self.tables:
+            torch.save(dict(self.tables), contents := BytesIO())
+            found[TABLES] = contents.getvalue()
+        return found
 
 
 def import_onnx(
@@ -145,8 +163,8 @@ def imported_model(
 ) -> ImportedModel:
     """The model of a module that is called with these examples.
 
-    Raises E603 for a module that cannot be captured, E604 for one without a loss, E605 for operators and tables without
-    a counterpart, E606 where the model is not equal to the module.
+    Raises E603 for a module that cannot be captured, E604 for one without a loss, E605 for operators without a
+    counterpart, E606 where the model is not equal to the module.
     """
     return _finished(_draft(module, args, named, name), verified=verified)
 
@@ -164,7 +182,7 @@ def _draft(
     captured = capture(module, args, named)
     imported, walk = translate(captured)
     captured = walk.captured
-    imported = with_idioms(imported)
+    imported = with_idioms(without_duplicates(imported))
     if imported.loss is None:
         raise without_loss()
     for weight in imported.untrained():
@@ -172,7 +190,7 @@ def _draft(
     batch = imported.examples
     fixed = _texts(name, imported, walk, None, reserved)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
-    if any_batch and _is_any_batch(captured, fixed[1].text, batch, constant):
+    if any_batch and _is_any_batch(captured, fixed[1], batch, constant):
         text, prepared = _texts(name, imported, walk, batch, reserved)
         if _builds(text, batch):
             return Draft(captured, imported, tuple(walk.results), text, prepared)
@@ -187,10 +205,11 @@ def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
         "weights.json": json.dumps(_names(draft), indent=1) + "\n",
         "data.py": draft.data.text,
     }
-    found = _verified(draft.captured, text.name, files, text, rounded=imported.rounded) if verified else None
+    prepare = prepare_of(draft.data.text, draft.data.tables)
+    found = _verified(draft, files[f"{text.name}.udl"], prepare) if verified else None
     loss = imported.loss.value if imported.loss is not None else None
     made = ImportedModel(files, len(imported.statements), found, draft.captured, draft.results, text.outputs, loss)
-    return replace(made, weights=text.weights, notes=_notes(draft))
+    return replace(made, weights=text.weights, notes=_notes(draft), tables=draft.data.tables)
 
 
 def _notes(draft: Draft) -> tuple[str, ...]:
@@ -256,11 +275,11 @@ def _builds(text: ModelText, batch: int) -> bool:
     return True
 
 
-def _is_any_batch(captured: Captured, prepared: str, batch: int, constant: Set[str]) -> bool:
+def _is_any_batch(captured: Captured, prepared: PreparedText, batch: int, constant: Set[str]) -> bool:
     """Whether what is prepared of a batch twice is what is prepared of it, twice, but for what is constant: so its size
     is no constant.
     """
-    prepare, inputs = prepare_of(prepared), captured.inputs
+    prepare, inputs = prepare_of(prepared.text, prepared.tables), captured.inputs
     if batch < 2 or any(tensor.dim() == 0 or len(tensor) != batch for tensor in inputs.values()):
         return False
     with DrawnAlike():
@@ -275,12 +294,12 @@ def _is_any_batch(captured: Captured, prepared: str, batch: int, constant: Set[s
     return all(one.shape[:1] == (batch,) and torch.equal(torch.cat((one, one)), two) for one, two in both)
 
 
-def _verified(captured: Captured, name: str, files: dict[str, str], text: ModelText, *, rounded: bool) -> Verified:
+def _verified(draft: Draft, text: str, prepare: Prepare) -> Verified:
     with TemporaryDirectory() as folder:
-        path = Path(folder) / f"{name}.udl"
-        path.write_text(_without_draws(files[path.name]))
-        found = verify(captured, path, files["data.py"], text.weights, Path(folder) / "out")
-        found = replace(found, tables=rounded)
+        path = Path(folder) / f"{draft.model.name}.udl"
+        path.write_text(_without_draws(text))
+        found = verify(draft.captured, path, prepare, draft.model.weights, Path(folder) / "out")
+        found = replace(found, tables=draft.imported.rounded)
     if not found.ok:
         told = f"loss {found.loss:.1e}, gradient of {found.weight} {found.gradient:.1e}"
         help = "what a module draws makes both differ, but for dropout; else this is a fault of the importer"

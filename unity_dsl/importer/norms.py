@@ -8,6 +8,7 @@ from math import prod
 import torch
 
 from .operators import binary, unary
+from .selections import extremes
 from .tensor_parts import reduced
 from .translation import Entry, Translation, Unsupported, filled, handles
 from .views import Value, View, whole
@@ -175,13 +176,26 @@ def _every(x: View, dims: Iterable[int] | int | None) -> list[int]:
 
 @handles("max.dim", "min.dim")
 def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """The values alone: nothing may read their places."""
+    """The values, and their places if something reads these."""
     assert walk.node is not None
     x, dim, keep = filled(args, (None, None, False))
-    x = walk.view(x)
-    turned = unary(walk, "neg", x) if "min" in str(walk.node.target) else x
+    x, is_least = walk.view(x), "min" in str(walk.node.target)
+    if any(user.args[1] == 1 and user.users for user in walk.node.users):
+        dim %= len(x.dims)
+        found = extremes(walk, x, 1, dim, largest=not is_least)
+        return [view if keep else view.arranged(view.dims[:dim] + view.dims[dim + 1 :]) for view in found]
+    turned = unary(walk, "neg", x) if is_least else x
     made = reduced(walk, "reduce_max", turned, [dim], keep=keep)
-    return [unary(walk, "neg", made) if turned is not x else made, None]
+    return [unary(walk, "neg", made) if is_least else made, None]
+
+
+@handles("max.default", "min.default")
+def _greatest_of_all(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    assert walk.node is not None
+    x, is_least = walk.view(args[0]), "min" in str(walk.node.target)
+    turned = unary(walk, "neg", x) if is_least else x
+    made = reduced(walk, "reduce_max", turned, range(len(x.dims)), keep=False)
+    return unary(walk, "neg", made) if is_least else made
 
 
 @handles("cosine_similarity.default")

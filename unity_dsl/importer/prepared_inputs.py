@@ -11,18 +11,16 @@ import torch
 from torch import Tensor
 
 from ..emit.program_names import Names
-from ..syntax.diagnostic import fail
 from .translation import Prepared, Translation
 from .views import Value
 
-_COMPUTE = "register it as a persistent buffer, or compute it in the module's forward"
 _HEAD = '''"""Makes the inputs of {name} of a batch: what its module computes of integers before anything else."""
 
 from __future__ import annotations
 
-import torch
+{imports}import torch
 from torch import Tensor
-
+{tables}
 
 def prepare(batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """The model's inputs, of the tensors that the module takes, by name."""
@@ -45,8 +43,16 @@ def batches(inputs: dict, seed: int, step: int, split: str) -> dict[str, Tensor]
         return None
 {last}
 """
-MOST_ELEMENTS = 1 << 16
-"""Of a table whose numbers are written out."""
+Prepare = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+"""Makes a model's inputs of a batch."""
+MOST_ELEMENTS = 1 << 12
+"""Of a tensor whose numbers are written out; larger ones stand in a file."""
+TABLES = "tables.pt"
+"""The file of these, beside data.py."""
+_LOADED = f"""
+TABLES: dict[str, Tensor] = torch.load(Path(__file__).with_name("{TABLES}"), weights_only=True)
+\"\"\"What the module keeps and does not train, by name.\"\"\"
+"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class PreparedText:
 
     `sizes` are parameters of the model that these lines name, with their values; `read` says how `prepare` reads one
     from its batch, and `known` how `batches` reads one from the model's inputs, the first of which is `first`.
-    `draws_numbers`: whether `prepare` does, anew for every batch.
+    `draws_numbers`: whether `prepare` does, anew for every batch. `tables` are what it reads of a file.
     """
 
     name: str
@@ -63,6 +69,7 @@ class PreparedText:
     draws: tuple[str, ...]
     first: str
     draws_numbers: bool = False
+    tables: Mapping[str, Tensor] = field(default_factory=dict)
     sizes: Mapping[str, float] = field(default_factory=dict)
     read: Mapping[str, str] = field(default_factory=dict)
     known: Mapping[str, str] = field(default_factory=dict)
@@ -82,7 +89,8 @@ class PreparedText:
             seeded = "    with torch.random.fork_rng():\n        torch.manual_seed(1000 * seed + step)\n"
             last = f"{seeded}        return {made}"
         written = {"parameters": ", ".join(parameters), "last": last, "draws": draws}
-        return _HEAD.format(name=self.name) + body + _DRAWS.format(**written)
+        imports, tables = ("from pathlib import Path\n\n", _LOADED) if self.tables else ("", "")
+        return _HEAD.format(name=self.name, imports=imports, tables=tables) + body + _DRAWS.format(**written)
 
 
 def _names(lines: Sequence[str], word: str) -> bool:
@@ -91,9 +99,10 @@ def _names(lines: Sequence[str], word: str) -> bool:
 
 def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, batch: int) -> PreparedText:
     """The text of data.py for a model whose `inputs` have these names; the translation says how integer ones are made
-    of a batch of so many examples. Raises E605 for a table that is too large for a text.
+    of a batch of so many examples.
     """
-    body, prepared = _Body(batch, walk.origins), walk.prepared
+    names = {id(tensor): name for name, tensor in walk.captured.program.constants.items()}
+    body, prepared = _Body(batch, walk.origins, names), walk.prepared
     made = {value: body.variable(entry) for entry, value in prepared.items() if value in inputs.values()}
     results = []
     for written, value in inputs.items():
@@ -108,7 +117,7 @@ def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, bat
             bounds |= {source: min(value.bound, bounds.get(source, value.bound)) for source in _sources(entry)}
     draws = (f'"{key}": {_drawn(key, tensor, bounds.get(key, 0))},' for key, tensor in walk.captured.inputs.items())
     divided = (key for key, value in inputs.items() if value.shape and value.constant is None)
-    return PreparedText(name, tuple(lines), tuple(draws), next(divided, ""), body.draws)
+    return PreparedText(name, tuple(lines), tuple(draws), next(divided, ""), body.draws, body.tables)
 
 
 def _sources(entry: Any) -> set[str]:
@@ -134,11 +143,11 @@ def _drawn(name: str, example: Tensor, bound: int) -> str:
     return f"torch.randint({bound or int(example.max()) + 1}, ({shape}), generator=source)"
 
 
-def prepare_of(text: str) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:
-    """The function that a text of data.py defines."""
-    names: dict[str, Any] = {}
-    exec(text, names)
-    prepare: Callable[[Mapping[str, Tensor]], dict[str, Tensor]] = names["prepare"]
+def prepare_of(text: str, tables: Mapping[str, Tensor]) -> Prepare:
+    """The function that a text of data.py defines, with tables in place of those of its file."""
+    names: dict[str, Any] = {"TABLES": tables}
+    exec(text.replace(_LOADED, ""), names)
+    prepare: Prepare = names["prepare"]
     return prepare
 
 
@@ -169,11 +178,15 @@ _PLAIN = {
 
 
 class _Body:
-    """The lines of the function, and the variables of tensors that are there."""
+    """The lines of the function, the variables of tensors that are there, and the tables that the lines read. `given`
+    are names of tensors by identity.
+    """
 
-    def __init__(self, batch: int, origins: Mapping[int, Prepared]) -> None:
+    def __init__(self, batch: int, origins: Mapping[int, Prepared], given: Mapping[int, str]) -> None:
         self.batch = batch
         self.origins = origins
+        self.given = given
+        self.tables: dict[str, Tensor] = {}
         self.draws = False
         self.lines: list[str] = []
         self.known: dict[Prepared, str] = {}
@@ -220,6 +233,15 @@ class _Body:
         alike = tensor.numel() == self.batch and self.batch > 1 and not tensor.is_floating_point()
         return alike and bool((tensor.flatten() == torch.arange(self.batch)).all())
 
+    def table(self, tensor: Tensor) -> str:
+        """The name of a table: one for all that are equal."""
+        for name, known in self.tables.items():
+            if known.dtype == tensor.dtype and torch.equal(known, tensor):
+                return name
+        name = self.given.get(id(tensor), f"table_{len(self.tables)}")
+        self.tables[name] = tensor.detach().clone()
+        return name
+
     def text(self, part: Any) -> str:
         match part:
             case Prepared():
@@ -229,8 +251,7 @@ class _Body:
             case Tensor() if id(part) in self.origins:
                 return self.variable(self.origins[id(part)])
             case Tensor() if part.numel() > MOST_ELEMENTS:
-                told = ", ".join(map(str, part.shape))
-                raise fail("E605", f"a table of the module, [{told}], that is computed nowhere", help=_COMPUTE)
+                return f'TABLES["{self.table(part)}"]'
             case Tensor():
                 return f"torch.tensor({_finite(str(part.tolist()))}, dtype={part.dtype})"
             case float():

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .comparisons import equal
 from .operators import binary, product, unary, ungrouped
 from .tensor_parts import part_of
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
@@ -197,7 +198,7 @@ def _lower(walk: Translation, x: View, dim: int) -> View:
 @handles("topk.default")
 def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, count, dim, largest, _ = filled(args, (None, None, -1, True, True))
-    return list(_extremes(walk, walk.view(x), count, dim, largest=largest))
+    return list(extremes(walk, walk.view(x), count, dim, largest=largest))
 
 
 @handles("argmax.default", "argmin.default")
@@ -208,12 +209,12 @@ def _place_of_greatest(walk: Translation, args: list[Entry], named: dict[str, En
     x = walk.view(x)
     given = walk.reshaped(x, (prod(x.shape),)) if dim is None else x
     last = -1 if dim is None else dim % len(x.dims)
-    _, places = _extremes(walk, given, 1, last, largest="argmax" in str(walk.node.target))
+    _, places = extremes(walk, given, 1, last, largest="argmax" in str(walk.node.target))
     dims = places.dims[:last] + places.dims[last + 1 :] if last >= 0 else ()
     return places if keep and dim is not None else places.arranged(dims)
 
 
-def _extremes(walk: Translation, x: View, count: int, dim: int, *, largest: bool) -> tuple[View, View]:
+def extremes(walk: Translation, x: View, count: int, dim: int, *, largest: bool) -> tuple[View, View]:
     """The greatest or the least elements along a dimension, and their places in it."""
     rank, dim = len(x.dims), dim % len(x.dims)
     order = [place for place in range(rank) if place != dim] + [dim]
@@ -227,6 +228,28 @@ def _extremes(walk: Translation, x: View, count: int, dim: int, *, largest: bool
     back = [order.index(place) for place in range(rank)]
     values, found = (view.reshaped((*turned.shape[:-1], count)).permuted(back) for view in (made, places))
     return values, found
+
+
+@handles("sort.default", "sort.stable", "argsort.default", "argsort.stable", "msort.default")
+def _sorted(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """All elements along a dimension, the least first, and their places."""
+    assert walk.node is not None
+    word = str(walk.node.target).split(".")[1]
+    dim, descending = filled(args[1:], (0 if word == "msort" else -1, False))
+    dim, descending = named.get("dim", dim), named.get("descending", descending)
+    view = walk.view(args[0])
+    values, places = extremes(walk, view, view.shape[dim], dim, largest=descending)
+    return places if word == "argsort" else values if word == "msort" else [values, places]
+
+
+@handles("median.dim")
+def _median(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
+    """The lower one of the two in the middle, and its place."""
+    x, dim, keep = filled(args, (None, None, False))
+    view = walk.view(x)
+    dim, count = dim % len(view.dims), (view.shape[dim] + 1) // 2
+    found = [part_of(walk, part, dim, count - 1, count) for part in extremes(walk, view, count, dim, largest=False)]
+    return [part if keep else part.arranged(part.dims[:dim] + part.dims[dim + 1 :]) for part in found]
 
 
 @handles("gather.default")
@@ -304,4 +327,7 @@ def _shape_of(places: Prepared | Tensor) -> tuple[int, ...]:
 @handles("one_hot.default")
 def _one_hot(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     operand = walk.view(args[0])
+    if operand.value.kind == "made" and operand.value.bound is None:  # whole numbers that were computed
+        numbers = torch.arange(args[1], dtype=torch.float32)
+        return equal(walk, operand.arranged((*operand.dims, ())), walk.constant(numbers))
     return walk.make("one_hot", operand, shape=(*operand.shape, args[1]))

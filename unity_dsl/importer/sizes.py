@@ -121,8 +121,14 @@ def _parts(draft: Draft) -> tuple[Sequence[str], ...]:
 
 
 def _are_alike(draft: Draft, other: Draft) -> bool:
-    """Whether both texts differ in numbers alone."""
-    return all(are_alike(*both) for both in zip(_parts(draft), _parts(other), strict=True))
+    """Whether both texts differ in numbers alone, and read the same tables."""
+    same = _have_same_tables(draft, other)
+    return same and all(are_alike(*both) for both in zip(_parts(draft), _parts(other), strict=True))
+
+
+def _have_same_tables(draft: Draft, other: Draft) -> bool:
+    own, others = draft.data.tables, other.data.tables
+    return own.keys() == others.keys() and all(torch.equal(own[name], others[name]) for name in own)
 
 
 _Formulas = Mapping[tuple[int, int, int], Formula]
@@ -261,8 +267,9 @@ def resized(tensor: Tensor, sizes: Mapping[int, int], rows: int = 1) -> Tensor:
 
 
 def is_the_same(draft: Draft, attempt: Callable[[], Draft]) -> bool:
-    """Whether another module or other inputs have the same text."""
+    """Whether another module or other inputs have the same text and tables."""
     try:
-        return _parts(attempt()) == _parts(draft)
+        found = attempt()
     except InputError:
         return False
+    return _parts(found) == _parts(draft) and _have_same_tables(found, draft)

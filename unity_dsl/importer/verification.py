@@ -23,7 +23,7 @@ from ..emit.output_folder import write_program
 from ..emit.rank_comparison import load_program
 from ..syntax.diagnostic import fail
 from .capture import Captured, loss_of, without_caches_and_layerdrop, without_loss, without_recomputation
-from .prepared_inputs import prepare_of
+from .prepared_inputs import Prepare
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
 """Relative errors in float64 up to which both are equal."""
@@ -49,7 +49,7 @@ class Verified:
         return self.loss <= LOSS_ERROR and self.gradient <= GRADIENT_ERROR
 
 
-def verify(captured: Captured, model: Path, prepared: str, weights: Mapping[str, str], out: Path) -> Verified:
+def verify(captured: Captured, model: Path, prepare: Prepare, weights: Mapping[str, str], out: Path) -> Verified:
     """Runs both on the example inputs, with the module's weights. Writes the program to `out`.
 
     Raises E604 where the module's loss is no number that it gives first.
@@ -61,7 +61,7 @@ def verify(captured: Captured, model: Path, prepared: str, weights: Mapping[str,
         warnings.simplefilter("ignore")
         module = _copied(captured.module).double()
         with _double_by_default():
-            return _compared(captured, module, prepared, weights, out)
+            return _compared(captured, module, prepare, weights, out)
 
 
 def _copied(module: nn.Module) -> nn.Module:
@@ -73,7 +73,9 @@ def _copied(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module)
 
 
-def _compared(captured: Captured, module: nn.Module, prepared: str, weights: Mapping[str, str], out: Path) -> Verified:
+def _compared(
+    captured: Captured, module: nn.Module, prepare: Prepare, weights: Mapping[str, str], out: Path
+) -> Verified:
     """The module, in float64, beside the program in a folder."""
     states = {name: tensor.detach().clone() for name, tensor in module.state_dict(keep_vars=True).items()}
     loss, gradients, after = _step(module, captured)
@@ -83,7 +85,7 @@ def _compared(captured: Captured, module: nn.Module, prepared: str, weights: Map
         made.load_global({name: states[state] for name, state in weights.items()})
         made.train()
         with _InDouble():
-            inputs = prepare_of(prepared)(batch)
+            inputs = prepare(batch)
         own, _ = made(**{name: _double(tensor) for name, tensor in inputs.items()})
         torch.autograd.backward(own)
         found = {weights[name]: parameter.grad for name, parameter in made.named_parameters()}
