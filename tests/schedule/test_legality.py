@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from random import Random
+from typing import cast
 
 import pytest
 
@@ -22,16 +23,21 @@ from unity_dsl.schedule.ir import (
     Arrive,
     AwaitGathers,
     Begin,
+    Branch,
     Close,
     Compute,
     Convert,
     Function,
+    Fused,
+    Group,
     Instruction,
     Interleave,
     Iterate,
     Keep,
     Loop,
     Open,
+    Placed,
+    ReturnOutputs,
     StartGathers,
     Tensor,
     Updates,
@@ -172,6 +178,56 @@ def stale(given: Instructions) -> Instructions | None:
     return None
 
 
+def unknown(like: Tensor) -> Tensor:
+    """A tensor that nothing makes."""
+    return Tensor(like.value, like.layout, like.dtype)
+
+
+def other_captured(one: object) -> object | None:
+    assert isinstance(one, Open)
+    return replace(one, captured=tuple(map(unknown, one.captured))) if one.captured else None
+
+
+def branching(one: object) -> object:
+    """What decides is a tensor that nothing makes."""
+    assert isinstance(one, Iterate)
+    return Branch(one.loop, unknown(one.makes[0]), one.given, one.makes)
+
+
+def fused(one: object) -> object | None:
+    """An operator as a kernel that reads what nothing makes."""
+    assert isinstance(one, Compute)
+    group = cast(Group, None)  # legality does not look at it
+    return Fused(group, tuple(map(unknown, one.reads)), one.makes) if is_read(one) and one.reads else None
+
+
+def placed(reads: bool, makes: bool) -> Callable[[object], object | None]:
+    """An operator on some devices, which is given, or of which others have, what nothing makes; or that keeps it."""
+
+    def change(one: object) -> object | None:
+        assert isinstance(one, Compute)
+        if not is_read(one) or one.deferred is not None or not one.reads:
+            return None
+        given = tuple(map(unknown, one.reads)) if reads else one.reads
+        return Placed((), (), given, (one,), tuple(map(unknown, one.makes)) if makes else ())
+
+    return change
+
+
+def made_again(given: Instructions) -> Instructions | None:
+    """A loop leaves at its end what an operator has made."""
+    made = next((one.makes[0] for one in given if isinstance(one, Compute) and is_read(one)), None)
+    for place, one in enumerate(given):
+        if isinstance(one, Close) and made is not None:
+            return [*given[:place], replace(one, makes=(made,)), *given[place + 1 :]]
+    return None
+
+
+def returning(given: Instructions) -> Instructions | None:
+    made = next((one.makes[0] for one in given if isinstance(one, Compute)), None)
+    return None if made is None else [*given, ReturnOutputs((unknown(made),))]
+
+
 def begins(one: object) -> bool:
     """Whether gathers of the function itself begin; those of loops may as well begin in their first iterations."""
     return isinstance(one, StartGathers) and bool(one.gathers)
@@ -238,6 +294,14 @@ EDITS: dict[str, tuple[Edit, str]] = {
     "gathers of a loop begin behind it": (last(StartGathers, enters), "a loop has begun|waited for before"),
     "a term is read while it is sent": (reads_term, "read while it is sent"),
     "a buffer is read behind its update": (stale, "read behind its update"),
+    "a loop captures what is not there": (changed(Open, other_captured), "read before it is there"),
+    "what is not there decides": (changed(Iterate, branching), "read before it is there"),
+    "a kernel reads what is not there": (changed(Compute, fused), "read before it is there"),
+    "some devices are given what is not there": (changed(Compute, placed(True, False)), "read before it is there"),
+    "some devices make what they do not": (changed(Compute, placed(False, True)), "devices elsewhere have"),
+    "what some devices make stays with them": (changed(Compute, placed(False, False)), "read before it is there"),
+    "a loop ends with what was made": (made_again, "made twice|read before it is there"),
+    "outputs are not there": (returning, "read before it is there"),
 }
 
 
