@@ -14,7 +14,7 @@ from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.search import improve
-from unity_dsl.search.constants import EFFORTS, FAR, SHORTER, WORTH
+from unity_dsl.search.constants import EFFORTS, NEAR, SHORTER, WORTH
 from unity_dsl.search.improve import Search
 from unity_dsl.search.moves.edits import Edit, edits
 from unity_dsl.search.point import Point
@@ -89,7 +89,7 @@ def test_a_search_goes_on_from_points_whose_branches_are_not_placed(build: Build
     first = next(number for number, trial in enumerate(search.trail) if trial.move == "branches" and trial.best)
     after = [trial for trial in search.trail[first:] if trial.move == "storage" and trial.seconds is not None]
     assert placed and plan.seconds < search.trail[first - 1].seconds  # type: ignore[operator]
-    assert after and all(trial.seconds > FAR * plan.seconds for trial in after)  # type: ignore[operator]
+    assert after and all(trial.seconds > NEAR * plan.seconds for trial in after)  # type: ignore[operator]
 
 
 def test_a_search_that_is_ended_has_its_incumbent(build: Build, library: Library) -> None:
@@ -168,7 +168,7 @@ def test_starts_of_several_meshes_are_solved_again(
     points = [cheapest_point(searching(model, [mesh], machine, library)) for mesh in meshes]
     search = searching(model, meshes, machine, library)
     search.best = min(points, key=search.seconds)
-    monkeypatch.setattr(improve, "WIDE", wide)
+    monkeypatch.setattr(improve, "NEAR", wide)
     monkeypatch.setattr(Search, "_starts", lambda self, expected, start: [*points, *reversed(points)])
     monkeypatch.setattr(Search, "_settle", lambda self, point: settled.append(point))
     monkeypatch.setattr(Search, "_improve", lambda self: None)

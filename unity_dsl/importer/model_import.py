@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from io import BytesIO
+from logging import getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -48,6 +49,8 @@ from .statements import Imported
 from .translation import Entry, Translation
 from .verification import DrawnAlike, Verified, verify
 from .views import Value
+
+LOG = getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,7 @@ def import_module(
         args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows), (args, named))
         return _draft(module, args, named, name, reserved, any_batch=any_batch)
 
+    LOG.info("capturing the module")
     draft, found = attempt({}, {}), Sizes()
     if sizes:
         with quietly():

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from logging import getLogger
 from math import inf, isnan, prod
 from pathlib import Path
 from typing import Any, cast
@@ -24,6 +25,8 @@ from ..emit.rank_comparison import load_program
 from ..syntax.diagnostic import fail
 from .capture import Captured, loss_of, without_caches_and_layerdrop, without_loss, without_recomputation
 from .prepared_inputs import Prepare
+
+LOG = getLogger(__name__)
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
 """Relative errors in float64 up to which both are equal."""
@@ -57,6 +60,7 @@ def verify(captured: Captured, model: Path, prepare: Prepare, weights: Mapping[s
     request = Request(model, strategy="single")
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, out, True)
+    LOG.info("comparing the model with the module in float64")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = _copied(captured.module).double()

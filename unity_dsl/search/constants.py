@@ -37,14 +37,10 @@ WORTH = 0.005
 """Of the incumbent's step: an edit is skipped whose optimistic bound saves less; that is noise."""
 SHORTER = 1e-4
 """Of the incumbent's step: what a new incumbent must save."""
-FAR = 1.05
-"""Times the incumbent's step: a point with the passes of the one before it that takes longer is not kept."""
-CLOSE = 1.01
-"""Times the incumbent's step: of edits that take longer no further passes are tried."""
-BEAM = 1.05
-"""Times the incumbent's step: points that take longer are not expanded."""
-WIDE = 1.3
-"""Times the incumbent's step: starts on other meshes that take longer are not solved again at what they expose."""
+NEAR = 1.05
+"""Times the incumbent's step: an edit that takes longer is not kept, a point not expanded, and a start on another mesh
+not solved again at what it exposes.
+"""
 ROUNDS = 3
 """Of solving a point again at what its step exposes."""
 AGREES = 0.03
@@ -73,8 +69,6 @@ PARTS = (8, 2)
 """Parts in which products are decomposed: of eight the last, which nothing hides, is an eighth; two launch least."""
 DOUBLED = 6
 """Times that the size of gradient buckets is doubled at most."""
-SUMS_EXPOSED = 0.01
-"""Of a step: where less of the sums of gradients is exposed, no other size of buckets is tried."""
 
 # ----------------------------------------------------------------------------------------------------------- meshes
 

@@ -20,7 +20,7 @@ from unity_dsl.emit.written_plan import written_plan
 from unity_dsl.graph.layout_conversion import BUCKET_MIB
 from unity_dsl.machine.machine import read_machine
 from unity_dsl.search import evaluate
-from unity_dsl.search.constants import GAIN, SUMS_EXPOSED
+from unity_dsl.search.constants import GAIN, WORTH
 from unity_dsl.simulation.exposure import exposed_sums, gradient_sums
 from unity_dsl.simulation.step_tasks import simulate_step, step_tasks
 from unity_dsl.syntax.diagnostic import InputError
@@ -92,9 +92,9 @@ def test_what_a_plan_holds_with_its_buckets_fits_the_memory() -> None:
     assert free.simulated is not None and short.simulated is not None and free.simulated < short.simulated
 
 
-@pytest.mark.parametrize(("strategy", "devices"), [("data_parallel", 1), ("expert", 8)])
+@pytest.mark.parametrize(("strategy", "devices", "per_device"), [("data_parallel", 1, 8), ("expert", 8, 32)])
 def test_nothing_is_simulated_where_sums_are_hidden(
-    strategy: str, devices: int, monkeypatch: pytest.MonkeyPatch
+    strategy: str, devices: int, per_device: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Or where there are none."""
     sizes = list[int]()
@@ -105,10 +105,10 @@ def test_nothing_is_simulated_where_sums_are_hidden(
         return simulate(plan, machine, library)
 
     monkeypatch.setattr(evaluate, "simulate_step", noting)
-    found = compiled("bert_large", "dgx-h100", devices, 8, strategy)
+    found = compiled("bert_large", "dgx-h100", devices, per_device, strategy)
     assert set(sizes) == {BUCKET_MIB}
     timeline = simulate(found.plan, read_machine(found.sources.machine), found.library)
-    assert bool(gradient_sums(timeline)) == (devices > 1) and exposed_sums(timeline) <= SUMS_EXPOSED
+    assert bool(gradient_sums(timeline)) == (devices > 1) and exposed_sums(timeline) <= WORTH
 
 
 @pytest.mark.parametrize("size", [0, 3, 100])

@@ -14,7 +14,7 @@ from unity_dsl.graph.plan import Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes
-from unity_dsl.search.constants import DOUBLED, GAIN, SUMS_EXPOSED, WORTH
+from unity_dsl.search.constants import DOUBLED, GAIN, WORTH
 from unity_dsl.search.evaluate import Evaluator
 from unity_dsl.search.layout_pins import parse_pins
 from unity_dsl.search.moves import passes
@@ -128,7 +128,7 @@ def test_the_size_of_buckets_is_the_best_on_the_way_to_it(count: int, build: Bui
     plan = search(model, all_meshes(machine, 6)[0], machine, library, "data_parallel")
     evaluator = Evaluator(machine, library)
     found = climbed(plan, evaluator)
-    assert isinstance(plan.mesh, Mesh) and exposed_sums(evaluator.timeline(plan)) > SUMS_EXPOSED
+    assert isinstance(plan.mesh, Mesh) and exposed_sums(evaluator.timeline(plan)) > WORTH
     size = found.passes.bucket_mib
     near = [size // 2, 2 * size] if 0 < size < BUCKET_MIB << DOUBLED else [size]
     for other in (*near, BUCKET_MIB):
@@ -145,7 +145,7 @@ def test_buckets_of_both_sides_are_tried(build: Build, library: Library) -> None
         search(build(MEGATRON), all_meshes(machine, 4), machine, library, "zero"),
         Evaluator(machine, library),
     )
-    assert exposed_sums(simulate_step(plan, machine, library)) > SUMS_EXPOSED
+    assert exposed_sums(simulate_step(plan, machine, library)) > WORTH
     for size, sizes in ((4 * BUCKET_MIB, {BUCKET_MIB // 2, 8 * BUCKET_MIB}), (6, {3, 2 * BUCKET_MIB})):
         other = plan.with_passes(bucket_mib=size)
         found = {switched.passes.bucket_mib for _, switched in passes._switched(other, evaluator)}

@@ -12,7 +12,7 @@ from ...graph.layout_conversion import BUCKET_MIB
 from ...graph.plan import Plan
 from ...simulation.exposure import exposed_backwards, exposed_sums, exposed_values
 from ...simulation.timeline import Timeline
-from ..constants import DOUBLED, GAIN, PARTS, SUMS_EXPOSED, WORTH
+from ..constants import DOUBLED, GAIN, PARTS, WORTH
 from ..evaluate import Evaluator
 from ..search_end import check_end
 
@@ -67,12 +67,11 @@ def _switched(plan: Plan, evaluator: Evaluator) -> Iterator[Switched]:
         yield from _of_values(plan, evaluator, timeline, values)
     if not passes.interleaved and (other := in_turns(plan)) is not plan:
         yield seconds - timeline.exposed(), other
-    if (sums := exposed_sums(timeline)) > SUMS_EXPOSED:
-        size, least = passes.bucket_mib, seconds * (1 - sums)
-        if size > 0:
-            yield least, plan.with_passes(bucket_mib=min(size, BUCKET_MIB) // 2)
-        if size < BUCKET_MIB << DOUBLED:
-            yield least, plan.with_passes(bucket_mib=max(size, BUCKET_MIB) * 2)
+    size, least = passes.bucket_mib, seconds * (1 - exposed_sums(timeline))
+    if size > 0:
+        yield least, plan.with_passes(bucket_mib=min(size, BUCKET_MIB) // 2)
+    if size < BUCKET_MIB << DOUBLED:
+        yield least, plan.with_passes(bucket_mib=max(size, BUCKET_MIB) * 2)
 
 
 def _of_values(plan: Plan, evaluator: Evaluator, timeline: Timeline, values: float) -> Iterator[Switched]:
