@@ -40,6 +40,7 @@ CASES: list[tuple[Any, list[tuple[int, ...]], list[Any]]] = [
     (ATEN.clamp.Tensor, [(4, 6), (6,), (4, 1)], []),
     (ATEN.max.default, [(4, 6)], []),
     (ATEN.min.default, [(4, 6)], []),
+    (ATEN.logcumsumexp.default, [(3, 6, 2)], [1]),
     (ATEN.erfc.default, [(4, 6)], []),
 ]
 

@@ -232,6 +232,14 @@ def _smallest(x: Tensor) -> Tensor:
     return x.amin([*range(x.dim())])
 
 
+def _running_logsumexp(x: Tensor, dim: int) -> Tensor:
+    """Of all elements up to each, as one sum of exponentials for each: the greatest of them differ."""
+    last = x.movedim(dim, -1)
+    later = torch.ones(x.shape[dim], x.shape[dim], dtype=torch.bool).triu(1)
+    every = last.unsqueeze(-2) + torch.zeros(later.shape).masked_fill(later, -inf)
+    return every.logsumexp(-1).movedim(-1, dim)
+
+
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -266,6 +274,7 @@ OWN: Mapping[Any, Callable[..., Any]] = {
     _ATEN.clamp.Tensor: _clamped,
     _ATEN.max.default: _largest,
     _ATEN.min.default: _smallest,
+    _ATEN.logcumsumexp.default: _running_logsumexp,
     _ATEN.erfc.default: lambda x: 1 - torch.erf(x),
 }
 """By operator what computes the same; it returns NotImplemented where it cannot."""

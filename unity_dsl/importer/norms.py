@@ -189,15 +189,6 @@ def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     return [unary(walk, "neg", made) if is_least else made, None]
 
 
-@handles("max.default", "min.default")
-def _greatest_of_all(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    assert walk.node is not None
-    x, is_least = walk.view(args[0]), "min" in str(walk.node.target)
-    turned = unary(walk, "neg", x) if is_least else x
-    made = reduced(walk, "reduce_max", turned, range(len(x.dims)), keep=False)
-    return unary(walk, "neg", made) if is_least else made
-
-
 @handles("cosine_similarity.default")
 def _cosine(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, y, dim, eps = filled(args, (None, None, 1, 1e-8))

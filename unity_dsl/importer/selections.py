@@ -31,7 +31,7 @@ def rows_of(walk: Translation, table: View, ids: Entry, padding: int = -1) -> Vi
     if isinstance(ids, Tensor):
         operand = walk.constant(ids, "rows", rows)
     else:
-        operand = whole(walk.as_input(ids, rows)) if isinstance(ids, Prepared) else walk.view(ids)
+        operand = whole(walk.as_input(ids, rows)) if isinstance(ids, Prepared) else _places(walk, ids)
     lead, repeated = operand.shape, operand.repeated
     single = operand.without(repeated)
     made = walk.make("embedding", single, table, shape=(*single.shape, width))
@@ -43,6 +43,14 @@ def rows_of(walk: Translation, table: View, ids: Entry, padding: int = -1) -> Vi
         mask = whole(walk.as_input(kept, 2))
         made = walk.make("choose", mask.arranged((*mask.dims, ())), made, unary(walk, "stop", made), shape=made.shape)
     return made.expanded((*lead, width)) if repeated else made
+
+
+def _places(walk: Translation, entry: Entry) -> View:
+    """Whole numbers below a bound that is known."""
+    view = walk.view(entry)
+    if view.value.kind == "made" and view.value.bound is None:
+        raise Unsupported("places that are computed of others")
+    return view
 
 
 def _known_rows(walk: Translation, table: View, ids: Tensor) -> View | None:
@@ -255,7 +263,7 @@ def _median(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 @handles("gather.default")
 def _gathered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     x, dim, places = walk.view(args[0]), args[1] % len(walk.view(args[0]).dims), args[2]
-    operand = whole(walk.as_input(places, x.shape[dim])) if isinstance(places, Prepared) else walk.view(places)
+    operand = whole(walk.as_input(places, x.shape[dim])) if isinstance(places, Prepared) else _places(walk, places)
     if isinstance(places, Tensor):
         operand = walk.constant(places, "places", x.shape[dim])
     sizes = [
