@@ -168,7 +168,7 @@ def test_starts_of_several_meshes_are_solved_again(
     points = [cheapest_point(searching(model, [mesh], machine, library)) for mesh in meshes]
     search = searching(model, meshes, machine, library)
     search.best = min(points, key=search.seconds)
-    monkeypatch.setattr(improve, "NEAR", wide)
+    monkeypatch.setattr(improve, "WIDE", wide)
     monkeypatch.setattr(Search, "_starts", lambda self, expected, start: [*points, *reversed(points)])
     monkeypatch.setattr(Search, "_settle", lambda self, point: settled.append(point))
     monkeypatch.setattr(Search, "_improve", lambda self: None)

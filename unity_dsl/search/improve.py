@@ -22,7 +22,7 @@ from ..graph.plan import Exposure, Plan
 from ..graph.search_trail import Trial
 from ..rules.process_map import shared_map
 from .accounting.unproved_divisions import with_undivided
-from .constants import EFFORTS, GAIN, NEAR, ROUNDS, SHORTER, VALUES_IN_TURNS, WORTH, Effort
+from .constants import CLOSE, EFFORTS, GAIN, NEAR, ROUNDS, SHORTER, VALUES_IN_TURNS, WIDE, WORTH, Effort
 from .evaluate import BudgetSpent, Evaluations, Evaluator
 from .incumbent import Incumbent
 from .meshes.mesh_search import processes_for
@@ -99,7 +99,7 @@ class Search:
         for effort in self.efforts:
             self.effort = effort
             for point in [*firsts.values()][: effort.chains]:
-                if self.seconds(point) <= NEAR * self.below:
+                if self.seconds(point) <= WIDE * self.below:
                     self._settle(point)
             self._improve()
 
@@ -147,11 +147,12 @@ class Search:
             return self.below
         return min((self.seconds(one) for one in self.points if one.fits and not one.restricted.placed), default=inf)
 
-    def tried(self, point: Point | None, move: str, like: Plan | None = None) -> Point | None:
+    def tried(self, point: Point | None, move: str, like: Plan | None = None, close: float = CLOSE) -> Point | None:
         """A point with the passes that it has best, which is kept; the incumbent, if it is better. None where it cannot
-        be, or is one that was tried before. An edit begins with the passes of the plan that it is `like`.
+        be, or is one that was tried before. An edit has the passes of the plan that it is `like`, and others if its
+        step takes at most `close` times that of the incumbent.
         """
-        return self._taken(self._look(point, like), move)
+        return self._taken(self._look(point, like), move, inf if like is None else close)
 
     def _look(self, point: Point | None, like: Plan | None) -> Looked:
         """What is known of a point before it is kept: this changes nothing but the evaluator."""
@@ -171,7 +172,7 @@ class Search:
             return Looked(keys, (point.plan.mesh.degrees, point.plan.micro_batches, seconds if fits else None))
         return Looked(keys, kept=True, point=point)
 
-    def _taken(self, looked: Looked, move: str) -> Point | None:
+    def _taken(self, looked: Looked, move: str, close: float) -> Point | None:
         """A point that was looked at, with further passes, if it may be the best and was not tried before."""
         new = self.seen.isdisjoint(looked.keys)
         self.seen |= looked.keys
@@ -181,7 +182,8 @@ class Search:
             return None
         point, below = looked.point, self._below(looked.point)
         self.best, first = self.best or point, self.best is None
-        point = replace(point, plan=climbed(self._offloaded(point.plan), self.evaluator, below))
+        if self.seconds(point) <= close * below:
+            point = replace(point, plan=climbed(self._offloaded(point.plan), self.evaluator, below))
         best, plan = self._leads(point, first=first), point.plan
         where = plan.mesh.degrees, plan.micro_batches
         self.trail.append(Trial(self.evaluator.count, move, *where, self.seconds(point), best))
@@ -208,7 +210,7 @@ class Search:
                 solved = edit.solved()
                 assert solved is not None, "another process has solved it"
                 looked = replace(looked, point=self._inheriting(solved, point.plan))
-            self._taken(looked, edit.kind)
+            self._taken(looked, edit.kind, CLOSE)
 
     def amended(self, point: Point, told: Point) -> Point:
         """The point as it is told, in the place of the same that was tried."""
@@ -323,7 +325,7 @@ class Search:
                 check_end()
                 if not agree(price, point.exposure):
                     tell_stage("the same at what the simulated step exposes")
-                    new = self.tried(self.solver.again(point, price), move, point.plan)
+                    new = self.tried(self.solver.again(point, price), move, point.plan, NEAR)
                     if new is not None and self.seconds(new) < (1 - GAIN) * self.seconds(shortest):
                         shortest = new
                         break
