@@ -369,3 +369,26 @@ class PartCalledCode(nn.Module):
 
 def part_called_code() -> Example:
     return PartCalledCode(), {"x": torch.randn(5, 4)}
+
+
+class Ternary(nn.Module):
+    """Weights of three values and activations of 8 bits, straight through (Ma et al. 2024)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(8, 12, bias=False), nn.Linear(12, 8, bias=False)
+
+    def quantised(self, way: nn.Linear, x: Tensor) -> Tensor:
+        scale = 127 / x.abs().max(-1, keepdim=True).values.clamp(min=1e-5)
+        x = x + ((x * scale).round().clamp(-128, 127) / scale - x).detach()
+        scale = 1 / way.weight.abs().mean().clamp(min=1e-5)
+        weight = way.weight + ((way.weight * scale).round().clamp(-1, 1) / scale - way.weight).detach()
+        return F.linear(x, weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.quantised(self.down, F.silu(self.quantised(self.up, x)))
+        return (made - x + torch.remainder(x, 0.75) + x.ceil() - x.trunc()).square().mean()
+
+
+def ternary() -> Example:
+    return Ternary(), {"x": torch.randn(4, 8)}

@@ -41,6 +41,11 @@ CASES: list[tuple[Any, list[tuple[int, ...]], list[Any]]] = [
     (ATEN.max.default, [(4, 6)], []),
     (ATEN.min.default, [(4, 6)], []),
     (ATEN.logcumsumexp.default, [(3, 6, 2)], [1]),
+    (ATEN.ceil.default, [(4, 6)], []),
+    (ATEN.trunc.default, [(4, 6)], []),
+    (ATEN.frac.default, [(4, 6)], []),
+    (ATEN.remainder.Scalar, [(4, 6)], [0.7]),
+    (ATEN.remainder.Tensor, [(4, 6), (6,)], []),
     (ATEN.erfc.default, [(4, 6)], []),
 ]
 

@@ -40,7 +40,7 @@ def test_random_numbers_are_drawn_anew_for_every_batch() -> None:
     assert not torch.equal(batches[0]["noise"], batches[2]["noise"])
 
 
-ATTACKS = ["locked_dropout", "penalised", "taught", "padded", "shared_layer", "sorted_parts", "routed"]
+ATTACKS = ["locked_dropout", "penalised", "taught", "padded", "shared_layer", "sorted_parts", "routed", "ternary"]
 
 
 @pytest.mark.parametrize("name", ATTACKS)

@@ -104,6 +104,8 @@ SIMPLE_CASES: dict[str, Callable[[Random], Case]] = {
     "sin": unary(torch.sin),
     "cos": unary(torch.cos),
     "erf": unary(torch.erf),
+    "floor": unary(lambda x: torch.floor(x) + 0 * x),
+    "round": unary(lambda x: torch.round(x) + 0 * x),
     "is_above": unary(lambda x: (x > 0.5).to(x) + 0 * x, bound=0.5),
     "hardsigmoid": unary(lambda x: torch.where((x > -3) & (x < 3), x / 6 + 0.5, (x >= 3).to(x))),
     "hardswish": unary(lambda x: torch.where(x >= 3, x, torch.where(x <= -3, 0 * x, x * (x + 3) / 6))),

@@ -365,6 +365,7 @@ def run(argument: NativeArgument, names: Mapping[str, Any], sizes: Mapping[str, 
 POSITIVE = {"log", "sqrt", "rsqrt", "pow"}
 FUNCTIONS = (
     *("exp", "log", "sqrt", "rsqrt", "erf", "tanh", "sigmoid", "softplus", "silu", "sin", "cos", "abs"),
+    *("floor", "round"),
     *("maximum", "minimum", "relu", "pow"),
 )
 STEERED = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import accumulate, product
 from math import inf, log, pi, prod
 from typing import Any
@@ -240,6 +240,19 @@ def _running_logsumexp(x: Tensor, dim: int) -> Tensor:
     return every.logsumexp(-1).movedim(-1, dim)
 
 
+def _whole_part(x: Tensor) -> Tensor:
+    return torch.where(x < 0, -torch.floor(-x), torch.floor(x))
+
+
+def _quotient(x: Tensor, other: Tensor | float, *, rounding_mode: str | None) -> Tensor:
+    found = x / other
+    return found if rounding_mode is None else torch.floor(found) if rounding_mode == "floor" else _whole_part(found)
+
+
+def _remainder(x: Tensor, other: Tensor | float) -> Tensor:
+    return x - torch.floor(x / other) * other
+
+
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -275,6 +288,16 @@ OWN: Mapping[Any, Callable[..., Any]] = {
     _ATEN.max.default: _largest,
     _ATEN.min.default: _smallest,
     _ATEN.logcumsumexp.default: _running_logsumexp,
+    _ATEN.ceil.default: lambda x: -torch.floor(-x),
+    _ATEN.trunc.default: _whole_part,
+    _ATEN.frac.default: lambda x: x - _whole_part(x),
+    _ATEN.remainder.Scalar: _remainder,
+    _ATEN.remainder.Tensor: _remainder,
+    _ATEN.fmod.Scalar: lambda x, other: x - _whole_part(x / other) * other,
+    _ATEN.fmod.Tensor: lambda x, other: x - _whole_part(x / other) * other,
+    _ATEN.floor_divide.default: partial(_quotient, rounding_mode="floor"),
+    _ATEN.div.Tensor_mode: _quotient,
+    _ATEN.div.Scalar_mode: _quotient,
     _ATEN.erfc.default: lambda x: 1 - torch.erf(x),
 }
 """By operator what computes the same; it returns NotImplemented where it cannot."""

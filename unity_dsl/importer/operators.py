@@ -33,6 +33,7 @@ UNARY = {
     "sin": "sin",
     "cos": "cos",
     "erf": "erf",
+    "round": "round",
 }
 BINARY = {
     "add": "add",
@@ -424,8 +425,10 @@ def _uniform(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 @handles("floor.default")
 def _floor(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     """Of a uniform number and a probability: 1 as often as that says."""
-    if not isinstance(args[0], Noise) or not args[0].kept:
-        raise Unsupported("a whole part")
+    if not isinstance(args[0], Noise):
+        return unary(walk, "floor", walk.view(args[0]))
+    if not args[0].kept:
+        raise Unsupported("a whole part of random numbers")
     return replace(args[0], uniform=False)
 
 

@@ -25,7 +25,7 @@ _FUNCTIONAL = """
 """
 _TORCH = """
     abs add amax amin argsort bmm cat clamp clone cos cumsum detach div erf exp expm1 flip floor gather log log1p
-    logsumexp masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape roll rsqrt
+    logsumexp masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape roll round rsqrt
     scatter_add select sigmoid sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
     zeros_like
 """
