@@ -18,7 +18,7 @@ from unity_dsl.machine.machine import load_machine
 from unity_dsl.machine.mesh import all_meshes
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.restriction import Keeping, Restriction, storable
-from unity_dsl.search.constants import EFFORTS, RESTRICTED
+from unity_dsl.search.constants import DEARER, EFFORTS
 from unity_dsl.search.exact_search.bounded_search import optimise
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
@@ -190,7 +190,7 @@ def test_an_edit_of_storage_keeps_all_weights_so(build: Build, library: Library)
             keeping = new.restricted.keeping
             assert keeping is not None and new.restricted.told == edit.told == f"all weights are kept {keeping.value}"
             cost, graph = cheapest(model, point.wanted.priced(FOUR), Restriction(keeping=keeping))
-            assert cost * (1 - 1e-6) <= new.plan.cost.seconds <= RESTRICTED * point.plan.cost.seconds
+            assert cost * (1 - 1e-6) <= new.plan.cost.seconds <= DEARER * point.plan.cost.seconds
             parts = [
                 {name: local_fraction(layout, FOUR) for name, layout in kept(one).items()}
                 for one in (graph, new.plan.graph)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...simulation.timeline import Timeline
-from ..constants import RESTRICTED, RESTRICTED_BY_MEMORY, Effort
+from ..constants import DEARER, RESTRICTED_BY_MEMORY, Effort
 from ..point import Point
 from ..solver import Solver
 
@@ -29,4 +29,4 @@ Propose = Callable[[Point, Timeline, Solver, Effort], Iterator[Edit]]
 
 def restricted_factor(point: Point) -> float:
     """Times the cost of a point, what a plan within a restriction may cost."""
-    return RESTRICTED if point.wanted.limit.unlimited is None else RESTRICTED_BY_MEMORY
+    return DEARER if point.wanted.limit.unlimited is None else RESTRICTED_BY_MEMORY
