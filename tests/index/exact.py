@@ -40,6 +40,7 @@ PRIMITIVES: Mapping[str, Callable[..., Any]] = {
     "np.minimum": min,
     "np.power": mpmath.power,
     "math.erf": mpmath.erf,
+    "np.floor": mpmath.floor,
 }
 ARITHMETIC: Mapping[str, Callable[..., Any]] = {
     "+": lambda a, b: a + b,

@@ -36,8 +36,8 @@ def several(names: str, *arguments: Any) -> dict[str, tuple[Any, ...]]:
 
 
 POINTWISE = """
-    abs clone cos detach erf exp expm1 floor log log1p neg relu rsqrt sigmoid sign sin sqrt square tan tanh zeros_like
-    F.elu F.gelu F.hardtanh F.leaky_relu F.silu F.softplus
+    abs clone cos detach erf exp expm1 floor log log1p neg relu round rsqrt sigmoid sign sin sqrt square tan tanh
+    zeros_like F.elu F.gelu F.hardtanh F.leaky_relu F.silu F.softplus
 """
 LOSSES = "F.mse_loss F.l1_loss F.huber_loss F.smooth_l1_loss F.binary_cross_entropy F.binary_cross_entropy_with_logits"
 CALLS: dict[str, tuple[Any, ...]] = {

@@ -21,8 +21,8 @@ from .value_lowering import Statement
 from .views import gathered, is_view, numbers, padded, reduced, taken, transposed, view
 
 _WITHOUT_GRADIENT = frozenset({
-    "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "at_least", "torch.floor", "torch.sign", "torch.ne",
-    "torch.argsort", "torch.zeros_like",
+    "==", "!=", "<", "<=", ">", ">=", "&", "|", "//", "uniform", "at_least", "torch.floor", "torch.round",
+    "torch.sign", "torch.ne", "torch.argsort", "torch.zeros_like",
 })  # fmt: skip
 
 _NO_TENSOR = frozenset({

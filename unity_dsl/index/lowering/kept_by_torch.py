@@ -28,7 +28,8 @@ class Kept(Enum):
 _NAMES: Mapping[Kept, str] = {
     Kept.NOTHING: """
         + - neg reduce .sum .cumsum .flip .to F.pad torch.add torch.sub torch.neg torch.sum torch.mean torch.cat
-        torch.cumsum torch.flip torch.roll torch.floor torch.sign torch.clone .max .min torch.sort torch.topk
+        torch.cumsum torch.flip torch.roll torch.floor torch.round torch.sign torch.clone .max .min torch.sort
+        torch.topk
     """,
     Kept.FIRST: """
         torch.log torch.log1p torch.erf torch.sin torch.cos torch.abs torch.square torch.clamp F.silu F.gelu F.softplus
