@@ -54,6 +54,15 @@ def test_an_example_equals_its_model(example: str, ranks: int, checker: Checker)
 def test_a_random_plan_equals_its_model(
     case: int, pool: RankPool, known: tuple[Library, Library], tmp_path: Path
 ) -> None:
+    assert_equal(case, pool, known, tmp_path)
+
+
+def test_a_value_that_is_read_in_two_layouts(pool: RankPool, known: tuple[Library, Library], tmp_path: Path) -> None:
+    """A product of a value with itself, as terms of a sum and whole: a kernel would have one tensor of both."""
+    assert_equal(7399502, pool, known, tmp_path)
+
+
+def assert_equal(case: int, pool: RankPool, known: tuple[Library, Library], tmp_path: Path) -> None:
     found = draw(2, case, (2,), known)
     program = write(found.plan, found.library, tmp_path / "program", TRITON)
     reference = write(found.alone, found.library, tmp_path / "reference")

@@ -191,6 +191,9 @@ class Grouping:
         return launched > 1
 
     def fused(self, nodes: Sequence[PlannedNode], fusion: Fusion) -> OperatorGroup | None:
+        """The operators as one; None where their slices differ, or they read one value in two layouts: a kernel has
+        one tensor for each value.
+        """
         parts = self.local(nodes, fusion)
         if parts is None:
             return None
@@ -198,7 +201,8 @@ class Grouping:
         values: dict[str, tuple[Value, Layout]] = {}
         for step in nodes:
             for value, layout in zip(step.node.arguments, step.typed.arguments, strict=True):
-                values.setdefault(value.name, (value, layout))
+                if values.setdefault(value.name, (value, layout))[1] != layout:
+                    return None
             for value, layout in zip(step.node.results, step.typed.results, strict=True):
                 values[value.name] = value, layout
         backward = not self.detached and any(values[name][0].needs_gradient for name in fusion.makes)
