@@ -124,7 +124,7 @@ def test_what_has_no_value_at_zero_is_not_padded_with_zeros() -> None:
         ("a lowered softmax", {("x", "c", 0.0), ("y", "c", 0.0)}),
         ("a masked softmax", {("y", "c", 0.0)}),  # it is exp of what is there
     ],
-    ids=str,
+    ids=lambda part: part if isinstance(part, str) else str(sorted(part)),
 )
 def test_false_tails_are_not_proved(name: str, tails: set[tuple[str, str, float]]) -> None:
     assert isinstance(prove_padding(replace(CLAIMS[name], tails=frozenset(tails)), LIBRARY), NotProved)
