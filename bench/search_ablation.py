@@ -3,8 +3,8 @@
 Cells are planned with each move and pass switched off alone, and some of them with each constant of
 `search/constants.py` doubled and halved (of times that begin at 1, what is above 1). A row has by cell the step of the
 plan, the evaluations and the processor seconds. A cell keeps the row of the search as it is where no function ran that
-reads the constant. An interrupted run goes on where it stopped; `--only WORD …` runs some switches, `--summary`
-compares with the search as it is.
+reads the constant. An interrupted run goes on where it stopped; `--only WORD …` runs some switches, that of the
+search `as it is` before those of constants. `--summary` compares with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -33,6 +33,10 @@ FILE = RESULTS / "search_ablation.json"
 COMMAND = "python bench/search_ablation.py"
 KEPT = ("step", "fits", "evaluations", "processor_s")
 AS_IT_IS = "as it is"
+CONSTANT = "constant "
+"""With this begin the names of switches that change one; those of constants of the module are upper-case."""
+Batches = Mapping[str, int]
+"""Examples of a batch by cell."""
 # fmt: off
 SMALL = [
     "dlrm_unity summit 24", "dlrm_unity dgx-h100 512", "mlp_unity dgx-h100 64", "mlp summit 96", "mlp dgx-h100 512",
@@ -61,22 +65,16 @@ def main() -> None:
     parser.add_argument("--summary", action="store_true")
     options = parser.parse_args()
     os.sched_setaffinity(0, {options.processor})
-    rows, cells = rows_of(options.output), rows_of(RESULTS / "search.json")
+    batches = {cell: row["batch"] for cell, row in rows_of(RESULTS / "search.json").items()}
+    rows = rows_of(options.output)
     switches = {AS_IT_IS: ExitStack, **moves_and_passes(), **doubled_and_halved()}
     for name, switch in () if options.summary else switches.items():
         if any(word in name for word in options.only):
-            constant = name.split()[1] if name.startswith("constant ") else ""
-            readers = [cell for cell in SMALL if constant.isupper() and constant in read_by(cell, cells[cell]["batch"])]
-            further = LIMITED if constant.isupper() and len(readers) < len(LIMITED) else []
-            for cell in [*SMALL, *further] if constant else [*SMALL, *LIMITED, *FURTHER]:
-                if cell not in (row := rows.setdefault(name, {})):
-                    batch = cells[cell]["batch"]
-                    if constant.isupper() and constant not in read_by(cell, batch):
-                        row[cell] = rows[AS_IT_IS][cell]
-                        continue
-                    with switch():
-                        found = planned(cell, batch, "")
-                    row[cell] = [found[kept] for kept in KEPT]
+            row = rows.setdefault(name, {})
+            for cell in cells_of(name, batches):
+                if cell not in row:
+                    may_differ = reads(cell, name, batches)
+                    row[cell] = planned_with(switch, cell, batches[cell]) if may_differ else rows[AS_IT_IS][cell]
                     print(name, cell, row[cell], flush=True)
                     write_rows(options.output, COMMAND, rows)
     found = summary(rows)
@@ -150,13 +148,34 @@ def doubled_and_halved() -> dict[str, Switch]:
                 other = 1 + (value - 1) * times if isinstance(value, float) and 1 < value < 2 else value * times
                 changed = max(1, round(other)) if isinstance(value, int) else other
                 if changed != value:
-                    found[f"constant {name} {told}"] = partial(_set, name, changed)
+                    found[f"{CONSTANT}{name} {told}"] = partial(_set, name, changed)
     for field in ("evaluations", "chains", "meshes"):
         for told, times in (("doubled", 2), ("halved", 0.5)):
             number = max(1, round(getattr(_normal(), field) * times))
             switch = partial(patch.dict, constants.EFFORTS, normal=_normal(**{field: number}))
-            found[f"constant {field} {told}"] = switch
+            found[f"{CONSTANT}{field} {told}"] = switch
     return found
+
+
+def cells_of(name: str, batches: Batches) -> list[str]:
+    """The cells that are planned with a switch."""
+    if not name.startswith(CONSTANT):
+        return [*SMALL, *LIMITED, *FURTHER]
+    few = sum(reads(cell, name, batches) for cell in SMALL) < len(LIMITED)
+    return [*SMALL, *LIMITED] if few else SMALL
+
+
+def reads(cell: str, name: str, batches: Batches) -> bool:
+    """Whether a switch may change the plan of a cell: not where no function ran that reads its constant."""
+    constant = name.removeprefix(CONSTANT).partition(" ")[0]
+    return not constant.isupper() or constant in read_by(cell, batches[cell])
+
+
+def planned_with(switch: Switch, cell: str, batch: int) -> list[Any]:
+    """The row of a cell."""
+    with switch():
+        found = planned(cell, batch, "")
+    return [found[kept] for kept in KEPT]
 
 
 @cache

@@ -46,6 +46,8 @@ CASES: list[tuple[Any, list[tuple[int, ...]], list[Any]]] = [
     (ATEN.frac.default, [(4, 6)], []),
     (ATEN.remainder.Scalar, [(4, 6)], [0.7]),
     (ATEN.remainder.Tensor, [(4, 6), (6,)], []),
+    (ATEN.fmod.Scalar, [(4, 6)], [0.7]),
+    (ATEN.fmod.Tensor, [(4, 6), (6,)], []),
     (ATEN.erfc.default, [(4, 6)], []),
 ]
 

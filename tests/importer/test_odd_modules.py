@@ -11,6 +11,9 @@ import torch
 
 from unity_dsl.cli import run
 from unity_dsl.importer.model_import import ImportedModel, import_module
+from unity_dsl.importer.statements import DRAWING
+from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.prove.translation.rule_forms import draws
 from unity_dsl.syntax.diagnostic import InputError
 
 from . import modules, odd_modules
@@ -90,6 +93,10 @@ def test_large_tables_stand_in_a_file_beside_data_py(tmp_path: Path) -> None:
 def test_what_is_computed_twice_of_the_same_is_computed_once_but_what_is_drawn() -> None:
     text = imported("sliced_twice").files["sliced_twice.udl"]
     assert [text.count(f"{word}(") for word in ("slice", "square", "dropout")] == [2, 1, 2]
+
+
+def test_operators_that_draw_are_those_whose_declarations_do() -> None:
+    assert {name for name, declared in load_library().operators.items() if draws(declared)} == DRAWING
 
 
 def test_a_factory_whose_name_is_a_keyword_names_no_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -249,8 +249,8 @@ def _quotient(x: Tensor, other: Tensor | float, *, rounding_mode: str | None) ->
     return found if rounding_mode is None else torch.floor(found) if rounding_mode == "floor" else _whole_part(found)
 
 
-def _remainder(x: Tensor, other: Tensor | float) -> Tensor:
-    return x - torch.floor(x / other) * other
+def _remainder(x: Tensor, other: Tensor | float, *, rounding_mode: str = "floor") -> Tensor:
+    return x - _quotient(x, other, rounding_mode=rounding_mode) * other
 
 
 def gaussian_nll_loss(
@@ -293,8 +293,8 @@ OWN: Mapping[Any, Callable[..., Any]] = {
     _ATEN.frac.default: lambda x: x - _whole_part(x),
     _ATEN.remainder.Scalar: _remainder,
     _ATEN.remainder.Tensor: _remainder,
-    _ATEN.fmod.Scalar: lambda x, other: x - _whole_part(x / other) * other,
-    _ATEN.fmod.Tensor: lambda x, other: x - _whole_part(x / other) * other,
+    _ATEN.fmod.Scalar: partial(_remainder, rounding_mode="trunc"),
+    _ATEN.fmod.Tensor: partial(_remainder, rounding_mode="trunc"),
     _ATEN.floor_divide.default: partial(_quotient, rounding_mode="floor"),
     _ATEN.div.Tensor_mode: _quotient,
     _ATEN.div.Scalar_mode: _quotient,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import count
 
 from .folding import layer_of
-from .statements import Imported, Statement
-from .views import Axis, Value, View
+from .operators import arrangement
+from .statements import DRAWING, Imported, Statement
+from .views import Value, View
 
 
 def without_duplicates(model: Imported) -> Imported:
@@ -23,7 +23,7 @@ def without_duplicates(model: Imported) -> Imported:
 
     for given in model.statements:
         statement = replace(given, operands=tuple(map(of_first, given.operands)))
-        if statement.operator in model.blocks or _draws(statement):
+        if statement.operator in model.blocks or statement.operator in DRAWING:
             kept.append(statement)
             continue
         settings = tuple(sorted(statement.settings.items()))
@@ -38,18 +38,6 @@ def without_duplicates(model: Imported) -> Imported:
     return replace(model, statements=kept, loss=loss, outputs=outputs, updates=updates)
 
 
-def _draws(statement: Statement) -> bool:
-    return "dropout" in statement.operator or statement.settings.get("p", "0") not in ("0", "0.0")
-
-
 def _content(view: View) -> object:
     """The same for views that show the same elements of a value in the same arrangement."""
-    if view.is_whole:
-        return view.value
-    numbers = dict[Axis, int]()
-    for number, axis in zip(count(), (axis for dim in (*view.base, *view.dims) for axis in dim), strict=False):
-        numbers.setdefault(axis, number)
-    base, dims = (
-        tuple(tuple((numbers[axis], axis.size) for axis in dim) for dim in part) for part in (view.base, view.dims)
-    )
-    return view.value, base, dims
+    return view.value if view.is_whole else (view.value, arrangement(view))

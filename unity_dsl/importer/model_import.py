@@ -209,8 +209,7 @@ def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
         "weights.json": json.dumps(_names(draft), indent=1) + "\n",
         "data.py": draft.data.text,
     }
-    prepare = prepare_of(draft.data.text, draft.data.tables)
-    found = _verified(draft, files[f"{text.name}.udl"], prepare) if verified else None
+    found = _verified(draft) if verified else None
     loss = imported.loss.value if imported.loss is not None else None
     made = ImportedModel(files, len(imported.statements), found, draft.captured, draft.results, text.outputs, loss)
     return replace(made, weights=text.weights, notes=_notes(draft), tables=draft.data.tables)
@@ -283,7 +282,7 @@ def _is_any_batch(captured: Captured, prepared: PreparedText, batch: int, consta
     """Whether what is prepared of a batch twice is what is prepared of it, twice, but for what is constant: so its size
     is no constant.
     """
-    prepare, inputs = prepare_of(prepared.text, prepared.tables), captured.inputs
+    prepare, inputs = prepared.prepare, captured.inputs
     if batch < 2 or any(tensor.dim() == 0 or len(tensor) != batch for tensor in inputs.values()):
         return False
     with DrawnAlike():
@@ -298,11 +297,11 @@ def _is_any_batch(captured: Captured, prepared: PreparedText, batch: int, consta
     return all(one.shape[:1] == (batch,) and torch.equal(torch.cat((one, one)), two) for one, two in both)
 
 
-def _verified(draft: Draft, text: str, prepare: Prepare) -> Verified:
+def _verified(draft: Draft) -> Verified:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{draft.model.name}.udl"
-        path.write_text(_without_draws(text))
-        found = verify(draft.captured, path, prepare, draft.model.weights, Path(folder) / "out")
+        path.write_text(_without_draws(draft.model.text))
+        found = verify(draft.captured, path, draft.data.prepare, draft.model.weights, Path(folder) / "out")
         found = replace(found, tables=draft.imported.rounded)
     if not found.ok:
         told = f"loss {found.loss:.1e}, gradient of {found.weight} {found.gradient:.1e}"

@@ -166,7 +166,7 @@ def _log_sum(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
     most = unary(walk, "stop", reduced(walk, "reduce_max", x, dims, keep=True))
     sums = reduced(walk, "reduce_sum", unary(walk, "exp", binary(walk, "sub", x, most)), dims, keep=True)
     made = binary(walk, "add", unary(walk, "log", sums), most)
-    return made if keep else made.arranged([dim for place, dim in enumerate(made.dims) if place not in dims])
+    return made if keep else made.without_dims(dims)
 
 
 def _every(x: View, dims: Iterable[int] | int | None) -> list[int]:
@@ -181,9 +181,8 @@ def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     x, dim, keep = filled(args, (None, None, False))
     x, is_least = walk.view(x), "min" in str(walk.node.target)
     if any(user.args[1] == 1 and user.users for user in walk.node.users):
-        dim %= len(x.dims)
         found = extremes(walk, x, 1, dim, largest=not is_least)
-        return [view if keep else view.arranged(view.dims[:dim] + view.dims[dim + 1 :]) for view in found]
+        return [view if keep else view.without_dims([dim]) for view in found]
     turned = unary(walk, "neg", x) if is_least else x
     made = reduced(walk, "reduce_max", turned, [dim], keep=keep)
     return [unary(walk, "neg", made) if is_least else made, None]

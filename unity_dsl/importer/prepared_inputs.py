@@ -92,6 +92,11 @@ class PreparedText:
         imports, tables = ("from pathlib import Path\n\n", _LOADED) if self.tables else ("", "")
         return _HEAD.format(name=self.name, imports=imports, tables=tables) + body + _DRAWS.format(**written)
 
+    @property
+    def prepare(self) -> Prepare:
+        """The function that the text defines."""
+        return prepare_of(self.text, self.tables)
+
 
 def _names(lines: Sequence[str], word: str) -> bool:
     return any(re.search(rf"\b{word}\b", line) for line in lines)

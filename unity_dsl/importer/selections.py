@@ -48,9 +48,14 @@ def rows_of(walk: Translation, table: View, ids: Entry, padding: int = -1) -> Vi
 def _places(walk: Translation, entry: Entry) -> View:
     """Whole numbers below a bound that is known."""
     view = walk.view(entry)
-    if view.value.kind == "made" and view.value.bound is None:
+    if _is_computed(view):
         raise Unsupported("places that are computed of others")
     return view
+
+
+def _is_computed(view: View) -> bool:
+    """Whether its whole numbers are floats of the model: no bound of theirs is known."""
+    return view.value.kind == "made" and view.value.bound is None
 
 
 def _known_rows(walk: Translation, table: View, ids: Tensor) -> View | None:
@@ -218,8 +223,7 @@ def _place_of_greatest(walk: Translation, args: list[Entry], named: dict[str, En
     given = walk.reshaped(x, (prod(x.shape),)) if dim is None else x
     last = -1 if dim is None else dim % len(x.dims)
     _, places = extremes(walk, given, 1, last, largest="argmax" in str(walk.node.target))
-    dims = places.dims[:last] + places.dims[last + 1 :] if last >= 0 else ()
-    return places if keep and dim is not None else places.arranged(dims)
+    return places if keep and dim is not None else places.without_dims([last])
 
 
 def extremes(walk: Translation, x: View, count: int, dim: int, *, largest: bool) -> tuple[View, View]:
@@ -255,9 +259,9 @@ def _median(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
     """The lower one of the two in the middle, and its place."""
     x, dim, keep = filled(args, (None, None, False))
     view = walk.view(x)
-    dim, count = dim % len(view.dims), (view.shape[dim] + 1) // 2
+    count = (view.shape[dim] + 1) // 2
     found = [part_of(walk, part, dim, count - 1, count) for part in extremes(walk, view, count, dim, largest=False)]
-    return [part if keep else part.arranged(part.dims[:dim] + part.dims[dim + 1 :]) for part in found]
+    return [part if keep else part.without_dims([dim]) for part in found]
 
 
 @handles("gather.default")
@@ -335,7 +339,7 @@ def _shape_of(places: Prepared | Tensor) -> tuple[int, ...]:
 @handles("one_hot.default")
 def _one_hot(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     operand = walk.view(args[0])
-    if operand.value.kind == "made" and operand.value.bound is None:  # whole numbers that were computed
+    if _is_computed(operand):
         numbers = torch.arange(args[1], dtype=torch.float32)
         return equal(walk, operand.arranged((*operand.dims, ())), walk.constant(numbers))
     return walk.make("one_hot", operand, shape=(*operand.shape, args[1]))

@@ -14,6 +14,8 @@ EXAMPLES = "{examples}"
 
 STOPPING = {"stop", "top_k"}
 """Operators behind which no gradient comes."""
+DRAWING = {"dropout", "row_dropout"}
+"""Operators that draw random numbers, others at each call."""
 
 
 @dataclass(eq=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from string import ascii_lowercase
@@ -71,6 +71,11 @@ class View:
 
     def permuted(self, order: Sequence[int]) -> View:
         return self.arranged([self.dims[place] for place in order])
+
+    def without_dims(self, places: Collection[int]) -> View:
+        """The view without these dimensions, of one element each."""
+        gone = {place % len(self.dims) for place in places}
+        return self.arranged([dim for place, dim in enumerate(self.dims) if place not in gone])
 
     def reshaped(self, shape: Sequence[int]) -> View:
         """The elements in the same order in other dimensions. Raises Unarranged where a size cuts through an axis."""
