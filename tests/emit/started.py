@@ -70,6 +70,8 @@ def start_ranks(script: Sequence[str], ranks: int, cwd: Path, told: Path) -> lis
 def start_script(script: Sequence[str], environment: Mapping[str, str], cwd: Path, told: Path) -> Started:
     """A script with its arguments in a process of its own, with these variables beside those of this process."""
     folder = Path(mkdtemp(dir=told))
+    for name in ("out", "err"):  # of a process that is ended before it prints
+        (folder / name).touch()
     process = start_context().Process(target=run_script, args=(script, environment, cwd, folder), daemon=True)
     process.start()
     return Started(process, folder)

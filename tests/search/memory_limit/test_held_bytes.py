@@ -92,6 +92,29 @@ def test_an_operator_near_two_to_the_31_elements_is_counted(library: Library, bu
     assert whole == pytest.approx(2 * half) and whole >= 64 * 25 * 1024 * 1024
 
 
+def test_an_operator_whose_lowering_changes_at_twice_a_size_is_counted(library: Library, build: Build) -> None:
+    """Experts with places for half of the choices: with places for all, nothing is dropped, and less is kept."""
+    text = """model m[g = 4]
+  input x: f32[g, 8, 16]
+  weight router: f32[4, 16] ~ normal(0.1)
+  weight gain: f32[16] ~ ones
+  chosen = top_k(linear(x, router); count=2)
+  x = x * gain
+  given = dispatch(x, chosen, expert_places(chosen); capacity=8)
+  loss reduce_sum(given[a, b, c, d] -> [])
+"""
+    graph = build(text).graph
+    (node,) = (node for node in graph.nodes() if node.instance.operator.name == "dispatch")
+    held = HeldBytes(graph, library)
+    found = []
+    for role in (Along("g"), Uniformly(Invariant())):
+        typed = type_operator(node.instance, (role,), TWO, library)
+        assert not isinstance(typed, str), typed
+        found.append(float(held.of_operator(node, "", [typed], TWO)[0]))
+    half, whole = found
+    assert whole == pytest.approx(2 * half, rel=0.01) and half > 0
+
+
 def test_the_search_minimises_the_seconds_of_what_is_run_again_besides(library: Library, build: Build) -> None:
     """The optimum of the problem is what its plan takes with a body recomputed, and what it holds then."""
     longer = 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from math import prod
 
 import numpy as np
@@ -259,15 +260,16 @@ def _fractions(layouts: Iterable[Layout], mesh: Mesh, *, terms: bool = False) ->
 def _find_saved(
     node: Node, typed: TypedOperator, mesh: Mesh, library: Library, width: int, strides: Sequence[Shape | None]
 ) -> _Saved:
-    """Runs the operator's lowering, once more with each axis twice as long: storages that grow have the axis. Those
-    that it only passes on may be others then, as numbers of positions take 64 bits from 2^31 on: all are taken to grow.
+    """Runs the operator's lowering, once more with each axis twice as long: storages that grow have the axis. Where it
+    has other storages then (numbers of positions take 64 bits from 2^31 on, and as many places as choices drop
+    nothing), the axis is half as long instead; where that does not help either, all storages are taken to grow.
     """
     axes = tuple(node.instance.sizes)
 
     def run(sizes: Mapping[str, int]) -> tuple[Execution, list[int], list[int]]:
         longer = replace(typed, local_sizes=sizes)
-        times = {axis: sizes[axis] // typed.local_sizes[axis] for axis in axes}
-        instance = replace(node.instance, sizes={a: size * times[a] for a, size in node.instance.sizes.items()})
+        whole = {a: size * sizes[a] // typed.local_sizes[a] for a, size in node.instance.sizes.items()}
+        instance = replace(node.instance, sizes=whole)
         local = [
             None if steps is None else _packed([prod(sizes[a] for a in dim) for dim in operand.dims], steps)
             for operand, steps in zip(node.instance.inputs, strides, strict=True)
@@ -281,18 +283,21 @@ def _find_saved(
     sizes = dict(typed.local_sizes)
     first, kept, passing = run(sizes)
     own = [*kept, *passing]
-    longer = [run({**sizes, axis: 2 * sizes[axis]}) for axis in axes] if own else []
-    grows = [[more[number] > before for _, more, _ in longer] for number, before in enumerate(kept)]
-    grows += [
-        [len(more) != len(passing) or more[number] > before for _, _, more in longer]
-        for number, before in enumerate(passing)
-    ]
+
+    def changed(axis: str) -> list[bool]:
+        for size in (2 * sizes[axis], sizes[axis] // 2)[: 2 - sizes[axis] % 2]:
+            _, *after = run({**sizes, axis: size})
+            if [*map(len, after)] == [len(kept), len(passing)]:
+                return [one != before for one, before in zip(chain(*after), own, strict=True)]
+        return [True] * len(own)
+
+    grows = np.array([changed(axis) for axis in axes] if own else [], dtype=float)
     saved = set(first.saved)
     return _Saved(
         axes,
         np.array([sizes[axis] for axis in axes], dtype=float),
         np.array(own, dtype=float),
-        np.array(grows, dtype=float).reshape(len(own), len(axes)),
+        grows.reshape(len(axes), len(own)).T,
         np.arange(len(own)) >= len(kept),
         frozenset(number for number, tensor in enumerate(first.inputs) if tensor.storage in saved),
         frozenset(number for number, tensor in enumerate(first.outputs) if tensor.storage in saved),
