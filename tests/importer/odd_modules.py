@@ -296,7 +296,7 @@ class SlicedTwice(nn.Module):
         self.way = nn.Linear(6, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.way(x)
+        y = torch.sigmoid(self.way(x))
         once = y[:, :3].square() * y[:, 3:] + F.dropout(y[:, :3], 0.5, self.training)
         again = y[:, :3].square() - y[:, 3:] + F.dropout(y[:, :3], 0.5, self.training)
         return (once * again).mean()

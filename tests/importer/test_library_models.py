@@ -65,9 +65,9 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
     "windows": ("Gemma3ForCausalLM", {**SHARED, "head_dim": 8, "sliding_window": 4}, ("window_attention(", "window=4")),
     "slopes": ("BloomForCausalLM", {"n_layer": 2, "n_head": 4}, ("softmax(",)),
     "pairs turned": ("GPTJForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}, ("concat(",)),
-    "experts": ("MixtralForCausalLM", {**SHARED, "num_local_experts": 4}, ("silu_experts[s=8, h=48](", "top_k(")),
-    "experts of groups": ("DeepseekV3ForCausalLM", LATENT, ("silu_experts[s=8, h=16](", "one_hot(")),
-    "experts and norms": ("Qwen3MoeForCausalLM", {**SHARED, **EXPERTS}, ("silu_experts[s=8, h=16](", "repeat 2 as")),
+    "experts": ("MixtralForCausalLM", {**SHARED, "num_local_experts": 4}, ("silu_experts[s=8](", "top_k(")),
+    "experts of groups": ("DeepseekV3ForCausalLM", LATENT, ("silu_experts[s=8](", "one_hot(")),
+    "experts and norms": ("Qwen3MoeForCausalLM", {**SHARED, **EXPERTS}, ("silu_experts[s=8](", "repeat 2 as")),
     "experts with biases": (
         "GptOssForCausalLM",
         {**SHARED, "num_local_experts": 4, "head_dim": 8, "layer_types": ["sliding_attention", "full_attention"]},
@@ -84,7 +84,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
         ("selective_scan[n=4](", "scan x_t in", "repeat 2 as"),
     ),
     "a loop and a mask": ("FalconMambaForCausalLM", {"state_size": 4}, ("selective_scan[n=4](", "repeat 2 as")),
-    "loops, attention and experts": ("JambaForCausalLM", JAMBA, ("selective_scan[n=4](", "silu_experts[s=8, h=48](")),
+    "loops, attention and experts": ("JambaForCausalLM", JAMBA, ("selective_scan[n=4](", "silu_experts[s=8](")),
     "loops of several heads": ("ZambaForCausalLM", ZAMBA, ("selective_scan[n=4](",)),
     "two towers": ("BartForConditionalGeneration", {"d_model": 32, "encoder_layers": 1, "decoder_layers": 1}, ()),
 }

@@ -49,11 +49,19 @@ def test_a_model_equals_its_module(name: str) -> None:
     module, _ = getattr(modules, name)()
     states = module.state_dict(keep_vars=True)
     written = json.loads(found.files["weights.json"]).values()
-    weights = [names if isinstance(names, list) else [names] for names in written]
-    assert all(len({id(states[name]) for name in names}) == 1 for names in weights)
-    named = [id(states[names[0]]) for names in weights]
+    weights = [stored["of"] if isinstance(stored, dict) else stored for stored in written]
+    every = [names if isinstance(names, list) else [names] for names in weights]
+    assert all(len({id(states[name]) for name in names}) == 1 for names in every)
+    named = [id(states[names[0]]) for names in every]
     assert {id(weight) for weight in module.parameters()} <= set(named)
-    assert len(named) == len(set(named)), "of tied weights one"
+    whole = [name for name, stored in zip(named, written, strict=True) if not isinstance(stored, dict)]
+    assert len(whole) == len(set(whole)), "of tied weights one"
+    parts = [(states[own["of"]], own) for own in written if isinstance(own, dict)]
+    assert set(map(id, whole)).isdisjoint(id(tensor) for tensor, _ in parts)
+    for tensor in {id(tensor): tensor for tensor, _ in parts}.values():
+        ranges = sorted((own["start"], own["stop"]) for other, own in parts if other is tensor)
+        assert [start for start, _ in ranges] == [0, *(stop for _, stop in ranges[:-1])], "each row once"
+        assert ranges[-1][1] == tensor.shape[next(own["dim"] for other, own in parts if other is tensor)]
 
 
 def test_what_a_module_does_between_layers_belongs_to_them() -> None:
@@ -218,7 +226,7 @@ def test_a_wrong_gradient_and_a_buffer_that_is_not_updated_are_found(tmp_path: P
     captured = capture(*(lambda module, inputs: (module, (), inputs))(*modules.resnet()))
     found = imported("resnet")
     path = tmp_path / "resnet.udl"
-    text, weights = found.files["resnet.udl"], json.loads(found.files["weights.json"])
+    text, weights = found.files["resnet.udl"], found.weights
     for before, after, told in (
         (
             "linear_bias(global_avg_pool2d, fc_weight,",

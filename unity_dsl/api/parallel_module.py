@@ -19,6 +19,7 @@ from ..emit.rank_comparison import load_program
 from ..importer.keras_models import with_plain_weights
 from ..importer.model_import import ImportedModel, imported_model
 from ..importer.views import View
+from ..importer.weight_parts import of_states, to_states
 from .planned_model import PlannedModel, compile
 
 
@@ -140,8 +141,8 @@ class ParallelModule(nn.Module):
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
         """The whole tensors by the module's names. All ranks together."""
         found = dict(self._left)
-        for name, tensor in self.model.global_tensors().items():
-            found |= dict.fromkeys(self._states[self._weights[name]], tensor)
+        for name, tensor in to_states(self.model.global_tensors(), self._weights).items():
+            found |= dict.fromkeys(self._states[name], tensor)
         destination = {} if destination is None else destination
         destination |= {f"{prefix}{name}": tensor for name, tensor in found.items()}
         return destination
@@ -156,7 +157,7 @@ class ParallelModule(nn.Module):
         return nn.modules.module._IncompatibleKeys(missing, [])
 
     def _given(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: states[state] for name, state in self._weights.items()}
+        return of_states(states, self._weights)
 
 
 def _names_by_tensor(module: nn.Module) -> dict[str, list[str]]:

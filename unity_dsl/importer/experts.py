@@ -11,18 +11,16 @@ from torch.nn import functional as F
 
 from .blocks import Block
 from .translation import Entry, Translation, Unsupported
-from .views import View
+from .views import Part, View, whole
 from .whole_calls import FORMS, Replacement, Result, WholeCall
 
 _TEXT = """\
 ## Gated feed-forward experts of which every token asks some; `s` places for each are enough for all tokens of a group.
-block {name}[s, h](x, chosen, weights, gate_up, down)
+block {name}[s](x, chosen, weights, gate, up, down)
   places = expert_places(chosen)
   given = dispatch(x, chosen, places; capacity=s)
-  both = expert_linear(given, gate_up)
-  gate = {activation}(slice(both; dim=3, start=0, stop=h))
-  made = expert_linear(gate * slice(both; dim=3, start=h, stop=2 * h), down)
-  return combine_experts(made, chosen, places, weights)
+  gated = {activation}(expert_linear(given, gate)) * expert_linear(given, up)
+  return combine_experts(expert_linear(gated, down), chosen, places, weights)
 """
 _CLAMPED = """\
 ## Gated feed-forward experts with biases and clamped gates, of which every token asks some; `s` places for each are
@@ -72,12 +70,13 @@ def called_clamped(walk: Translation, call: WholeCall) -> list[Entry]:
 
 def called_experts(walk: Translation, call: WholeCall) -> list[Entry]:
     """What experts make of their tokens. Raises Unsupported."""
-    up, down = (walk.view(call.own[name]) for name in ("gate_up_proj", "down_proj"))
+    both, down = (walk.view(call.own[name]) for name in ("gate_up_proj", "down_proj"))
     shaped, shape = _in_groups(walk, call, down.shape[1])
-    name = _activation(call.module)
-    text = _TEXT.format(name=f"{name}_experts", activation=name)
-    block = Block(text, s=shaped[0].shape[1], h=down.shape[2])
-    (result,) = walk.call(block, (*shaped, up, down), (shaped[0].shape,))
+    name, rows = _activation(call.module), down.shape[2]
+    block = Block(_TEXT.format(name=f"{name}_experts", activation=name), s=shaped[0].shape[1])
+    parts = Part(1, 0, rows, "gate"), Part(1, rows, 2 * rows, "up")
+    gate, up = (whole(both.value.part_of(part)) for part in parts)
+    (result,) = walk.call(block, (*shaped, gate, up, down), (shaped[0].shape,))
     return [result.reshaped(shape)]
 
 

@@ -49,6 +49,7 @@ from .statements import Imported
 from .translation import Entry, Translation
 from .verification import DrawnAlike, Verified, verify
 from .views import Value
+from .weight_parts import Stored, with_weight_parts
 
 LOG = getLogger(__name__)
 
@@ -57,7 +58,7 @@ LOG = getLogger(__name__)
 class ImportedModel:
     """The files of an imported model by name, and how far it is from its module, if that was looked at. `results` are
     what the module returns, flat, and `outputs` the model's names of values among them. `sizes` are its parameters,
-    `weights` one name of the state_dict for each weight, `notes` what a user has to know. `tables` are constant tensors
+    `weights` where the state_dict has each weight, `notes` what a user has to know. `tables` are constant tensors
     that data.py reads of a file.
     """
 
@@ -69,7 +70,7 @@ class ImportedModel:
     outputs: Mapping[Value, str] = field(default_factory=dict)
     loss: Value | None = None
     sizes: Sizes = field(default_factory=Sizes)
-    weights: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, Stored] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     tables: Mapping[str, Tensor] = field(default_factory=dict)
 
@@ -186,7 +187,7 @@ def _draft(
     captured = capture(module, args, named)
     imported, walk = translate(captured)
     captured = walk.captured
-    imported = with_idioms(without_duplicates(imported))
+    imported = with_weight_parts(with_idioms(without_duplicates(imported)))
     if imported.loss is None:
         raise without_loss()
     for weight in imported.untrained():
@@ -221,10 +222,10 @@ def _notes(draft: Draft) -> tuple[str, ...]:
     """
     module, weights = draft.captured.module, draft.model.weights
     states, trained = module.state_dict(), {name for name, weight in module.named_parameters() if weight.requires_grad}
-    special = [name for name, state in weights.items() if _is_special(states[state], draft, state)]
+    special = [name for name, own in weights.items() if _is_special(states[own.state], draft, own.state)]
     operands = {operand.value for statement in draft.imported.statements for operand in statement.operands}
     buffers = {value.state for value in operands if value.kind == "buffer"}
-    kept = [name for name, state in weights.items() if state in trained & buffers]
+    kept = [name for name, own in weights.items() if own.state in trained & buffers]
     notes = {
         "other numbers than in the module at first, unless train.py has --init": special,
         "buffers, as no gradient of the loss reaches these weights": kept,
@@ -249,14 +250,20 @@ def _is_special(tensor: Tensor, draft: Draft, state: str) -> bool:
     return is_buffer or abs(float(tensor.mean())) > 5 * error
 
 
-def _names(draft: Draft) -> dict[str, str | list[str]]:
-    """The names that the module's state_dict has for each weight and buffer: one, or all of tied ones."""
+def _names(draft: Draft) -> dict[str, object]:
+    """The names that the module's state_dict has for each weight and buffer: one, or all of tied ones; and which range
+    of a dimension it is of a tensor there.
+    """
     states = draft.captured.module.state_dict(keep_vars=True)
     tied: dict[int, list[str]] = {}
     for state, tensor in states.items():
         tied.setdefault(id(tensor), []).append(state)
-    every = {name: tied[id(states[state])] for name, state in draft.model.weights.items()}
-    return {name: others if len(others) > 1 else others[0] for name, others in every.items()}
+    found: dict[str, object] = {}
+    for name, stored in draft.model.weights.items():
+        every, part = tied[id(states[stored.state])], stored.part
+        names = every if len(every) > 1 else every[0]
+        found[name] = names if part is None else {"of": names, "dim": part.dim, "start": part.start, "stop": part.stop}
+    return found
 
 
 def _texts(

@@ -12,19 +12,20 @@ from ..syntax.diagnose import terminal_texts
 from .folding import Item, Repeat, folded, results_of, weights_of
 from .statements import EXAMPLES, Imported, Statement
 from .views import Value, View
+from .weight_parts import Stored
 
 
 @dataclass(frozen=True)
 class ModelText:
-    """The lines of a .udl file: blocks, the parameters of the model, and what it computes. `weights` are the names of
-    the module's state_dict by the names that weights have there.
+    """The lines of a .udl file: blocks, the parameters of the model, and what it computes. `weights` tells where the
+    module's state_dict has weights and buffers, by their names there.
     """
 
     name: str
     blocks: tuple[str, ...]
     parameters: Mapping[str, float]
     lines: tuple[str, ...]
-    weights: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, Stored] = field(default_factory=dict)
     inputs: dict[Value, str] = field(default_factory=dict)
     outputs: dict[Value, str] = field(default_factory=dict)
 
@@ -74,7 +75,7 @@ class _Writer:
         self.given: dict[Value, str] = {}
         self.inputs: dict[Value, str] = {}
         self.lines: list[str] = []
-        self.weights: dict[str, str] = {}
+        self.weights: dict[str, Stored] = {}
         self.outputs: dict[Value, str] = {}
         self.around = _around([value.state for value in weights_of(model.statements)])
 
@@ -122,13 +123,14 @@ class _Writer:
         around = ".".join(prefix) + "." if prefix else ""
         for value in values:
             own = (value.state or value.name).removeprefix(around).removeprefix(self.around)
+            own = f"{own}_{value.part.word}" if value.part is not None else own
             name = self.given[value] = self.names.fresh(own, *([f"{prefix[-2]}_{own}"] if len(prefix) > 1 else []))
             kind = "f32" if value.bound is None else f"int<{value.bound}>"
             word = "weight" if value.kind == "weight" else "buffer"
             shape = ", ".join(map(str, value.shape))
             self.lines.append(f"{indent}{word} {name}: {kind}[{shape}] ~ {_initialiser(value)}")
             if not prefix:
-                self.weights[name] = value.state
+                self.weights[name] = Stored(value.state, value.part)
 
     # ------------------------------------------------------------------------------------------ statements
 
@@ -147,7 +149,7 @@ class _Writer:
         self.declare(values, prefix, "  ")
         for number, layer in enumerate(repeat.own):
             for value, other in zip(values, layer, strict=True):
-                self.weights[f"{name}.{number}.{self.given[value]}"] = other.state
+                self.weights[f"{name}.{number}.{self.given[value]}"] = Stored(other.state, other.part)
         results = results_of(repeat.body)
         late = {place: own for own, place in carried if self.is_read_later(own, results[place], repeat)}
         for own, place in carried:
@@ -190,8 +192,11 @@ class _Writer:
 
     def statement(self, statement: Statement, prefix: tuple[str, ...]) -> Iterator[str]:
         words = statement.path[len(prefix) :]
-        leaf = any(operand.value.kind == "weight" for operand in statement.operands) and words
-        named = (words[-1], "_".join(words[-2:])) if leaf else (self.noun(statement),)
+        weights = [operand.value for operand in statement.operands if operand.value.kind == "weight"]
+        named = [words[-1], "_".join(words[-2:])] if weights and words else [self.noun(statement)]
+        part = weights[-1].part if weights and statement.operator not in self.model.blocks else None
+        if part is not None:
+            named = [f"{word}_{part.word}" for word in named]
         for result in statement.results:
             if result not in self.given:
                 self.given[result] = self.names.fresh(*named)

@@ -25,6 +25,7 @@ from ..emit.rank_comparison import load_program
 from ..syntax.diagnostic import fail
 from .capture import Captured, loss_of, without_caches_and_layerdrop, without_loss, without_recomputation
 from .prepared_inputs import Prepare
+from .weight_parts import Stored, of_states, to_states
 
 LOG = getLogger(__name__)
 
@@ -52,7 +53,7 @@ class Verified:
         return self.loss <= LOSS_ERROR and self.gradient <= GRADIENT_ERROR
 
 
-def verify(captured: Captured, model: Path, prepare: Prepare, weights: Mapping[str, str], out: Path) -> Verified:
+def verify(captured: Captured, model: Path, prepare: Prepare, weights: Mapping[str, Stored], out: Path) -> Verified:
     """Runs both on the example inputs, with the module's weights. Writes the program to `out`.
 
     Raises E604 where the module's loss is no number that it gives first.
@@ -78,7 +79,7 @@ def _copied(module: nn.Module) -> nn.Module:
 
 
 def _compared(
-    captured: Captured, module: nn.Module, prepare: Prepare, weights: Mapping[str, str], out: Path
+    captured: Captured, module: nn.Module, prepare: Prepare, weights: Mapping[str, Stored], out: Path
 ) -> Verified:
     """The module, in float64, beside the program in a folder."""
     states = {name: tensor.detach().clone() for name, tensor in module.state_dict(keep_vars=True).items()}
@@ -86,19 +87,21 @@ def _compared(
     batch = {name: _double(tensor) for name, tensor in captured.inputs.items()}
     with load_program(out) as program:
         made = program.Model(None, dtype=torch.float64)
-        made.load_global({name: states[state] for name, state in weights.items()})
+        made.load_global(of_states(states, weights))
         made.train()
         with _InDouble():
             inputs = prepare(batch)
-        own, _ = made(**{name: _double(tensor) for name, tensor in inputs.items()})
-        torch.autograd.backward(own)
-        found = {weights[name]: parameter.grad for name, parameter in made.named_parameters()}
-        buffers = {weights[name]: buffer for name, buffer in made.named_buffers() if name in weights}
+        total, _ = made(**{name: _double(tensor) for name, tensor in inputs.items()})
+        torch.autograd.backward(total)
+        grads = {name: parameter.grad for name, parameter in made.named_parameters()}
+        own = {name: torch.zeros_like(made.get_parameter(name)) if one is None else one for name, one in grads.items()}
+        found = to_states(own, weights)
+        buffers = to_states({name: buffer for name, buffer in made.named_buffers() if name in weights}, weights)
     worst = max(_gradient_errors(gradients, found), default=(0.0, ""))
     # A mean over what a norm has made is 0, but for rounding.
     least = 1e-4 * max((float(after[state].abs().max()) for state in buffers), default=0.0)
     worst = max(worst, *((_relative(buffer, after[state], least), state) for state, buffer in buffers.items()), worst)
-    return Verified(abs(float(own.detach()) - loss) / max(abs(loss), 1e-30), *worst)
+    return Verified(abs(float(total.detach()) - loss) / max(abs(loss), 1e-30), *worst)
 
 
 @contextmanager
@@ -113,14 +116,14 @@ def _double_by_default() -> Iterator[None]:
 
 
 def _gradient_errors(
-    expected: Sequence[tuple[Sequence[str], Tensor]], found: Mapping[str, Tensor | None]
+    expected: Sequence[tuple[Sequence[str], Tensor]], found: Mapping[str, Tensor]
 ) -> Iterator[tuple[float, str]]:
     """The relative error of every gradient that the module has, with a name of its weight. One that the model has not
     is 0 there.
     """
     largest = max((float(gradient.abs().max()) for _, gradient in expected), default=0.0)
     for names, wanted in expected:
-        known = next((found[name] for name in names if found.get(name) is not None), None)
+        known = next((found[name] for name in names if name in found), None)
         yield _relative(torch.zeros_like(wanted) if known is None else known, wanted, 1e-4 * largest), names[-1]
 
 

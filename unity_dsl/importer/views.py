@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
 from string import ascii_lowercase
 
@@ -25,12 +25,25 @@ Dim = tuple[Axis, ...]
 """The axes of a dimension, major first; none for a dimension of one element."""
 
 
+@dataclass(frozen=True)
+class Part:
+    """A range of a dimension of a weight. `word` tells parts of a weight apart."""
+
+    dim: int
+    start: int
+    stop: int
+    word: str
+
+    def of(self, tensor: Tensor) -> Tensor:
+        return tensor.narrow(self.dim, self.start, self.stop - self.start)
+
+
 @dataclass(eq=False)
 class Value:
     """A tensor that the model's text names: an input, a weight, a buffer, or what a statement makes.
 
-    `state` is the name of a weight or a buffer in the module's state_dict, `bound` that of an integer input's values,
-    `constant` what a buffer holds where the module has no such buffer.
+    `state` is the name of a weight or a buffer in the module's state_dict, of which it may be a `part`, `bound` that of
+    an integer input's values, `constant` what a buffer holds where the module has no such buffer.
     """
 
     shape: tuple[int, ...]
@@ -39,6 +52,17 @@ class Value:
     bound: int | None = None
     constant: Tensor | None = None
     name: str = ""
+    part: Part | None = None
+    parts: dict[Part, Value] = field(default_factory=dict)
+
+    def part_of(self, part: Part) -> Value:
+        """A weight that is a part of this one, the same for the same part."""
+        if part not in self.parts:
+            shape = [*self.shape]
+            shape[part.dim] = part.stop - part.start
+            constant = None if self.constant is None else part.of(self.constant)
+            self.parts[part] = replace(self, shape=tuple(shape), constant=constant, part=part, parts={})
+        return self.parts[part]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,191 @@
+"""Weights in parts: where slices of a product are read, products with parts of its weight, each laid out alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+
+import torch
+from torch import Tensor
+
+from ..syntax.diagnostic import fail
+from .statements import Imported, Statement
+from .views import Axis, Dim, Part, Unarranged, Value, View
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Where the module's state_dict has a weight or buffer of the model: a tensor, or a part of one."""
+
+    state: str
+    part: Part | None = None
+
+
+def of_states(states: Mapping[str, Tensor], weights: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """The tensors of a module's state_dict by the model's names."""
+    return {
+        name: states[stored.state] if stored.part is None else stored.part.of(states[stored.state])
+        for name, stored in weights.items()
+    }
+
+
+def to_states(tensors: Mapping[str, Tensor], weights: Mapping[str, Stored]) -> dict[str, Tensor]:
+    """Tensors of all parts of weights by one name of the state_dict for each, from those by the model's names."""
+    parts: dict[str, dict[Part, Tensor]] = {}
+    found = {}
+    for name, tensor in tensors.items():
+        stored = weights[name]
+        if stored.part is None:
+            found[stored.state] = tensor
+        else:
+            parts.setdefault(stored.state, {})[stored.part] = tensor
+    for state, some in parts.items():
+        ordered = sorted(some, key=lambda part: part.start)
+        found[state] = torch.cat([some[part] for part in ordered], ordered[0].dim)
+    return found
+
+
+def with_weight_parts(model: Imported) -> Imported:
+    """The model in which affine maps whose result is read in slices alone are one map for each slice. A weight that
+    joins heads of queries, keys and values, or gates and what they gate, could not be divided as its readers are.
+
+    Raises E605 for a weight that is read whole, and elsewhere in parts.
+    """
+    readers: dict[Value, list[Statement]] = {}
+    for statement in model.statements:
+        for operand in statement.operands:
+            readers.setdefault(operand.value, []).append(statement)
+    left = {view.value for _, view in (*model.outputs, *model.updates)} | ({model.loss.value} if model.loss else set())
+    maps: dict[Statement, Sequence[Statement]] = {}
+    shown: dict[Value, View] = {}
+    for statement in model.statements:
+        divided = _divided(statement, readers, left)
+        if divided is not None:
+            maps[statement], views = divided
+            maps |= dict.fromkeys(readers[statement.results[0]], ())
+            shown |= views
+
+    def seen(operand: View) -> View:
+        return _through(operand, shown[operand.value]) if operand.value in shown else operand
+
+    every = (new for old in model.statements for new in maps.get(old, (old,)))
+    statements = [replace(statement, operands=tuple(map(seen, statement.operands))) for statement in every]
+    _check(statements)
+    return replace(model, statements=statements)
+
+
+def _check(statements: Sequence[Statement]) -> None:
+    read = [operand.value for statement in statements for operand in statement.operands]
+    parts = {value.state for value in read if value.part is not None}
+    both = sorted(parts.intersection(value.state for value in read if value.part is None))
+    if both:
+        raise fail(
+            "E605", f"`{both[0]}` is read whole, and by experts in parts", help="give the experts a weight alone"
+        )
+
+
+@dataclass(frozen=True)
+class _Slice:
+    """A slice of the rows that an affine map makes: the statement, the axis it cuts, and the rows."""
+
+    statement: Statement
+    axis: Axis
+    start: int
+    stop: int
+
+
+def _divided(
+    statement: Statement, readers: Mapping[Value, Sequence[Statement]], left: set[Value]
+) -> tuple[list[Statement], dict[Value, View]] | None:
+    """The maps in place of one, in the order of their rows, and what results of slices are views of then; None where it
+    stays one map.
+    """
+    if statement.operator not in ("linear", "linear_bias"):
+        return None
+    made, (_, *weights) = statement.results[0], statement.operands
+    own = all(view.value.kind == "weight" and len(readers[view.value]) == 1 for view in weights)
+    own = own and left.isdisjoint((made, *(view.value for view in weights)))
+    dims = [next((place for place, dim in enumerate(view.base) if dim == view.dims[0]), None) for view in weights]
+    slices = list(_slices(made, readers.get(made, ())))
+    if not own or None in dims or len(slices) < 2 or len(slices) != len(readers[made]):
+        return None
+    slices.sort(key=lambda one: one.start)
+    ends = [one.stop for one in slices]
+    if [one.start for one in slices] != [0, *ends[:-1]] or ends[-1] != made.shape[-1]:
+        return None
+    words = _words([one.statement.results[0] for one in slices], readers)
+    found, views = list[Statement](), dict[Value, View]()
+    for one, word in zip(slices, words, strict=True):
+        places = zip(weights, dims, strict=True)
+        parts = [_part(view, Part(place or 0, one.start, one.stop, word)) for view, place in places]
+        result, view = one.statement.results[0], _cut(one, Value((*made.shape[:-1], one.stop - one.start)))
+        if view.dims != view.base:
+            views[result], result = view, view.value
+        found.append(replace(statement, operands=(statement.operands[0], *parts), results=(result,)))
+    try:
+        for value, view in views.items():
+            for operand in (part for reader in readers.get(value, ()) for part in reader.operands):
+                if operand.value is value:
+                    _through(operand, view)
+    except Unarranged:
+        return None
+    return None if left & views.keys() else (found, views)
+
+
+def _slices(made: Value, readers: Sequence[Statement]) -> Iterator[_Slice]:
+    """The readers that slice rows, along the first axis that a view splits them into."""
+    for reader in readers:
+        if reader.operator != "slice":
+            continue
+        (view,) = reader.operands
+        rows, cut = view.base[-1], view.dims[int(reader.settings["dim"])]
+        if rows and cut == rows[:1]:
+            inner = prod(axis.size for axis in rows[1:])
+            start, stop = (inner * int(reader.settings[word]) for word in ("start", "stop"))
+            yield _Slice(reader, rows[0], start, stop)
+
+
+def _cut(one: _Slice, value: Value) -> View:
+    """The result of a slice as a view of the rows alone."""
+    (view,) = one.statement.operands
+    inner = prod(axis.size for axis in view.base[-1][1:])
+    size = (one.stop - one.start) // inner
+    parts: Dim = (Axis(size),) if size > 1 else ()
+    cut = view.split(one.axis, parts)
+    return View(value, cut.base, cut.dims)
+
+
+def _part(view: View, part: Part) -> View:
+    """A weight's view of some rows alone."""
+    rows = (Axis(part.stop - part.start),)
+    base = tuple(rows if place == part.dim else dim for place, dim in enumerate(view.base))
+    return View(view.value.part_of(part), base, (rows, *view.dims[1:]))
+
+
+def _through(reader: View, inner: View) -> View:
+    """A view of a value that is a view itself, of another one. Raises Unarranged."""
+    axes = [axis for dim in reader.base for axis in dim]
+    apart = inner.reshaped([axis.size for axis in axes])
+    known = dict(zip(axes, apart.dims, strict=True))
+    return apart.arranged([tuple(part for axis in dim for part in known.get(axis, (axis,))) for dim in reader.dims])
+
+
+_PASSING = {"rope", "scale", "rms_norm", "layer_norm"}
+"""What lies between the weights of queries and keys and their attention."""
+
+
+def _words(results: Sequence[Value], readers: Mapping[Value, Sequence[Statement]]) -> list[str]:
+    """Names of parts: what attention reads them as, else numbers."""
+    words = [_attended(result, readers) for result in results]
+    numbers = [str(number) for number in range(1, len(results) + 1)]
+    return words if all(words) and len({*words}) == len(words) else numbers
+
+
+def _attended(value: Value, readers: Mapping[Value, Sequence[Statement]]) -> str:
+    while len(own := readers.get(value, ())) == 1 and own[0].operator in _PASSING:
+        value = own[0].results[0]
+    if len(own) != 1 or not own[0].operator.endswith("_attention"):
+        return ""
+    places = [place for place, operand in enumerate(own[0].operands) if operand.value is value]
+    return "qkv"[places[0]] if places[0] < 3 else ""
