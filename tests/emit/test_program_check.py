@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from unity_dsl.commands.check_report import show_report
 from unity_dsl.compilation import Request, compile_model
@@ -222,3 +223,32 @@ def test_an_error_at_its_bound_passes_and_a_larger_one_does_not(errors: dict[str
         return CheckReport(1, worst="w", trained=True, recompiled=False, edited=(), mixed=mixed, **found).ok
 
     assert passes(bound) and not passes(bound * (1 + 1e-9))
+
+
+def short_batches(inputs: Any, seed: int, step: int, split: str) -> dict[str, Any]:
+    return {name: torch.zeros(7, 4) for name in inputs}
+
+
+def lacking_batches(inputs: Any, seed: int, step: int, split: str) -> dict[str, Any]:
+    return {"x": torch.zeros(8, 4)}
+
+
+def raising_batches(inputs: Any, seed: int, step: int, split: str) -> dict[str, Any]:
+    return {"x": inputs["nothing"]}
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (short_batches, "input x is [8, 4], the data has [7, 4]"),
+        (lacking_batches, "the data has no y"),
+        (raising_batches, "the data function raised KeyError: 'nothing'"),
+    ],
+)
+def test_data_that_do_not_fit_are_told_in_one_line(
+    function: Callable[..., object], told: str, compiled: Callable[..., Path]
+) -> None:
+    with pytest.raises(InputError) as error:
+        check(compiled(1), steps=1, data=f"{__name__}:{function.__name__}")
+    diagnostic = error.value.diagnostic
+    assert (diagnostic.code, diagnostic.message, diagnostic.help) == ("E406", told, "it is what --data names")

@@ -383,6 +383,19 @@ def without_loss() -> Example:
     return nn.Linear(4, 4), {"input": torch.randn(2, 4)}
 
 
+class Detached(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.way = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.way(x).detach().square().mean()
+
+
+def detached() -> Example:
+    return Detached(), {"x": torch.randn(2, 4)}
+
+
 def raising() -> Example:
     raise RuntimeError("no such data\nat all")
 

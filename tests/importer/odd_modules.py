@@ -392,3 +392,68 @@ class Ternary(nn.Module):
 
 def ternary() -> Example:
     return Ternary(), {"x": torch.randn(4, 8)}
+
+
+class Norm(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * self.gain
+
+
+class NormedHeads(nn.Module):
+    """Attention with norms of each head's queries and keys before these turn, and a loss of shifted labels of which
+    some are ignored.
+    """
+
+    def __init__(self, vocab: int, dim: int, heads: int) -> None:
+        super().__init__()
+        self.heads, self.tokens = heads, nn.Embedding(vocab, dim)
+        self.qkv, self.out, self.head = nn.Linear(dim, 3 * dim), nn.Linear(dim, dim), nn.Linear(dim, vocab)
+        self.of_queries, self.of_keys = Norm(dim // heads), Norm(dim // heads)
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        x = self.tokens(tokens)
+        shape = (*tokens.shape, self.heads, x.shape[-1] // self.heads)
+        q, k, v = (part.view(shape) for part in self.qkv(x).chunk(3, -1))
+        q, k = (self.turned(norm(part).transpose(1, 2)) for norm, part in ((self.of_queries, q), (self.of_keys, k)))
+        y = F.scaled_dot_product_attention(q, k, v.transpose(1, 2), is_causal=True)
+        logits = self.head(self.out(y.transpose(1, 2).reshape(x.shape)))
+        given, wanted = logits[:, :-1].reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1)
+        return F.cross_entropy(given, wanted, ignore_index=-100), logits
+
+    def turned(self, x: Tensor) -> Tensor:
+        length, width = x.shape[-2:]
+        angles = torch.outer(torch.arange(length).float(), 1e4 ** (-torch.arange(0, width, 2).float() / width))
+        both = torch.cat((angles, angles), -1)
+        first, second = x.chunk(2, -1)
+        return x * both.cos() + torch.cat((-second, first), -1) * both.sin()
+
+
+def normed_heads(batch: int = 4, length: int = 12, vocab: int = 32, dim: int = 16, heads: int = 4) -> Example:
+    labels = torch.randint(0, vocab, (batch, length))
+    labels[:, :3] = -100
+    return NormedHeads(vocab, dim, heads), {"tokens": torch.randint(0, vocab, (batch, length)), "labels": labels}
+
+
+class Drawing(nn.Module):
+    """Draws by a distribution, and a category by Gumbel's trick."""
+
+    def __init__(self, *, hard: bool = False) -> None:
+        super().__init__()
+        self.way, self.back, self.hard = nn.Linear(8, 8), nn.Linear(4, 8), hard
+
+    def forward(self, x: Tensor) -> Tensor:
+        mean, scale = self.way(x).chunk(2, -1)
+        drawn = torch.distributions.Normal(mean, F.softplus(scale)).rsample()
+        return F.mse_loss(self.back(F.gumbel_softmax(drawn, tau=0.7, hard=self.hard)), x)
+
+
+def drawing() -> Example:
+    return Drawing(), {"x": torch.randn(4, 8)}
+
+
+def drawing_hard() -> Example:
+    return Drawing(hard=True), {"x": torch.randn(4, 8)}

@@ -49,6 +49,14 @@ CASES: list[tuple[Any, list[tuple[int, ...]], list[Any]]] = [
     (ATEN.fmod.Scalar, [(4, 6)], [0.7]),
     (ATEN.fmod.Tensor, [(4, 6), (6,)], []),
     (ATEN.erfc.default, [(4, 6)], []),
+    (ATEN.threshold.default, [(4, 6)], [0.1, -2.0]),
+    (ATEN.celu.default, [(4, 6)], [0.5]),
+    (ATEN.asinh.default, [(4, 6)], []),
+    (ATEN.tan.default, [(4, 6)], []),
+    (ATEN.var_mean.dim, [(4, 6, 3)], [[0, 2], False, True]),
+    (ATEN.var_mean.correction, [(4, 6, 3)], [[1]]),
+    (ATEN._native_batch_norm_legit.no_stats, [(5, 3, 4), (3,), (3,)], [True, 0.1, 1e-5]),
+    (ATEN._native_batch_norm_legit.no_stats, [(5, 3)], [None, None, True, 0.1, 1e-5]),
 ]
 
 
@@ -57,10 +65,12 @@ def test_what_is_written_out_is_the_same(operator: Any, shapes: list[tuple[int, 
     torch.manual_seed(3)
     given = [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
 
-    def results(function: Callable[..., Tensor]) -> list[Tensor]:
-        made = function(*given, *others)
+    def results(function: Callable[..., Any]) -> list[Tensor]:
+        """Gradients of the first one."""
+        found = function(*given, *others)
+        made, *more = found if isinstance(found, tuple) else (found,)
         weights = torch.linspace(-1, 1, made.numel(), dtype=torch.float64).reshape(made.shape)
-        return [made, *torch.autograd.grad((made * weights).sum(), given)]
+        return [made, *more, *torch.autograd.grad((made * weights).sum(), given)]
 
     for own, known in zip(results(OWN[operator]), results(operator), strict=True):
         torch.testing.assert_close(own, known, rtol=1e-12, atol=1e-12)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -93,6 +93,34 @@ def test_large_tables_stand_in_a_file_beside_data_py(tmp_path: Path) -> None:
 def test_what_is_computed_twice_of_the_same_is_computed_once_but_what_is_drawn() -> None:
     text = imported("sliced_twice").files["sliced_twice.udl"]
     assert [text.count(f"{word}(") for word in ("slice", "square", "dropout")] == [2, 1, 2]
+
+
+def test_norms_of_heads_and_what_turns_them_are_recognised_in_any_order_of_dimensions() -> None:
+    """With the parts of a joined weight named after what attention reads, and as many examples as one likes."""
+    text = imported("normed_heads").files["normed_heads.udl"]
+    assert "[b = 4]" in text and "target: int<32>[b, 11]" in text and "table" not in text
+    assert [text.count(f"{word}(") for word in ("rms_norm", "rope", "causal_attention", "square")] == [2, 2, 1, 0]
+    assert all(f"weight qkv_weight_{word}:" in text for word in "qkv")
+
+
+@pytest.mark.parametrize("name", ["drawing", "drawing_hard"])
+def test_what_distributions_draw_is_drawn_by_prepare(name: str) -> None:
+    """In the comparison both draw the same; else `prepare` draws anew."""
+    found = imported(name)
+    assert found.verified is not None and found.verified.gradient < 1e-9
+    data, x = data_of(found), torch.zeros(1000, 8)
+    one, two = (data.prepare({"x": x}) for _ in range(2))
+    drawn = [key for key in one if key != "x"]
+    assert len(drawn) == 2 and not any(torch.equal(one[key], two[key]) for key in drawn)
+
+
+def test_batches_have_the_sizes_of_the_model_and_other_examples_in_the_test_split() -> None:
+    found = import_module(f"{odd_modules.__name__}:normed_heads", "m")
+    batches = data_of(found).batches
+    inputs = {"tokens": SimpleNamespace(shape=(3, 8), integer_range=5)}
+    train, test = (batches(inputs, 0, 0, split) for split in ("train", "test"))
+    assert train["tokens"].shape == (3, 8) and int(train["tokens"].max()) < 5 and int(train["target"].max()) < 5
+    assert not torch.equal(train["tokens"], test["tokens"])
 
 
 def test_operators_that_draw_are_those_whose_declarations_do() -> None:

@@ -153,7 +153,7 @@ def test_bad_input_is_told(fault: str, tmp_path: Path, capsys: pytest.CaptureFix
         "attribute": "not supported of this ONNX file: CumSum with reverse = 1",
         "output": "the output `mask` that Where reads",
         "opset": "opset 9",
-        "no loss": "E604",
+        "no loss": "--loss cross_entropy, or mse, computes one",
         "size": "is not NAME=N",
         "loss": "`none` is none of cross_entropy, mse",
     }

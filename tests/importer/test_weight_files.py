@@ -78,14 +78,24 @@ def test_weights_come_from_files_and_go_to_files(folder: Path, monkeypatch: pyte
     codes, out, err = trained(folder, 1, "--init", folder / "trained", "--steps", 0)
     assert codes == [0] and "begun with the weights" in out, err
     with torch.no_grad():
-        losses = [float(module(**draw(2, 0 + step))[0]) for step in range(4)]  # type: ignore[operator]
+        losses = [float(module(**draw(2, 1_000_000 + step))[0]) for step in range(4)]  # type: ignore[operator]
     assert float(out.split("test loss ")[1].split()[0]) == pytest.approx(sum(losses) / 4, abs=2e-4)
+
+
+def test_names_are_asked_for_where_files_have_others(folder: Path) -> None:
+    (process,) = start(folder / "on_1", 1, "--init", folder / "given", "--steps", 0)
+    assert "--names tells what tensors are called there" in process.communicate(timeout=60)[1]
 
 
 def test_every_name_of_a_tied_weight_is_told(folder: Path) -> None:
     names = json.loads((folder / "lm" / "weights.json").read_text())
     assert sorted(names["lm_head_weight"]) == ["lm_head.weight", "wte.weight"]
-    assert names["blocks.2.attn_c_attn_bias_k"] == {"of": "blocks.2.attn.c_attn.bias", "dim": 0, "start": 32, "stop": 64}
+    assert names["blocks.2.attn_c_attn_bias_k"] == {
+        "of": "blocks.2.attn.c_attn.bias",
+        "dim": 0,
+        "start": 32,
+        "stop": 64,
+    }
     others = [name for key, name in names.items() if key != "lm_head_weight" and "c_attn" not in key]
     assert all(isinstance(name, str) for name in others)
     assert prepare_of((folder / "lm" / "data.py").read_text(), {})

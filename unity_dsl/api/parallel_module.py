@@ -116,9 +116,11 @@ class ParallelModule(nn.Module):
         """The tensors of a call by the names that they have in the graph."""
         given, named = self._found.captured.given
         if len(args) != len(given) or set(kwargs) != set(named):
-            raise TypeError(
-                f"called with other arguments than the examples: {len(given)}, and {', '.join(named) or 'none'}"
+            wanted, found = (
+                f"{len(some)} by place, {', '.join(by_name) or 'none'} by name"
+                for some, by_name in ((given, named), (args, kwargs))
             )
+            raise TypeError(f"called with other arguments than the examples: {found}; not {wanted}")
         parts = [*args, *(kwargs[name] for name in named)]
         tensors = [part for part in parts if isinstance(part, Tensor)]
         return dict(zip(self._found.captured.inputs, tensors, strict=True))

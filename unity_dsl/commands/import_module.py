@@ -29,7 +29,7 @@ LOSSES = ("cross_entropy", "mse")
 @click.option(
     "--sizes/--no-sizes", "probed", default=True, show_default=True, help="Try other sizes: they become parameters."
 )
-@click.option("--force", is_flag=True, help="Write over files that are there.")
+@click.option("--force", is_flag=True, help="Write over files that were edited.")
 def import_command(
     factory: str,
     output: Path,

@@ -40,7 +40,7 @@ from ..syntax.read import read_source
 from ..syntax.span import Span
 from .output_folder import edited_files, render_program, write_files
 from .plan_file import NAME, PlanFile, load_plan_file
-from .rank_comparison import run_rank
+from .rank_comparison import DataFault, run_rank
 from .rank_pool import RankError, RankPool
 from .reference_program import reference_library, render_reference
 from .written_plan import recorded_model
@@ -194,8 +194,10 @@ def compare(
 
 def _failure(error: RankError, program: Path) -> InputError:
     """E406, at the last line of the program in the trace and with its calls from the program on; the whole trace where
-    the program is not in it.
+    the program is not in it. A fault of the data has none.
     """
+    if error.reason.startswith(f"{DataFault.__name__}: "):
+        return fail("E406", error.reason.removeprefix(f"{DataFault.__name__}: "), help="it is what --data names")
     message = f"the program fails on rank {error.rank}: {error.reason}"
     frames = re.compile(rf'(?m)^  File "{re.escape(os.path.abspath(program))}{re.escape(os.sep)}(.+)", line (\d+)')
     calls = list(frames.finditer(error.trace))

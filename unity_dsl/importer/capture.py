@@ -13,6 +13,7 @@ from contextlib import contextmanager, nullcontext, redirect_stderr
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
+from sysconfig import get_path
 from traceback import extract_tb
 from types import MappingProxyType
 from typing import Any
@@ -113,10 +114,23 @@ def _calling(spec: str) -> Iterator[Callable[..., Any]]:
     except Exception as reason:
         if (refusal := keras_refusal(reason)) is not None:
             raise refusal from None
-        line = f"{type(reason).__name__}: {reason}".splitlines()[0]
-        raise fail("E601", f"the factory `{spec}` cannot be called: {line}", help=_PAIR) from None
+        help = f"write `{name.removesuffix('.py').replace('/', '.')}:{function}`" if name.endswith(".py") else ""
+        raise fail("E601", f"the factory `{spec}` cannot be called: {_told(reason)}", help=help) from None
     finally:
         sys.path.remove(str(Path.cwd()))
+
+
+def _told(reason: Exception) -> str:
+    """An error in one line, with the last line of code on the way to it that is not torch's, Python's or ours."""
+    line = next(iter(f"{type(reason).__name__}: {reason}".splitlines()), "")
+    own, python = (Path(__file__).parent.parent, Path(torch.__file__).parent), Path(get_path("stdlib"))
+    places = []
+    for frame in extract_tb(reason.__traceback__):
+        path = Path(frame.filename)
+        is_python = path.is_relative_to(python) and "site-packages" not in path.parts
+        if path.is_file() and not is_python and not any(path.is_relative_to(one) for one in own):
+            places.append(f"{path.name}:{frame.lineno}")
+    return f"{line} ({places[-1]})" if places else line
 
 
 def keywords_of(spec: str) -> dict[str, float]:
@@ -304,18 +318,15 @@ def _not_run(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any])
         with torch.random.fork_rng(), quietly(), without_caches_and_layerdrop(module):
             module(*args, **named)
     except Exception as reason:
-        told = f"{type(reason).__name__}: {reason}".splitlines()[0]
-        frames = [frame for frame in extract_tb(reason.__traceback__) if "torch" not in Path(frame.filename).parts]
-        place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames[1:] else ""
-        return fail("E602", f"the module does not run on its example inputs: {told}{place}", help=_PAIR)
+        return fail("E602", f"the module does not run on its example inputs: {_told(reason)}", help=_PAIR)
     return None
 
 
 def _not_captured(reason: Exception) -> InputError:
-    lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
-    told = lines[0] if lines else type(reason).__name__
-    place = next((line for line in lines if line.startswith("File ") or ".py:" in line), "")
+    told = _told(reason)
     hint = "decide by torch.where or a mask, or replace the module by a block of the language: unity_dsl.replaces"
-    if (taken := re.search(r"references nonexistent attribute \w+ of (\w+)", told)) is not None:
+    if "data-dependent" in told:
+        told = f"its code decides by values of tensors{told[told.rindex(' (') :] if told.endswith(')') else ''}"
+    elif (taken := re.search(r"references nonexistent attribute \w+ of (\w+)", told)) is not None:
         told, hint = f"a part is called `{taken[1]}`, as is a part of torch's graphs", "give it another name"
-    return fail("E603", f"torch.export cannot capture the module: {told}{f' ({place})' if place else ''}", help=hint)
+    return fail("E603", f"torch.export cannot capture the module: {told}", help=hint)

@@ -253,6 +253,37 @@ def _remainder(x: Tensor, other: Tensor | float, *, rounding_mode: str = "floor"
     return x - _quotient(x, other, rounding_mode=rounding_mode) * other
 
 
+def _celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    return torch.where(x > 0, x, alpha * torch.expm1(x.clamp(max=0) / alpha))
+
+
+def _asinh(x: Tensor) -> Tensor:
+    """Of the positive number, where no digits cancel."""
+    size = x.abs()
+    return torch.sign(x) * torch.log1p(size + size * size / (1 + torch.sqrt(size * size + 1)))
+
+
+def _variance_and_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float = 1, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    dims = [*range(x.dim())] if dim is None else [*dim]
+    return x.var(dims, correction=correction, keepdim=keepdim), x.mean(dims, keepdim=keepdim)
+
+
+def _batch_norm_alone(
+    x: Tensor, gain: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """A batch norm without running statistics, with what it keeps for its backward pass."""
+    dims, shape = [place for place in range(x.dim()) if place != 1], [-1, *[1] * (x.dim() - 2)]
+    mean = x.mean(dims, keepdim=True)
+    centred = x - mean
+    scale = torch.rsqrt((centred * centred).mean(dims, keepdim=True) + eps)
+    made = centred * scale
+    made = made if gain is None else made * gain.reshape(shape)
+    made = made if bias is None else made + bias.reshape(shape)
+    return made, mean.flatten(), scale.flatten()
+
+
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
@@ -299,5 +330,14 @@ OWN: Mapping[Any, Callable[..., Any]] = {
     _ATEN.div.Tensor_mode: _quotient,
     _ATEN.div.Scalar_mode: _quotient,
     _ATEN.erfc.default: lambda x: 1 - torch.erf(x),
+    _ATEN.threshold.default: lambda x, least, usual: torch.where(x > least, x, usual),
+    _ATEN.celu.default: _celu,
+    _ATEN.asinh.default: _asinh,
+    _ATEN.tan.default: lambda x: torch.sin(x) / torch.cos(x),
+    _ATEN.var_mean.correction: _variance_and_mean,
+    _ATEN.var_mean.dim: lambda x, dim, unbiased=True, keepdim=False: _variance_and_mean(
+        x, dim, correction=int(unbiased), keepdim=keepdim
+    ),
+    _ATEN._native_batch_norm_legit.no_stats: _batch_norm_alone,
 }
 """By operator what computes the same; it returns NotImplemented where it cannot."""

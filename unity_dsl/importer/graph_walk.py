@@ -18,7 +18,18 @@ from ..syntax.diagnostic import InputError, fail
 from .capture import Captured, loss_of
 from .source_places import module_path, source_line
 from .statements import Imported
-from .translation import ALIASES, HANDLERS, Entry, Noise, Prepared, Translation, Unsupported, flat, identity
+from .translation import (
+    ALIASES,
+    EXPONENTIAL,
+    HANDLERS,
+    Entry,
+    Noise,
+    Prepared,
+    Translation,
+    Unsupported,
+    flat,
+    identity,
+)
 from .views import Unarranged, Value, View, whole
 from .whole_calls import WHOLE_CALL, read_call
 
@@ -32,11 +43,17 @@ RESHAPED = {
     "expand.default",
 }
 RANDOM = {"native_dropout.default", "bernoulli.p", "rand.default", "dropout.default"}
-DRAWN = {"randn.default", "randn_like.default", "randint.default", "randint.low"}
-"""Random numbers that `prepare` draws: noise that is added, steps of diffusion."""
+DRAWN = {
+    **dict.fromkeys(("randn.default", "randn_like.default", "normal_functional.default"), "torch.randn"),
+    **dict.fromkeys(("randint.default", "randint.low"), "torch.randint"),
+    "exponential.default": EXPONENTIAL,
+}
+"""Random numbers that `prepare` draws: noise that is added, steps of diffusion; and by what."""
 _ZEROS = ("zeros_like.default", "new_zeros.default", "empty_like.default", "new_empty.default")
 COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
 """Comparisons, which `prepare` makes of inputs."""
+SCALED = {"normal_functional.default", "exponential.default"}
+"""Those that draw others where they have more arguments."""
 FILLED: Mapping[str, str] = {
     **dict.fromkeys(_ZEROS, "zeros"),
     **dict.fromkeys(("ones_like.default", "new_ones.default"), "ones"),
@@ -140,8 +157,8 @@ def _called(walk: Translation, node: Node) -> Entry:
         entries = list(flat([*args, *named.values()]))
     if name in FILLED and isinstance(args[0], View | Prepared):
         return _filled(walk, name, args, named)
-    if name in DRAWN:
-        return _drawn(name, args)
+    if name in DRAWN and (name not in SCALED or not [*args[1:], *named]):
+        return _drawn(DRAWN[name], args)
     if not any(isinstance(entry, View | Noise) for entry in entries) and name not in RANDOM:
         return _computed(walk, node, args, named)
     if name not in HANDLERS:
@@ -150,17 +167,17 @@ def _called(walk: Translation, node: Node) -> Entry:
     return _tried(walk, name, lambda: HANDLERS[name](walk, args, named))
 
 
-def _drawn(name: str, args: list[Entry]) -> Entry:
-    """Normal numbers, or whole ones below a bound, as `prepare` draws them anew for every batch."""
-    if "randint" in name:
+def _drawn(call: str, args: list[Entry]) -> Entry:
+    """Normal or exponential numbers, or whole ones below a bound, as `prepare` draws them anew for every batch."""
+    if call == "torch.randint":
         *bounds, shape = args
         example = torch.full(shape, int(bounds[-1]) - 1)
-        return Prepared("drawn", example, "torch.randint", (*bounds, list(shape)))
+        return Prepared("drawn", example, call, (*bounds, list(shape)))
     of = args[0]
     shape = (
         list(of) if isinstance(of, list | tuple) else list(of.example.shape if isinstance(of, Prepared) else of.shape)
     )
-    return Prepared("noise", torch.zeros(shape), "torch.randn", (shape,))
+    return Prepared("noise", torch.ones(shape), call, (shape,))
 
 
 def _as_prepared(walk: Translation, entry: Entry) -> Entry:

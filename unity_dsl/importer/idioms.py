@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from math import atan2, isclose, pi, prod, sqrt
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +14,7 @@ from torch import Tensor
 from .attention import LEAST, known_mask
 from .operators import arrangement
 from .statements import EXAMPLES, Imported, Statement
-from .views import Value, View
+from .views import Value, View, whole
 
 COMPUTED = ("rope", "full_attention", "causal_attention")
 """Operators found in place of constants that a module may have rounded to float32: tables of positions, scales."""
@@ -25,11 +26,16 @@ def with_idioms(model: Imported) -> Imported:
     """The model with these as operators of their own, and without what nothing reads any more."""
     makers = {result: statement for statement in model.statements for result in statement.results}
     read = [view.value for statement in model.statements for view in statement.operands]
-    read += [view.value for _, view in (*model.outputs, *model.updates)]
-    idioms = _Idioms(makers, Counter(read))
+    left = [view.value for _, view in (*model.outputs, *model.updates)]
+    idioms = _Idioms(makers, Counter([*read, *left]), left)
     statements = [idioms.found(statement) or statement for statement in model.statements]
     changed = (new for old, new in zip(model.statements, statements, strict=True) if new is not old)
     rounded = any(statement.operator in COMPUTED for statement in changed)
+
+    def seen(view: View) -> View:
+        return view.within(idioms.shown[view.value]) if view.value in idioms.shown else view
+
+    statements = [replace(statement, operands=tuple(map(seen, statement.operands))) for statement in statements]
     return without_unread(replace(model, statements=statements, rounded=rounded))
 
 
@@ -48,8 +54,14 @@ def without_unread(model: Imported) -> Imported:
 
 @dataclass(frozen=True)
 class _Idioms:
+    """`makers` are statements by what they make, `readers` how often a value is read, `left` what the model leaves.
+    What an idiom makes in another arrangement than what it stands for is `shown` as that.
+    """
+
     makers: Mapping[Value, Statement]
     readers: Mapping[Value, int]
+    left: Collection[Value]
+    shown: dict[Value, View] = field(default_factory=dict)
 
     def made(self, view: View, operator: str) -> Statement | None:
         """The statement that makes a view's value, if it is of that operator."""
@@ -75,12 +87,20 @@ class _Idioms:
                 root = self.made(inverse, "rsqrt")
                 shift = root and self.made(root.operands[0], "shift")
                 mean = shift and self.made(shift.operands[0], "reduce_mean")
-                square = mean and self.made(mean.operands[0], "square")
-                if shift and mean and square and square.operands[0].value is x.value:
+                square = mean and self.square(mean.operands[0], x)
+                if shift and mean and square:
                     if mean.settings["kept"].split() == [str(place) for place in range(len(x.dims) - 1)]:
                         eps = {"eps": shift.settings["by"]}
                         return replace(statement, operator="rms_norm", operands=(x, gain), settings=eps)
         return None
+
+    def square(self, view: View, x: View) -> Statement | None:
+        """What squares this view, in its arrangement."""
+        arranged = self.made(view, "rearrange")
+        if arranged is not None:
+            view = arranged.operands[0] if arrangement(arranged.operands[0]) == arrangement(x) else view
+        found = self.made(view, "square")
+        return found if found is not None and found.operands[0].value is x.value else None
 
     def mean(self, statement: Statement) -> Statement | None:
         """A sum over as many elements as it is divided by; of all elements of what makes a loss, that loss."""
@@ -195,13 +215,35 @@ class _Idioms:
                 continue
             for x, cosine in _both(first.operands):
                 for other, sine in _both(second.operands):
-                    base = _base(cosine, sine) if self.is_turned(other, x) else None
-                    if base is not None:
-                        return replace(statement, operator="rope", operands=(x,), settings={"base": base})
+                    halved = self.halved(other, x)
+                    base = _base(cosine, sine) if halved is not None else None
+                    if halved is None or base is None:
+                        continue
+                    rope = replace(statement, operator="rope", operands=(halved,), settings={"base": base})
+                    if arrangement(halved) == arrangement(x):
+                        return rope
+                    return self.turned(rope, x, turned)
         return None
 
-    def is_turned(self, view: View, x: View) -> bool:
-        """Whether a view is x with its second half, negated, before its first half."""
+    def turned(self, rope: Statement, x: View, added: View) -> Statement | None:
+        """Positions of an operand whose dimensions another sum of products has in another order: that of `x`, in which
+        the second product is `added`.
+        """
+        (halved,), (result,) = rope.operands, rope.results
+        (base, dims), (other, wanted) = (cast(Any, arrangement(view)) for view in (halved, x))
+        order = [dims.index(dim) for dim in wanted if dims.count(dim) == 1]
+        if base != other or len(order) != len(dims) or result in self.left:
+            return None
+        if arrangement(added) != arrangement(whole(added.value).permuted(order)):
+            return None
+        made = Value(halved.shape)
+        self.shown[result] = whole(made).permuted(order)
+        return replace(rope, results=(made,))
+
+    def halved(self, view: View, x: View) -> View | None:
+        """What a view is with its second half, negated, before its first half: x, if that is it, in any order of its
+        dimensions but the last.
+        """
         concat = self.made(view, "concat")
         negated = concat and self.made(concat.operands[0], "neg")
         later, earlier = (
@@ -209,14 +251,13 @@ class _Idioms:
             concat and self.made(concat.operands[1], "slice"),
         )
         if later is None or earlier is None or x.shape[-1] % 2:
-            return False
+            return None
         half, width = x.shape[-1] // 2, x.shape[-1]
         ends = [(int(part.settings["start"]), int(part.settings["stop"])) for part in (later, earlier)]
-        same = all(
-            part.operands[0].value is x.value and arrangement(part.operands[0]) == arrangement(x)
-            for part in (later, earlier)
-        )
-        return same and ends == [(half, width), (0, half)]
+        first, second = later.operands[0], earlier.operands[0]
+        same = first.value is second.value is x.value and arrangement(first) == arrangement(second)
+        along = all(int(part.settings["dim"]) == len(x.dims) - 1 for part in (later, earlier))
+        return first if same and along and ends == [(half, width), (0, half)] else None
 
 
 def _are_alike(x: View, y: View) -> bool:

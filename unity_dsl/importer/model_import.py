@@ -103,7 +103,13 @@ def import_onnx(
         module, examples, told = load_onnx(path, loss, sizes)
     except ImportError:
         raise fail("E610", "ONNX files need the package onnx", help="pip install 'unity-dsl[onnx]'") from None
-    return imported_model(module, examples, {}, name, verified=verified), told
+    try:
+        return imported_model(module, examples, {}, name, verified=verified), told
+    except InputError as error:
+        if loss is None and error.diagnostic.code == "E604":
+            help = "--loss cross_entropy, or mse, computes one of its first output"
+            raise fail("E604", "the graph has no loss: no scalar output", help=help) from None
+        raise
 
 
 def import_module(
@@ -192,6 +198,9 @@ def _draft(
         raise without_loss()
     for weight in imported.untrained():
         weight.kind = "buffer"
+    if not any(operand.value.kind == "weight" for one in imported.statements for operand in one.operands):
+        help = "a loss of weights that are trained: what was detached, or computed under no_grad, has no gradient"
+        raise fail("E604", "no gradient of the loss reaches a weight of the module", help=help)
     batch = imported.examples
     fixed = _texts(name, imported, walk, None, reserved)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..emit.program_names import Names
-from .translation import Prepared, Translation
+from .translation import EXPONENTIAL, Prepared, Translation
 from .views import Value
 
 _HEAD = '''"""Makes the inputs of {name} of a batch: what its module computes of integers before anything else."""
@@ -41,6 +41,7 @@ def batches(inputs: dict, seed: int, step: int, split: str) -> dict[str, Tensor]
     \"\"\"What `train.py --data` and `unityc check --data` read; the test split has four batches.\"\"\"
     if split == "test" and step >= 4:
         return None
+    number = step + (1_000_000 if split == "test" else 1000 * seed)
 {last}
 """
 Prepare = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
@@ -80,13 +81,13 @@ class PreparedText:
         body = "".join(f"    {line}\n" for line in (*read, *self.lines))
         sizes = [size for size in self.sizes if _names(self.draws, size)]
         parameters = ["rows: int", "seed: int", *(f"{size}: int = {self.sizes[size]}" for size in sizes)]
-        arguments = [f'inputs["{self.first}"].shape[0]', "1000 * seed + step"]
+        arguments = [f'inputs["{self.first}"].shape[0]', "number"]
         arguments += [f"{size}={self.known[size]}" for size in sizes if size in self.known]
         draws = "\n".join(f"        {line}" for line in self.draws)
         made = f"prepare(random_batch({', '.join(arguments)}))"
         last = f"    return {made}"
         if self.draws_numbers:  # the same on every rank
-            seeded = "    with torch.random.fork_rng():\n        torch.manual_seed(1000 * seed + step)\n"
+            seeded = "    with torch.random.fork_rng():\n        torch.manual_seed(number)\n"
             last = f"{seeded}        return {made}"
         written = {"parameters": ", ".join(parameters), "last": last, "draws": draws}
         imports, tables = ("from pathlib import Path\n\n", _LOADED) if self.tables else ("", "")
@@ -215,10 +216,15 @@ class _Body:
                 return f"{self.text(x)}.to({self.text(given['dtype'])})"
             case "clone.default" | "detach.default" | "lift_fresh_copy.default", (x, *_):
                 return self.text(x)
-            case "torch.randn" | "torch.randint", (*bounds, sizes):
+            case "torch.randn" | "torch.randint" | "torch.Tensor.exponential_", (*bounds, sizes):
                 self.draws = True
-                shape = ["rows" if not place and size == self.batch else str(size) for place, size in enumerate(sizes)]
-                return f"{name}({''.join(f'{bound}, ' for bound in bounds)}[{', '.join(shape)}])"
+                every = ["rows" if not place and size == self.batch else str(size) for place, size in enumerate(sizes)]
+                shape = f"[{', '.join(every)}]"
+                if name == EXPONENTIAL:
+                    return f"torch.empty({shape}).exponential_()"
+                return f"{name}({''.join(f'{bound}, ' for bound in bounds)}{shape})"
+            case "torch.reshape" | "view.default" | "_unsafe_view.default", (x, [_, *sizes]) if 0 not in sizes:
+                return f"{self.text(x)}.reshape({self.text([-1, *sizes])})"
             case "expand.default", (x, sizes, *_):
                 return f"{self.text(x)}.expand({self.text(sizes)})"
             case "slice.Tensor", (x, dim, start, stop) if isinstance(dim, int) and dim >= 0:

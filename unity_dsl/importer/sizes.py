@@ -202,12 +202,20 @@ def _read(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str, 
 
 
 def _known(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str, str]:
-    """How `batches` reads sizes from the model's inputs."""
+    """How `batches` reads sizes from the model's inputs: from a shape, or from how many values its integers have."""
 
     def inputs(one: Draft) -> Mapping[str, Sequence[int]]:
         return {f'inputs["{name}"]': value.shape for value, name in one.model.inputs.items()}
 
-    return _dimensions(inputs, draft, point, moved)
+    def ranges(one: Draft) -> list[tuple[str, int | None]]:
+        return [(name, value.bound) for value, name in one.model.inputs.items()]
+
+    found = _dimensions(inputs, draft, point, moved)
+    for size, other in moved.items():
+        for (name, bound), (_, changed) in zip(ranges(draft), ranges(other.draft), strict=True):
+            if (bound, changed) == (point[size], other.to):
+                found.setdefault(size, f'inputs["{name}"].integer_range')
+    return found
 
 
 def _dimensions(

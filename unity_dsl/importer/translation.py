@@ -37,6 +37,10 @@ class Prepared:
     named: tuple[tuple[str, Entry], ...] = ()
 
 
+EXPONENTIAL = "torch.Tensor.exponential_"
+"""What `prepare` calls of a new tensor."""
+
+
 @dataclass(frozen=True, eq=False)
 class Noise:
     """1 with the probability `kept`, else 0, times a factor, for every element of a shape; `uniform` before it is cut

@@ -140,14 +140,15 @@ _DROPPING_ROWS = {"dropout1d", "dropout2d", "dropout3d", "feature_dropout"}
 _KEPT = {"dropout_p": 0.0}
 
 
-_DRAWING = {"randn", "randn_like", "normal_", "randint", "randint_like"}
+_DRAWING = {"randn", "randn_like", "normal", "normal_", "randint", "randint_like", "exponential_"}
 
 
-def drawn_alike(drawn: Tensor) -> Tensor:
+def drawn_alike(drawn: Tensor, word: str) -> Tensor:
     """What stands for random numbers where two draw them: the same for every example, in a row along its elements."""
     if not drawn.is_floating_point():
         return drawn.fill_(1)
     row = 0.3 * (torch.arange(prod(drawn.shape[1:])) % 7 - 3)
+    row = row.abs() + 0.1 if word.startswith("exponential") else row
     return drawn.copy_(row.reshape(drawn.shape[1:]).expand(drawn.shape))
 
 
@@ -156,7 +157,8 @@ class DrawnAlike(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        return drawn_alike(found) if getattr(func, "__name__", "") in _DRAWING else found
+        word = getattr(func, "__name__", "").partition(".")[0]
+        return drawn_alike(found, word) if word in _DRAWING else found
 
 
 class _InDouble(TorchFunctionMode):
@@ -190,6 +192,8 @@ class _InDouble(TorchFunctionMode):
             bound = inspect.signature(func).bind(*args, **named)
             bound.arguments["dropout_p"] = 0.0
             args, named = bound.args, bound.kwargs
+        if word == "gumbel_softmax":  # which draws out of sight
+            return _of_noise(*args, **named)
         if word == "rms_norm" and named.get("eps") is None and len(args) < 4:
             named["eps"] = torch.finfo(torch.float32).eps  # of the type that the module has
         if word in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
@@ -202,10 +206,18 @@ class _InDouble(TorchFunctionMode):
         if word == "rand":
             return func(*args, **named).fill_(1 - 1e-9)
         if word in _DRAWING:
-            return drawn_alike(func(*args, **named))
+            return drawn_alike(func(*args, **named), word)
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         return func(*args, **named)
+
+
+def _of_noise(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
+    """`torch.nn.functional.gumbel_softmax` with what stands for its random numbers."""
+    noise = -drawn_alike(torch.empty_like(logits), "exponential_").log()
+    soft = ((logits + noise) / tau).softmax(dim)
+    one = torch.zeros_like(soft).scatter_(dim, soft.max(dim, keepdim=True)[1], 1.0)
+    return one - soft.detach() + soft if hard else soft
 
 
 def _wide(part: Any) -> Any:

@@ -144,6 +144,13 @@ class View:
         """The same without axes along which it is repeated."""
         return self.arranged([tuple(axis for axis in dim if axis not in axes) for dim in self.dims])
 
+    def within(self, inner: View) -> View:
+        """The same of a value that is a view itself. Raises Unarranged where both split its axes at other places."""
+        axes = [axis for dim in self.base for axis in dim]
+        apart = inner.reshaped([axis.size for axis in axes])
+        known = dict(zip(axes, apart.dims, strict=True))
+        return apart.arranged([tuple(part for axis in dim for part in known.get(axis, (axis,))) for dim in self.dims])
+
     def text(self, name: str) -> str:
         """How it is read: `q`, or `q[a, b, (c=4 d)] -> [a, c, b, d]`. Raises Unarranged where it is repeated."""
         if self.is_whole:

@@ -67,7 +67,7 @@ def with_weight_parts(model: Imported) -> Imported:
             shown |= views
 
     def seen(operand: View) -> View:
-        return _through(operand, shown[operand.value]) if operand.value in shown else operand
+        return operand.within(shown[operand.value]) if operand.value in shown else operand
 
     every = (new for old in model.statements for new in maps.get(old, (old,)))
     statements = [replace(statement, operands=tuple(map(seen, statement.operands))) for statement in every]
@@ -127,7 +127,7 @@ def _divided(
         for value, view in views.items():
             for operand in (part for reader in readers.get(value, ()) for part in reader.operands):
                 if operand.value is value:
-                    _through(operand, view)
+                    operand.within(view)
     except Unarranged:
         return None
     return None if left & views.keys() else (found, views)
@@ -163,29 +163,29 @@ def _part(view: View, part: Part) -> View:
     return View(view.value.part_of(part), base, (rows, *view.dims[1:]))
 
 
-def _through(reader: View, inner: View) -> View:
-    """A view of a value that is a view itself, of another one. Raises Unarranged."""
-    axes = [axis for dim in reader.base for axis in dim]
-    apart = inner.reshaped([axis.size for axis in axes])
-    known = dict(zip(axes, apart.dims, strict=True))
-    return apart.arranged([tuple(part for axis in dim for part in known.get(axis, (axis,))) for dim in reader.dims])
-
-
-_PASSING = {"rope", "scale", "rms_norm", "layer_norm"}
-"""What lies between the weights of queries and keys and their attention."""
+_GATES = {"silu", "gelu", "gelu_tanh", "relu", "sigmoid"}
+_PRODUCTS = {"linear", "linear_bias", "matmul", "expert_linear"}
 
 
 def _words(results: Sequence[Value], readers: Mapping[Value, Sequence[Statement]]) -> list[str]:
-    """Names of parts: what attention reads them as, else numbers."""
+    """Names of parts: what attention reads them as; a gate, and what it gates; else numbers."""
     words = [_attended(result, readers) for result in results]
-    numbers = [str(number) for number in range(1, len(results) + 1)]
-    return words if all(words) and len({*words}) == len(words) else numbers
+    if all(words) and len({*words}) == len(words):
+        return words
+    gates = [{reader.operator for reader in readers.get(result, ())} <= _GATES for result in results]
+    if len(results) == 2 and sum(gates) == 1:
+        return ["gate" if gate else "up" for gate in gates]
+    return [str(number) for number in range(1, len(results) + 1)]
 
 
 def _attended(value: Value, readers: Mapping[Value, Sequence[Statement]]) -> str:
-    while len(own := readers.get(value, ())) == 1 and own[0].operator in _PASSING:
-        value = own[0].results[0]
-    if len(own) != 1 or not own[0].operator.endswith("_attention"):
-        return ""
-    places = [place for place, operand in enumerate(own[0].operands) if operand.value is value]
-    return "qkv"[places[0]] if places[0] < 3 else ""
+    """What a value is to the attention that reads what is made of it without another product: "" if to none."""
+    places, left = set[int](), [value]
+    while left:
+        value = left.pop()
+        for reader in readers.get(value, ()):
+            if reader.operator.endswith("_attention"):
+                places |= {place for place, operand in enumerate(reader.operands) if operand.value is value}
+            elif reader.operator not in _PRODUCTS:
+                left += reader.results
+    return "qkv"[places.pop()] if len(places) == 1 and max(places) < 3 else ""
