@@ -457,3 +457,21 @@ def drawing() -> Example:
 
 def drawing_hard() -> Example:
     return Drawing(hard=True), {"x": torch.randn(4, 8)}
+
+
+class NormOfGroups(nn.Module):
+    """A norm of each half of the features, whose gain is one for all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.way, self.gain = nn.Linear(8, 8), nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.way(x)
+        halves = y.view(*y.shape[:-1], 2, 4)
+        normed = halves * torch.rsqrt(halves.pow(2).mean(-1, keepdim=True) + 1e-5)
+        return (normed.view(y.shape) * self.gain).square().mean() + y.mean()
+
+
+def norm_of_groups() -> Example:
+    return NormOfGroups(), {"x": torch.randn(4, 3, 8)}

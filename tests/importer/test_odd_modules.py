@@ -103,6 +103,12 @@ def test_norms_of_heads_and_what_turns_them_are_recognised_in_any_order_of_dimen
     assert all(f"weight qkv_weight_{word}:" in text for word in "qkv")
 
 
+def test_a_gain_behind_a_norm_of_groups_is_none_of_the_norm() -> None:
+    found = imported("norm_of_groups")
+    assert found.verified is not None and found.verified.gradient < 1e-12
+    assert "rms_norm(" not in found.files["norm_of_groups.udl"]
+
+
 @pytest.mark.parametrize("name", ["drawing", "drawing_hard"])
 def test_what_distributions_draw_is_drawn_by_prepare(name: str) -> None:
     """In the comparison both draw the same; else `prepare` draws anew."""

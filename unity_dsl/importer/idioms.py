@@ -82,7 +82,8 @@ class _Idioms:
     def rms_norm(self, statement: Statement) -> Statement | None:
         """x * rsqrt(mean(x^2) + eps) * gain."""
         for gain, normed in _both(statement.operands):
-            product = self.made(normed, "mul") if gain.value.kind == "weight" and len(gain.dims) == 1 else None
+            is_gain = gain.value.kind == "weight" and len(gain.dims) == 1 and normed.is_whole
+            product = self.made(normed, "mul") if is_gain else None
             for x, inverse in _both(product.operands) if product is not None else ():
                 root = self.made(inverse, "rsqrt")
                 shift = root and self.made(root.operands[0], "shift")
