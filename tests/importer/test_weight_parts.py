@@ -100,6 +100,18 @@ def test_a_weight_stays_whole_where_its_rows_are_not_read_apart(
     assert {stored.part for stored in found.weights.values()} == {None}
 
 
+def test_names_of_parts_are_found_where_values_are_read_again_and_again() -> None:
+    """Each of 40 steps reads twice what the one before has made: there are 2^40 ways through them."""
+
+    def folded(way: nn.Linear, x: Tensor) -> Tensor:
+        first, second = way(x).chunk(2, -1)
+        for _ in range(40):
+            first = first * torch.sigmoid(first)
+        return (first + second)[..., :6]
+
+    assert {stored.part.word for stored in imported(folded).weights.values() if stored.part} == {"1", "2"}
+
+
 def test_parts_are_named_as_attention_reads_them() -> None:
     module, inputs = modules.language_model()
     found = imported_model(module, (), inputs, "lm")

@@ -84,7 +84,7 @@ class ParallelModule(nn.Module):
             return
         mesh = self._program.build_mesh(device.type) if ranks > 1 else None
         self.model = self._program.Model(mesh, device=device)
-        self.model.load_global(self._given(self._left))
+        self.model.load_global(of_states(self._left, self._weights))
         self.model.seed = int(os.environ.get("UNITY_SEED", "0"))
 
     # ------------------------------------------------------------------------------------------ calls
@@ -155,11 +155,8 @@ class ParallelModule(nn.Module):
         if missing:
             raise KeyError(f"names that are not there: {', '.join(missing)}")
         self._left |= {name: tensor for name, tensor in state_dict.items() if name in self._left}
-        self.model.load_global(self._given(self._left))
+        self.model.load_global(of_states(self._left, self._weights))
         return nn.modules.module._IncompatibleKeys(missing, [])
-
-    def _given(self, states: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return of_states(states, self._weights)
 
 
 def _names_by_tensor(module: nn.Module) -> dict[str, list[str]]:

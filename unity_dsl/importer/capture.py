@@ -121,8 +121,12 @@ def _calling(spec: str) -> Iterator[Callable[..., Any]]:
 
 
 def _told(reason: Exception) -> str:
-    """An error in one line, with the last line of code on the way to it that is not torch's, Python's or ours."""
-    line = next(iter(f"{type(reason).__name__}: {reason}".splitlines()), "")
+    """An error in one line, with its place."""
+    return f"{type(reason).__name__}: {reason}".splitlines()[0] + _place(reason)
+
+
+def _place(reason: Exception) -> str:
+    """The last line of code on the way to an error that is not torch's, Python's or ours, if there is one."""
     own, python = (Path(__file__).parent.parent, Path(torch.__file__).parent), Path(get_path("stdlib"))
     places = []
     for frame in extract_tb(reason.__traceback__):
@@ -130,7 +134,7 @@ def _told(reason: Exception) -> str:
         is_python = path.is_relative_to(python) and "site-packages" not in path.parts
         if path.is_file() and not is_python and not any(path.is_relative_to(one) for one in own):
             places.append(f"{path.name}:{frame.lineno}")
-    return f"{line} ({places[-1]})" if places else line
+    return f" ({places[-1]})" if places else ""
 
 
 def keywords_of(spec: str) -> dict[str, float]:
@@ -326,7 +330,7 @@ def _not_captured(reason: Exception) -> InputError:
     told = _told(reason)
     hint = "decide by torch.where or a mask, or replace the module by a block of the language: unity_dsl.replaces"
     if "data-dependent" in told:
-        told = f"its code decides by values of tensors{told[told.rindex(' (') :] if told.endswith(')') else ''}"
+        told = f"its code decides by values of tensors{_place(reason)}"
     elif (taken := re.search(r"references nonexistent attribute \w+ of (\w+)", told)) is not None:
         told, hint = f"a part is called `{taken[1]}`, as is a part of torch's graphs", "give it another name"
     return fail("E603", f"torch.export cannot capture the module: {told}", help=hint)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .attention import LEAST, known_mask
 from .operators import arrangement
-from .statements import EXAMPLES, Imported, Statement
+from .statements import EXAMPLES, Imported, Statement, reading
 from .views import Value, View, whole
 
 COMPUTED = ("rope", "full_attention", "causal_attention")
@@ -26,24 +26,16 @@ def with_idioms(model: Imported) -> Imported:
     """The model with these as operators of their own, and without what nothing reads any more."""
     makers = {result: statement for statement in model.statements for result in statement.results}
     read = [view.value for statement in model.statements for view in statement.operands]
-    left = [view.value for _, view in (*model.outputs, *model.updates)]
-    idioms = _Idioms(makers, Counter([*read, *left]), left)
+    idioms = _Idioms(makers, Counter([*read, *model.left]), model.left)
     statements = [idioms.found(statement) or statement for statement in model.statements]
     changed = (new for old, new in zip(model.statements, statements, strict=True) if new is not old)
     rounded = any(statement.operator in COMPUTED for statement in changed)
-
-    def seen(view: View) -> View:
-        return view.within(idioms.shown[view.value]) if view.value in idioms.shown else view
-
-    statements = [replace(statement, operands=tuple(map(seen, statement.operands))) for statement in statements]
-    return without_unread(replace(model, statements=statements, rounded=rounded))
+    return without_unread(replace(model, statements=reading(statements, idioms.shown), rounded=rounded))
 
 
 def without_unread(model: Imported) -> Imported:
     """The model without statements whose results nothing reads, and without inputs of that kind."""
-    wanted = {view.value for _, view in (*model.outputs, *model.updates)} | (
-        {model.loss.value} if model.loss else set()
-    )
+    wanted = model.left
     kept: list[Statement] = []
     for statement in reversed(model.statements):
         if not wanted.isdisjoint(statement.results):
@@ -98,8 +90,8 @@ class _Idioms:
     def square(self, view: View, x: View) -> Statement | None:
         """What squares this view, in its arrangement."""
         arranged = self.made(view, "rearrange")
-        if arranged is not None:
-            view = arranged.operands[0] if arrangement(arranged.operands[0]) == arrangement(x) else view
+        if arranged is not None and arrangement(arranged.operands[0]) == arrangement(x):
+            view = arranged.operands[0]
         found = self.made(view, "square")
         return found if found is not None and found.operands[0].value is x.value else None
 

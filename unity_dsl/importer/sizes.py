@@ -207,13 +207,10 @@ def _known(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str,
     def inputs(one: Draft) -> Mapping[str, Sequence[int]]:
         return {f'inputs["{name}"]': value.shape for value, name in one.model.inputs.items()}
 
-    def ranges(one: Draft) -> list[tuple[str, int | None]]:
-        return [(name, value.bound) for value, name in one.model.inputs.items()]
-
     found = _dimensions(inputs, draft, point, moved)
     for size, other in moved.items():
-        for (name, bound), (_, changed) in zip(ranges(draft), ranges(other.draft), strict=True):
-            if (bound, changed) == (point[size], other.to):
+        for (value, name), changed in zip(draft.model.inputs.items(), other.draft.model.inputs, strict=True):
+            if (value.bound, changed.bound) == (point[size], other.to):
                 found.setdefault(size, f'inputs["{name}"].integer_range')
     return found
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 from .blocks import Block
 from .views import Value, View
@@ -46,6 +46,11 @@ class Imported:
     rounded: bool = False
     examples: int = 1
 
+    @property
+    def left(self) -> set[Value]:
+        """What the model leaves: its loss, its outputs, and what buffers become."""
+        return {view.value for _, view in (*self.outputs, *self.updates)} | ({self.loss.value} if self.loss else set())
+
     def untrained(self) -> list[Value]:
         """The weights that no gradient of the loss reaches: it is stopped on every way, or only outputs read them."""
         reached = set() if self.loss is None else {self.loss.value}
@@ -55,3 +60,12 @@ class Imported:
                 reached |= {operand.value for operand in statement.operands}
             weights |= dict.fromkeys(one.value for one in statement.operands if one.value.kind == "weight")
         return [weight for weight in reversed(weights) if weight not in reached]
+
+
+def reading(statements: Iterable[Statement], shown: Mapping[Value, View]) -> list[Statement]:
+    """The statements, which read what some values are views of in their place. Raises Unarranged."""
+
+    def seen(view: View) -> View:
+        return view.within(shown[view.value]) if view.value in shown else view
+
+    return [replace(statement, operands=tuple(map(seen, statement.operands))) for statement in statements]

@@ -123,8 +123,8 @@ def _gradient_errors(
     """
     largest = max((float(gradient.abs().max()) for _, gradient in expected), default=0.0)
     for names, wanted in expected:
-        known = next((found[name] for name in names if name in found), None)
-        yield _relative(torch.zeros_like(wanted) if known is None else known, wanted, 1e-4 * largest), names[-1]
+        known = next((found[name] for name in names if name in found), torch.zeros_like(wanted))
+        yield _relative(known, wanted, 1e-4 * largest), names[-1]
 
 
 def _relative(found: Tensor, wanted: Tensor, least: float = 0.0) -> float:
@@ -148,7 +148,7 @@ def drawn_alike(drawn: Tensor, word: str) -> Tensor:
     if not drawn.is_floating_point():
         return drawn.fill_(1)
     row = 0.3 * (torch.arange(prod(drawn.shape[1:])) % 7 - 3)
-    row = row.abs() + 0.1 if word.startswith("exponential") else row
+    row = row.abs() + 0.1 if word == "exponential_" else row
     return drawn.copy_(row.reshape(drawn.shape[1:]).expand(drawn.shape))
 
 
@@ -157,7 +157,7 @@ class DrawnAlike(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
-        word = getattr(func, "__name__", "").partition(".")[0]
+        word = getattr(func, "__name__", "")
         return drawn_alike(found, word) if word in _DRAWING else found
 
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from ..syntax.diagnostic import fail
-from .statements import Imported, Statement
-from .views import Axis, Dim, Part, Unarranged, Value, View
+from .statements import Imported, Statement, reading
+from .views import Axis, Part, Unarranged, Value, View
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def with_weight_parts(model: Imported) -> Imported:
     for statement in model.statements:
         for operand in statement.operands:
             readers.setdefault(operand.value, []).append(statement)
-    left = {view.value for _, view in (*model.outputs, *model.updates)} | ({model.loss.value} if model.loss else set())
+    left = model.left
     maps: dict[Statement, Sequence[Statement]] = {}
     shown: dict[Value, View] = {}
     for statement in model.statements:
@@ -65,12 +65,7 @@ def with_weight_parts(model: Imported) -> Imported:
             maps[statement], views = divided
             maps |= dict.fromkeys(readers[statement.results[0]], ())
             shown |= views
-
-    def seen(operand: View) -> View:
-        return operand.within(shown[operand.value]) if operand.value in shown else operand
-
-    every = (new for old in model.statements for new in maps.get(old, (old,)))
-    statements = [replace(statement, operands=tuple(map(seen, statement.operands))) for statement in every]
+    statements = reading((new for old in model.statements for new in maps.get(old, (old,))), shown)
     _check(statements)
     return replace(model, statements=statements)
 
@@ -80,17 +75,18 @@ def _check(statements: Sequence[Statement]) -> None:
     parts = {value.state for value in read if value.part is not None}
     both = sorted(parts.intersection(value.state for value in read if value.part is None))
     if both:
-        raise fail(
-            "E605", f"`{both[0]}` is read whole, and by experts in parts", help="give the experts a weight alone"
-        )
+        help = "give the experts a weight of their own"
+        raise fail("E605", f"`{both[0]}` is read whole, and by experts in parts", help=help)
 
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of the rows that an affine map makes: the statement, the axis it cuts, and the rows."""
+    """A slice of the rows that an affine map makes: its result, that as a view of a value of these rows alone, and
+    which rows they are.
+    """
 
-    statement: Statement
-    axis: Axis
+    result: Value
+    view: View
     start: int
     stop: int
 
@@ -114,20 +110,17 @@ def _divided(
     ends = [one.stop for one in slices]
     if [one.start for one in slices] != [0, *ends[:-1]] or ends[-1] != made.shape[-1]:
         return None
-    words = _words([one.statement.results[0] for one in slices], readers)
+    words = _words([one.result for one in slices], readers)
     found, views = list[Statement](), dict[Value, View]()
     for one, word in zip(slices, words, strict=True):
         places = zip(weights, dims, strict=True)
         parts = [_part(view, Part(place or 0, one.start, one.stop, word)) for view, place in places]
-        result, view = one.statement.results[0], _cut(one, Value((*made.shape[:-1], one.stop - one.start)))
-        if view.dims != view.base:
-            views[result], result = view, view.value
+        if not one.view.is_whole:
+            views[one.result] = one.view
+        result = one.result if one.view.is_whole else one.view.value
         found.append(replace(statement, operands=(statement.operands[0], *parts), results=(result,)))
     try:
-        for value, view in views.items():
-            for operand in (part for reader in readers.get(value, ()) for part in reader.operands):
-                if operand.value is value:
-                    operand.within(view)
+        reading((reader for value in views for reader in readers.get(value, ())), views)
     except Unarranged:
         return None
     return None if left & views.keys() else (found, views)
@@ -141,19 +134,11 @@ def _slices(made: Value, readers: Sequence[Statement]) -> Iterator[_Slice]:
         (view,) = reader.operands
         rows, cut = view.base[-1], view.dims[int(reader.settings["dim"])]
         if rows and cut == rows[:1]:
+            start, stop = (int(reader.settings[word]) for word in ("start", "stop"))
             inner = prod(axis.size for axis in rows[1:])
-            start, stop = (inner * int(reader.settings[word]) for word in ("start", "stop"))
-            yield _Slice(reader, rows[0], start, stop)
-
-
-def _cut(one: _Slice, value: Value) -> View:
-    """The result of a slice as a view of the rows alone."""
-    (view,) = one.statement.operands
-    inner = prod(axis.size for axis in view.base[-1][1:])
-    size = (one.stop - one.start) // inner
-    parts: Dim = (Axis(size),) if size > 1 else ()
-    cut = view.split(one.axis, parts)
-    return View(value, cut.base, cut.dims)
+            own = Value((*made.shape[:-1], inner * (stop - start)))
+            apart = view.split(rows[0], (Axis(stop - start),) if stop - start > 1 else ())
+            yield _Slice(reader.results[0], View(own, apart.base, apart.dims), inner * start, inner * stop)
 
 
 def _part(view: View, part: Part) -> View:
@@ -180,12 +165,13 @@ def _words(results: Sequence[Value], readers: Mapping[Value, Sequence[Statement]
 
 def _attended(value: Value, readers: Mapping[Value, Sequence[Statement]]) -> str:
     """What a value is to the attention that reads what is made of it without another product: "" if to none."""
-    places, left = set[int](), [value]
+    places, seen, left = set[int](), {value}, [value]
     while left:
         value = left.pop()
         for reader in readers.get(value, ()):
             if reader.operator.endswith("_attention"):
                 places |= {place for place, operand in enumerate(reader.operands) if operand.value is value}
             elif reader.operator not in _PRODUCTS:
-                left += reader.results
+                left += [result for result in reader.results if result not in seen]
+                seen |= {*reader.results}
     return "qkv"[places.pop()] if len(places) == 1 and max(places) < 3 else ""

@@ -11,6 +11,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
+from tests.sampling import of_the_day
 from unity_dsl.index.evaluation.evaluate import evaluate
 from unity_dsl.index.instantiation.representative import small_instances
 
@@ -23,7 +24,7 @@ from .values import UNKNOWN, literal
 AT_A_POLE = {"greatest_log_with_a_spike", "spike_less_greatest_log"}
 """Of the greatest logarithm NumPy leaves out log(0), minus infinity; for the evaluator it then has no value."""
 PLACES = 24
-"""Of a result, those that are compared: one of a transposed convolution is a sum over all of the image."""
+"""Of a result, those that a day compares: one of a transposed convolution is a sum over all of the image."""
 OPERATORS = [decl for decl in library().operators.values() if not decl.extern and decl.name not in AT_A_POLE]
 
 
@@ -52,8 +53,7 @@ def test_elements_are_those_of_the_reference(decl) -> None:  # type: ignore[no-u
             expected = evaluate(instance, arrays, library(), training=training, uniform=lambda _, at: at * 0 + 0.25)
             for number, array in enumerate(expected):
                 assert framed.ranges[number] == instance.outputs[number].integer_range
-                places = [*product(*map(range, array.shape))]
-                for place in random.sample(places, min(PLACES, len(places))):
+                for place in of_the_day([*product(*map(range, array.shape))], PLACES):
                     found = run.output(number, place)
                     if isfinite(array[place]) and found is not UNKNOWN:
                         compared += 1

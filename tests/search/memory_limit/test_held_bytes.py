@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from unity_dsl.graph.graph import Model, Segment
+from unity_dsl.graph.graph import Model, Node, Segment
 from unity_dsl.graph.layout import Invariant, Partial
 from unity_dsl.graph.layout_typing import Along, Uniformly, type_operator
 from unity_dsl.graph.model_graph import build_model
@@ -52,6 +52,17 @@ def counted(
     return price.of_plan(plan.graph, plan.conversions) / seconds_per_byte  # type: ignore[attr-defined]
 
 
+def half_and_whole(held: HeldBytes, node: Node, axis: str) -> tuple[float, float]:
+    """Bytes of an operator that two devices divide along an axis, and of one that each has whole."""
+    found = []
+    for role in (Along(axis), Uniformly(Invariant())):
+        typed = type_operator(node.instance, (role,), TWO, held.library)
+        assert not isinstance(typed, str), typed
+        found.append(float(held.of_operator(node, "", [typed], TWO)[0]))
+    half, whole = found
+    return half, whole
+
+
 def test_the_search_minimises_seconds_and_the_price_of_what_is_held(library: Library, build: Build) -> None:
     """The optimum of the problem is what its plan costs, counted anew."""
     for seed in range(12):
@@ -83,12 +94,7 @@ def test_an_operator_near_two_to_the_31_elements_is_counted(library: Library, bu
     graph = build(text).graph
     (node,) = (node for node in graph.nodes() if node.instance.operator.name == "dropout")
     held = HeldBytes(graph, library, moment=Moment(gradients=True, operator=node.name))
-    found = []
-    for role in (Along("b0"), Uniformly(Invariant())):
-        typed = type_operator(node.instance, (role,), TWO, library)
-        assert not isinstance(typed, str), typed
-        found.append(float(held.of_operator(node, "", [typed], TWO)[0]))
-    half, whole = found
+    half, whole = half_and_whole(held, node, "b0")
     assert whole == pytest.approx(2 * half) and whole >= 64 * 25 * 1024 * 1024
 
 
@@ -105,13 +111,7 @@ def test_an_operator_whose_lowering_changes_at_twice_a_size_is_counted(library: 
 """
     graph = build(text).graph
     (node,) = (node for node in graph.nodes() if node.instance.operator.name == "dispatch")
-    held = HeldBytes(graph, library)
-    found = []
-    for role in (Along("g"), Uniformly(Invariant())):
-        typed = type_operator(node.instance, (role,), TWO, library)
-        assert not isinstance(typed, str), typed
-        found.append(float(held.of_operator(node, "", [typed], TWO)[0]))
-    half, whole = found
+    half, whole = half_and_whole(HeldBytes(graph, library), node, "g")
     assert whole == pytest.approx(2 * half, rel=0.01) and half > 0
 
 

@@ -285,8 +285,9 @@ def _find_saved(
     own = [*kept, *passing]
 
     def changed(axis: str) -> list[bool]:
-        for size in (2 * sizes[axis], sizes[axis] // 2)[: 2 - sizes[axis] % 2]:
-            _, *after = run({**sizes, axis: size})
+        half, rest = divmod(sizes[axis], 2)
+        for other in (2 * sizes[axis], *([] if rest else [half])):
+            _, *after = run({**sizes, axis: other})
             if [*map(len, after)] == [len(kept), len(passing)]:
                 return [one != before for one, before in zip(chain(*after), own, strict=True)]
         return [True] * len(own)
