@@ -43,6 +43,7 @@ from .plan_file import NAME, PlanFile, load_plan_file
 from .rank_comparison import DataFault, run_rank
 from .rank_pool import RankError, RankPool
 from .reference_program import reference_library, render_reference
+from .train_files import render_data
 from .written_plan import recorded_model
 
 TOLERANCE = 1e-10
@@ -230,7 +231,7 @@ def write_reference(record: PlanFile, out: Path) -> None:
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset, FULL)
     machine = read_machine(record.sources.machine)
     plan = search(model, build_mesh(machine, 1, None), machine, library, "single", {}, [])
-    write_files(render_reference(plan, library), out)
+    write_files({**render_reference(plan, library), "data.py": render_data(plan)}, out)
 
 
 def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:

@@ -158,7 +158,7 @@ def _start(module: ModuleType, initial: Tensors, steps: int, seed: int, data: st
     }
     if data:
         function = data_function(data)
-        batches = [_given(function, module.INPUTS, seed, step) for step in range(steps)]
+        batches = [_given(function, module, seed, step) for step in range(steps)]
     else:
         batches = [{name: _draw(spec, source) for name, spec in module.INPUTS.items()} for _ in range(steps)]
     return Start(state, batches, _rate(module, state, batches[0], seed))
@@ -168,24 +168,19 @@ class DataFault(Exception):
     """A data function failed, or what it returned is no batch of the model's inputs."""
 
 
-def _given(function: Callable[..., Any], inputs: Mapping[str, Any], seed: int, step: int) -> Tensors:
-    """The batch of a step by a data function. Raises DataFault."""
+def _given(function: Callable[..., Any], module: ModuleType, seed: int, step: int) -> Tensors:
+    """The batch of a step by a data function, checked as train.py does. Raises DataFault."""
+    data = import_module(f"{module.__package__}.data")
     try:
-        batch = {name: tensor for name, tensor in function(inputs, seed, step, "train").items() if name in inputs}
+        batch = function(module.INPUTS, seed, step, "train")
     except Exception as error:
         told = " ".join(f"{type(error).__name__}: {error}".split())
         raise DataFault(f"the data function raised {told}") from None
-    for name, spec in inputs.items():
-        if name not in batch:
-            raise DataFault(f"the data has no {name}")
-        if tuple(batch[name].shape) != tuple(spec.shape):
-            raise DataFault(f"input {name} is {list(spec.shape)}, the data has {list(batch[name].shape)}")
-        wrong = (
-            [] if spec.integer_range is None else batch[name][(batch[name] < 0) | (batch[name] >= spec.integer_range)]
-        )
-        if len(wrong):
-            raise DataFault(f"input {name} lies in [0, {spec.integer_range}), the data has {wrong[0].item()}")
-    return batch
+    try:
+        data.check(batch, module.INPUTS, "train")
+    except data.DataError as error:
+        raise DataFault(str(error)) from None
+    return {name: batch[name] for name in module.INPUTS}
 
 
 def data_function(name: str) -> Callable[..., Any]:

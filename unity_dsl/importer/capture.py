@@ -310,7 +310,8 @@ def loss_of(returned: Any, is_scalar: Callable[[Any], bool]) -> Any:
 
 def without_loss() -> InputError:
     """The diagnostic of a module that returns no loss."""
-    help = "return the loss, with the labels among the inputs: `return loss, logits`"
+    given = "return the loss, with the labels among the inputs: `return loss, logits`"
+    help = f"{given}; of an ONNX file, --loss cross_entropy, or mse, computes one"
     return fail("E604", "the module returns no loss: no scalar", help=help)
 
 
