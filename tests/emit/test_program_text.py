@@ -307,6 +307,37 @@ def test_initial_values(library: Library, tmp_path: Path) -> None:
             first.load_global({**state, "table": state["table"].T})
 
 
+FANS = """
+model fans[d = 64]
+  input x: f32[4, 16, 8, 8]
+  weight one: f32[d, 4, 3, 3] ~ fan_in_uniform(1 / 3)
+  weight two: f32[d, 4, 3, 3] ~ fan_in_normal(2)
+  weight three: f32[d, 4, 3, 3] ~ fan_out_normal(2)
+  k = one + two * three
+  loss mse(conv2d(x, k; groups=4), conv2d(x, k; groups=4))
+"""
+
+
+def test_fans_give_the_deviation_of_initial_values(library: Library, tmp_path: Path) -> None:
+    """As torch draws weights of a grouped convolution: its own default, and He's of both modes."""
+    import torch
+    from torch import nn
+
+    folder = write(batch_plan(model_of(FANS, library), mesh_of(), library), library, tmp_path / "program")
+    torch.manual_seed(0)
+    expected = {
+        "one": nn.Conv2d(16, 64, 3, groups=4).weight,
+        "two": nn.init.kaiming_normal_(torch.empty(64, 4, 3, 3)),
+        "three": nn.init.kaiming_normal_(torch.empty(64, 4, 3, 3), mode="fan_out"),
+    }
+    with load_program(folder) as module:
+        running = module.Model()
+        running.initialise(0)
+        for name, tensor in running.stored().items():
+            assert tensor.std().item() == pytest.approx(expected[name].detach().std().item(), rel=0.08)
+        assert running.stored()["one"].abs().max().item() == pytest.approx(1 / 6, rel=0.01)
+
+
 def test_dropout_is_a_function_of_seed_and_step(library: Library, tmp_path: Path) -> None:
     import torch
 

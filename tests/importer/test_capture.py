@@ -31,5 +31,5 @@ def test_the_model_is_the_same_but_for_initial_values() -> None:
     whole = import_module(FACTORY, "m", verified=False).files
     light = import_module(FACTORY, "m", weights=False).files
     assert light["weights.json"] == whole["weights.json"] and light["data.py"] == whole["data.py"]
-    without = [re.sub(r" ~ normal\(.*\)", "", found["m.udl"]) for found in (whole, light)]
+    without = [re.sub(r" ~ (normal|fan_in_uniform)\(.*\)", "", found["m.udl"]) for found in (whole, light)]
     assert without[0] == without[1] and "~ normal(0.02)" in light["m.udl"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from unity_dsl.graph.graph import Graph, Segment
 from unity_dsl.graph.model_graph import build_model
+from unity_dsl.importer import model_import
+from unity_dsl.importer.capture import Captured, capture
 from unity_dsl.importer.formulas import Formula, formula_of
 from unity_dsl.importer.model_import import ImportedModel, import_module
 from unity_dsl.index.declarations.loading import library_of, library_sources
@@ -47,6 +50,8 @@ def tree(found: Graph) -> object:
         ("language_model_of", {"layers": 3, "width": 48, "heads": 6, "length": 12, "vocabulary": 30}),
         ("language_model_of", {"width": 20, "heads": 5}),
         ("perceptron", {"hidden": 11, "p": 0.3}),
+        ("deep", {"width": 10, "layers": 13}),
+        ("deep_but_one", {"width": 10}),
     ],
 )
 def test_a_model_at_other_sizes_is_the_one_imported_there(
@@ -59,6 +64,22 @@ def test_a_model_at_other_sizes_is_the_one_imported_there(
     other = import_module(FACTORY + name, name, sizes=False)
     assert graph(found, name, settings) == graph(other, name, {})
     assert graph(found, name, {}) != graph(other, name, {})
+
+
+def test_sizes_of_many_layers_are_found_with_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One module is captured whole; where its first layers do not show what all do, every one is."""
+    captured = list[int]()
+
+    def counted(module: Any, *given: Any) -> Captured:
+        captured.append(len(module.layers))
+        return capture(module, *given)
+
+    monkeypatch.setattr(model_import, "capture", counted)
+    import_module(FACTORY + "deep", "deep", verified=False)
+    assert captured[0] == 10 and len(captured) > 3 and {*captured[1:]} == {4, 5}, "five are tried, which is half"
+    captured.clear()
+    import_module(FACTORY + "deep_but_one", "deep", verified=False)
+    assert captured[:2] == [10, 4] and len(captured) > 4 and min(captured[2:]) == 5, "half as many layers are tried"
 
 
 def test_what_changes_the_model_is_told() -> None:

@@ -11,6 +11,7 @@ from .expression import Keeper, Place
 from .graph import DTYPE_BYTES, Buffer, Input, Value, Weight
 from .model_parameters import Numeric, fold, shape_of, whole
 
+FAN_INITIALISERS = {"xavier_uniform", "kaiming_uniform", "fan_in_normal", "fan_in_uniform", "fan_out_normal"}
 INTEGER_INITIALISERS = ("zeros", "ones", "constant")
 
 
@@ -83,8 +84,10 @@ def _refused(name: str, arguments: list[Numeric], value: Value) -> str | None:
             return f"a standard deviation of {std:g} is negative"
         case "uniform", [low, high] if low > high:
             return f"uniform({low:g}, {high:g}) is an empty range"
-        case (("xavier_uniform" | "kaiming_uniform"), _) if len(value.shape) < 2:
+        case _ if name in FAN_INITIALISERS and len(value.shape) < 2:
             return f"`{name}` needs at least two dimensions, [out, in, …]"
+        case _, [gain] if name in FAN_INITIALISERS and gain < 0:
+            return f"a variance of {gain:g} / fan is negative"
         case "constant", [constant] if value.integer_range is not None:
             if constant != int(constant) or not 0 <= constant < value.integer_range:
                 return f"{constant:g} is not an int<{value.integer_range}>"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from .capture import Captured
+from .formulas import Formula
 from .model_text import ModelText
 from .prepared_inputs import PreparedText
 from .statements import Imported
@@ -13,10 +15,13 @@ from .translation import Entry
 
 @dataclass(frozen=True)
 class Draft:
-    """The texts of a captured module. `results` are what the module returns, flat."""
+    """The texts of a captured module, and formulas for numbers of the model's lines, by line and token. `results` are
+    what the module returns, flat.
+    """
 
     captured: Captured
     imported: Imported
     results: tuple[Entry, ...]
     model: ModelText
     data: PreparedText
+    formulas: Mapping[tuple[int, int], Formula] = field(default_factory=dict)

@@ -48,10 +48,13 @@ def tokens(line: str) -> list[str]:
 
 
 def number(token: str) -> float | int | None:
-    """The number that a token is, if it is one."""
+    """The number that a text is, if it is one."""
     if not token[:1].isdigit():
         return None
-    return int(token) if token.isdigit() else float(token)
+    try:
+        return int(token) if token.isdigit() else float(token)
+    except ValueError:
+        return None
 
 
 def are_alike(lines: Sequence[str], others: Sequence[str]) -> bool:

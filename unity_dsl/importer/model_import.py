@@ -11,6 +11,7 @@ from io import BytesIO
 from logging import getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -43,7 +44,9 @@ from .formulas import Point
 from .graph_walk import translate
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
+from .module_blocks import with_module_blocks
 from .prepared_inputs import TABLES, Prepare, PreparedText, prepare_of, prepared_text
+from .short_lists import is_deep, shorten
 from .sizes import Sizes, is_the_same, resized, with_sizes
 from .statements import Imported
 from .translation import Entry, Translation
@@ -120,19 +123,27 @@ def import_module(
     keywords = {size: given[keyword] for size, keyword in names.items()}
     reserved = {*keywords, "s", "size"} if sizes else set[str]()
 
-    def attempt(settings: Point, inputs: Mapping[int, int], *, rows: int = 1, any_batch: bool = True) -> Draft:
+    def attempt(
+        settings: Point, inputs: Mapping[int, int], *, rows: int = 1, any_batch: bool = True, short: bool = False
+    ) -> Draft:
         settings = {names[size]: value for size, value in settings.items()}
         module, args, named = module_of(spec, weights=weights, settings=settings)
         args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows), (args, named))
-        return _draft(module, args, named, name, reserved, any_batch=any_batch)
+        left_out = shorten(module) if short else {}
+        return _draft(module, args, named, name, reserved, left_out, any_batch=any_batch)
 
     LOG.info("capturing the module")
     draft, found = attempt({}, {}), Sizes()
     if sizes:
+        LOG.info("finding its sizes")
         with quietly():
-            holds = "b" not in draft.model.parameters or is_the_same(draft, partial(attempt, {}, {}, rows=2))
+            # A text that fewer layers have as well shows what sizes change in all.
+            short = is_deep(draft.captured.module) and is_the_same(draft, partial(attempt, {}, {}, short=True))
+            holds = "b" not in draft.model.parameters or is_the_same(
+                draft, partial(attempt, {}, {}, rows=2, short=short)
+            )
             draft = draft if holds else attempt({}, {}, any_batch=False)
-            draft, found = with_sizes(draft, keywords, partial(attempt, any_batch=holds))
+            draft, found = with_sizes(draft, keywords, partial(attempt, any_batch=holds, short=short))
         found = (
             found
             if holds
@@ -180,6 +191,7 @@ def _draft(
     named: Mapping[str, Any],
     name: str,
     reserved: Set[str] = frozenset(),
+    left_out: Mapping[tuple[str, ...], int] = MappingProxyType({}),
     *,
     any_batch: bool = True,
 ) -> Draft:
@@ -196,10 +208,11 @@ def _draft(
         help = "a loss of weights that are trained: what was detached, or computed under no_grad, has no gradient"
         raise fail("E604", "no gradient of the loss reaches a weight of the module", help=help)
     batch = imported.examples
-    fixed = _texts(name, imported, walk, None, reserved)
+    make = partial(_texts, imported, walk, name=name, reserved=reserved, left_out=left_out)
+    fixed = make(None)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
     if any_batch and _is_any_batch(captured, fixed[1], batch, constant):
-        text, prepared = _texts(name, imported, walk, batch, reserved)
+        text, prepared = make(batch)
         if _builds(text, batch):
             return Draft(captured, imported, tuple(walk.results), text, prepared)
     return Draft(captured, imported, tuple(walk.results), *fixed)
@@ -207,7 +220,9 @@ def _draft(
 
 def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
     """The files of a draft, once they are compared with its module."""
-    text, imported = draft.model, draft.imported
+    library, captured, imported = library_of(library_sources(())), draft.captured, draft.imported
+    text = with_module_blocks(draft.model, draft.formulas, captured.module, library)
+    draft = replace(draft, model=text)
     files = {
         f"{text.name}.udl": text.text,
         "weights.json": json.dumps(_names(draft), indent=1) + "\n",
@@ -215,7 +230,7 @@ def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
     }
     found = _verified(draft) if verified else None
     loss = imported.loss.value if imported.loss is not None else None
-    made = ImportedModel(files, len(imported.statements), found, draft.captured, draft.results, text.outputs, loss)
+    made = ImportedModel(files, len(imported.statements), found, captured, draft.results, text.outputs, loss)
     return replace(made, weights=text.weights, notes=_notes(draft), tables=draft.data.tables)
 
 
@@ -270,10 +285,16 @@ def _names(draft: Draft) -> dict[str, object]:
 
 
 def _texts(
-    name: str, imported: Imported, walk: Translation, batch: int | None, reserved: Set[str]
+    imported: Imported,
+    walk: Translation,
+    batch: int | None,
+    *,
+    name: str,
+    reserved: Set[str],
+    left_out: Mapping[tuple[str, ...], int],
 ) -> tuple[ModelText, PreparedText]:
     """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
-    text = model_text(name, imported, batch, reserved)
+    text = model_text(name, imported, batch, reserved, left_out)
     inputs = {text.inputs[value]: value for value in imported.inputs}
     return text, prepared_text(name, inputs, walk, imported.examples)
 

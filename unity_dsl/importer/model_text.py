@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, count
 from keyword import kwlist
+from math import isclose
+from types import MappingProxyType
+
+from torch import Tensor
 
 from ..syntax.diagnose import terminal_texts
 from .folding import Item, Repeat, folded, results_of, weights_of
+from .short_lists import KEPT
 from .statements import EXAMPLES, Imported, Statement
 from .views import Value, View
 from .weight_parts import Stored
@@ -17,14 +23,15 @@ from .weight_parts import Stored
 
 @dataclass(frozen=True)
 class ModelText:
-    """The lines of a .udl file: blocks, the parameters of the model, and what it computes. `weights` tells where the
-    module's state_dict has weights and buffers, by their names there.
+    """The lines of a .udl file: blocks, the parameters of the model, and what it computes, with the path of the module
+    that each line is of. `weights` tells where the module's state_dict has weights and buffers, by their names there.
     """
 
     name: str
     blocks: tuple[str, ...]
     parameters: Mapping[str, float]
     lines: tuple[str, ...]
+    paths: tuple[tuple[str, ...], ...] = ()
     weights: dict[str, Stored] = field(default_factory=dict)
     inputs: dict[Value, str] = field(default_factory=dict)
     outputs: dict[Value, str] = field(default_factory=dict)
@@ -36,17 +43,23 @@ class ModelText:
         return "\n".join((*self.blocks, head, *(f"  {line}" if line else "" for line in self.lines))) + "\n"
 
 
-def model_text(name: str, model: Imported, batch: int | None = None, reserved: Set[str] = frozenset()) -> ModelText:
+def model_text(
+    name: str,
+    model: Imported,
+    batch: int | None = None,
+    reserved: Set[str] = frozenset(),
+    left_out: Mapping[tuple[str, ...], int] = MappingProxyType({}),
+) -> ModelText:
     """The text of a model of this name, in which no tensor has a reserved name. Sizes of the batch are written as the
-    parameter `b` where one is given.
+    parameter `b` where one is given; repeats count the layers of a list that are `left_out`, by its path.
     """
-    writer = _Writer(model, batch, reserved)
+    writer = _Writer(model, batch, reserved, left_out)
     writer.write(folded(model))
     used = dict.fromkeys(s.operator for s in model.statements if s.operator in model.blocks)
     blocks = [line for name in used for line in (*model.blocks[name].text.splitlines(), "")]
     parameters = {"b": batch} if batch else {}
-    lines, weights = tuple(writer.lines), writer.weights
-    return ModelText(name, tuple(blocks), parameters, lines, weights, writer.inputs, writer.outputs)
+    lines, paths = tuple(writer.lines), tuple(writer.paths.get(row, ()) for row in range(len(writer.lines)))
+    return ModelText(name, tuple(blocks), parameters, lines, paths, writer.weights, writer.inputs, writer.outputs)
 
 
 class _Names:
@@ -66,8 +79,11 @@ class _Names:
 
 
 class _Writer:
-    def __init__(self, model: Imported, batch: int | None, reserved: Set[str]) -> None:
+    def __init__(
+        self, model: Imported, batch: int | None, reserved: Set[str], left_out: Mapping[tuple[str, ...], int]
+    ) -> None:
         self.model = model
+        self.left_out = left_out
         self.batch = batch
         self.names = _Names()
         self.reserved = {"b", *reserved} if batch else set(reserved)
@@ -75,9 +91,13 @@ class _Writer:
         self.given: dict[Value, str] = {}
         self.inputs: dict[Value, str] = {}
         self.lines: list[str] = []
+        self.paths: dict[int, tuple[str, ...]] = {}
         self.weights: dict[str, Stored] = {}
         self.outputs: dict[Value, str] = {}
-        self.around = _around([value.state for value in weights_of(model.statements)])
+        stored = list(weights_of(model.statements))
+        self.initialisers = {value: _initialisers(value) for value in stored}
+        self.common = Counter(text for texts in self.initialisers.values() for text in texts)
+        self.around = _around([value.state for value in stored])
 
     def write(self, items: Sequence[Item]) -> None:
         for value in self.model.inputs:
@@ -99,7 +119,7 @@ class _Writer:
             if isinstance(item, Repeat):
                 self.repeat(item)
             else:
-                self.lines += self.statement(item, ())
+                self.add(item, (), "")
         self.lines.append("")
         if self.model.loss is not None:
             self.lines.append(f"loss {self.read(self.model.loss)}")
@@ -128,9 +148,13 @@ class _Writer:
             kind = "f32" if value.bound is None else f"int<{value.bound}>"
             word = "weight" if value.kind == "weight" else "buffer"
             shape = ", ".join(map(str, value.shape))
-            self.lines.append(f"{indent}{word} {name}: {kind}[{shape}] ~ {_initialiser(value)}")
+            self.lines.append(f"{indent}{word} {name}: {kind}[{shape}] ~ {self.initialiser(value)}")
             if not prefix:
                 self.weights[name] = Stored(value.state, value.part)
+
+    def initialiser(self, value: Value) -> str:
+        """Of those that a tensor agrees with the one that most of the model do."""
+        return max(self.initialisers[value], key=self.common.__getitem__)
 
     # ------------------------------------------------------------------------------------------ statements
 
@@ -144,7 +168,10 @@ class _Writer:
                 self.given[value] = name
             carried.append((self.given[value], place))
         name = self.label(repeat)
-        self.lines.append(f"repeat {len(repeat.layers)} as {name}")
+        self.paths[len(self.lines)] = repeat.prefixes[0]
+        around, last = repeat.prefixes[-1][:-1], int(repeat.prefixes[-1][-1])
+        more = self.left_out.get(around, 0) if last == KEPT - 1 else 0
+        self.lines.append(f"repeat {len(repeat.layers) + more} as {name}")
         values, prefix = repeat.own[0], repeat.prefixes[0]
         self.declare(values, prefix, "  ")
         for number, layer in enumerate(repeat.own):
@@ -156,7 +183,7 @@ class _Writer:
             if place not in late:
                 self.given[results[place]] = own
         for statement in repeat.body:
-            self.lines += [f"  {line}" for line in self.statement(statement, prefix)]
+            self.add(statement, prefix, "  ")
         for place, own in late.items():
             self.lines.append(f"  {own} = {self.given[results[place]]}")
         self.given |= before
@@ -189,6 +216,12 @@ class _Writer:
                 return True
             after = after or result in statement.results
         return False
+
+    def add(self, statement: Statement, prefix: tuple[str, ...], indent: str) -> None:
+        """The lines of a statement, which are of its module."""
+        for line in self.statement(statement, prefix):
+            self.paths[len(self.lines)] = statement.path
+            self.lines.append(indent + line)
 
     def statement(self, statement: Statement, prefix: tuple[str, ...]) -> Iterator[str]:
         words = statement.path[len(prefix) :]
@@ -256,14 +289,33 @@ def _around(states: Sequence[str]) -> str:
     return firsts.pop() if len(firsts) == 1 and all("/" in state for state in states) else ""
 
 
-def _initialiser(value: Value) -> str:
-    """Zeros and ones as they are; what is random by its deviation."""
+def _initialisers(value: Value) -> list[str]:
+    """How the numbers of a weight or buffer may have been drawn: zeros and ones as they are."""
     tensor = value.constant
     if tensor is None or not tensor.is_floating_point():
-        return "zeros"  # integers are tables, which are loaded
+        return ["zeros"]  # integers are tables, which are loaded
     if tensor.dim() > 1 and not any(tensor.stride()):
-        return "normal(0.02)"  # one element stands for all
+        return ["normal(0.02)"]  # one element stands for all
     if bool((tensor == tensor.flatten()[0]).all()):
         first = float(tensor.flatten()[0])
-        return "zeros" if first == 0 else "ones" if first == 1 else f"constant({first:g})"
-    return f"normal({float(tensor.std()):.2g})"
+        return ["zeros" if first == 0 else "ones" if first == 1 else f"constant({first:g})"]
+    return _drawn(tensor.detach())
+
+
+def _drawn(tensor: Tensor) -> list[str]:
+    """The distributions that numbers agree with: ones whose variance follows from their shape, as torch's own layers
+    and He et al. (2015) draw them, or else a normal one with the roundest deviation.
+    """
+    std, count = float(tensor.std()), tensor.numel()
+    error = 4 / (2 * count) ** 0.5  # of a deviation of so many normal numbers, relative
+    if tensor.dim() > 1 and count >= 64:
+        fans = {"fan_out": tensor[:, 0].numel(), "fan_in": tensor[0].numel()}
+        most = float(tensor.abs().max()) * fans["fan_in"] ** 0.5
+        if 0.9 < most <= 1 + 1e-5 and isclose(std * (3 * fans["fan_in"]) ** 0.5, 1, rel_tol=error):
+            return ["fan_in_uniform(1 / 3)"]
+        kinds = (("fan_out", 2), ("fan_in", 2), ("fan_in", 1))
+        found = [(fan, gain) for fan, gain in kinds if isclose(std, (gain / fans[fan]) ** 0.5, rel_tol=error)]
+        if found:
+            return [f"{fan}_normal({gain})" for fan, gain in found]
+    rounded = float(f"{std:.1g}")
+    return [f"normal({rounded if isclose(rounded, std, rel_tol=error) else std:.2g})"]

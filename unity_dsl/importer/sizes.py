@@ -230,14 +230,12 @@ def _dimensions(
 
 
 def _written(draft: Draft, point: Point, moved: Mapping[str, _Moved], formulas: _Formulas) -> Draft:
-    """The draft with formulas in place of numbers."""
+    """The draft with sizes as parameters, formulas for the numbers of the model, and others in place of data's."""
     parts = [{key[1:]: formula for key, formula in formulas.items() if key[0] == part} for part in range(3)]
     sizes = {name: point[name] for name in moved}
     above = len(draft.model.blocks)
     own = {(row - above, place): formula for (row, place), formula in parts[MODEL].items()}
-    model = replace(
-        draft.model, parameters={**draft.model.parameters, **sizes}, lines=replaced(draft.model.lines, own, "/")
-    )
+    model = replace(draft.model, parameters={**draft.model.parameters, **sizes})
     data = replace(
         draft.data,
         lines=replaced(draft.data.lines, parts[PREPARE], "//"),
@@ -246,7 +244,7 @@ def _written(draft: Draft, point: Point, moved: Mapping[str, _Moved], formulas: 
         read=_read(draft, point, moved),
         known=_known(draft, point, moved),
     )
-    return replace(draft, model=model, data=data)
+    return replace(draft, model=model, data=data, formulas=own)
 
 
 def _lengths(draft: Draft, moved: Sequence[_Moved]) -> Iterator[tuple[str, int]]:

@@ -84,8 +84,18 @@ def _copied(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 
 
 def joined(walk: Translation, views: list[View], dim: int) -> View:
-    """The views one after the other along a dimension; rows that are the same for all examples are prepended."""
+    """The views one after the other along a dimension; rows that are the same for all examples are prepended.
+
+    The first ones are joined first, so that what joins more of the same has to add what is new alone.
+    """
     views = [view for view in views if view.shape[dim]]
+    if not any(view.repeated for view in views):
+        made = views[0]
+        for other in views[1:]:
+            shape = [*made.shape]
+            shape[dim] += other.shape[dim]
+            made = walk.make("concat", made, other, shape=shape, dim=dim)
+        return made
     made = views[-1]
     for other in reversed(views[:-1]):
         shared = {axis for part in other.dims[:-2] for axis in part}

@@ -49,6 +49,9 @@ INITIALISERS = {
     "zeros": (),
     "ones": (),
     "constant": ("value",),
+    "fan_in_normal": ("gain",),
+    "fan_in_uniform": ("gain",),
+    "fan_out_normal": ("gain",),
     "xavier_uniform": (),
     "kaiming_uniform": (),
 }

@@ -49,7 +49,7 @@ class TypeExpr:
 
 @dataclass(frozen=True)
 class Initialiser:
-    """`normal(0.02)`, `uniform(-1, 1)`, `zeros`, `ones`, `constant(c)`, `xavier_uniform` or `kaiming_uniform`."""
+    """`normal(0.02)`, `uniform(-1, 1)`, `fan_in_uniform(1 / 3)`, `zeros`, …: those of `INITIALISERS` in parse_model."""
 
     name: str
     arguments: tuple[Expr, ...] = ()

@@ -1,0 +1,121 @@
+"""Parameters of a block: the numbers in which modules that do alike differ, named after the modules' attributes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from math import isclose
+
+from torch import nn
+
+from .text_lines import Quantity
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a block has a number: a `word` for it, whether it is of an initialiser, and whether it is a setting that a
+    call may leave out.
+    """
+
+    word: str
+    is_drawn: bool = False
+    has_default: bool = False
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """The numbers of a block: `head` declares its parameters, `body` are the numbers of its lines in terms of these,
+    `arguments` the values of each call by name, and `usual` those that a call may leave out.
+    """
+
+    head: str
+    body: tuple[Quantity, ...]
+    arguments: tuple[Mapping[str, Quantity], ...]
+    usual: Mapping[str, str]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.arguments[0])
+
+
+def sizing_of(
+    columns: Sequence[Sequence[Quantity]],
+    modules: Sequence[nn.Module | None],
+    places: Sequence[Place],
+    taken: Collection[str],
+) -> Sizing:
+    """The numbers of a block for modules that have these at the same places.
+
+    Numbers that are the same in every module are one parameter. What most modules have of a setting is its default.
+    """
+    names: dict[tuple[str, ...], str] = {}
+    values: dict[str, tuple[Quantity, ...]] = {}
+    body = []
+    defaults = set[str]()
+    for number, place in enumerate(places):
+        row = tuple(column[number] for column in columns)
+        key = tuple(one.text for one in row)
+        if len(set(key)) == 1:
+            body.append(row[0])
+            continue
+        if key not in names:
+            wanted = _words([one.value for one in row], modules, place)
+            names[key] = next(name for name in wanted if name not in taken and name not in values)
+            values[names[key]] = row
+        if place.has_default:
+            defaults.add(names[key])
+        body.append(Quantity(row[0].value, names[key]))
+    usual = {name: text for name in values if name in defaults and (text := _usual(values[name])) is not None}
+    ordered = [*(name for name in values if name not in usual), *usual]
+    head = ", ".join(f"{name} = {usual[name]}" if name in usual else name for name in ordered)
+    arguments = tuple({name: values[name][place] for name in ordered} for place in range(len(columns)))
+    return Sizing(f"[{head}]" if head else "", tuple(body), arguments, usual)
+
+
+def _usual(row: Sequence[Quantity]) -> str | None:
+    """The plain number that most have."""
+    text, times = Counter(one.text for one in row).most_common(1)[0]
+    plain = next(one for one in row if one.text == text).value == _plain(text)
+    return text if 2 * times > len(row) and plain else None
+
+
+def _plain(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _words(values: Sequence[float], modules: Sequence[nn.Module | None], place: Place) -> Iterator[str]:
+    """Names for a number with these values in the modules: of an attribute, with where it is; what the place says."""
+    attributes = [] if place.is_drawn else list(_attributes(values, modules))
+    yield from (name for _, name in attributes if name == place.word)
+    yield from (name for _, name in attributes)
+    yield from (f"{path}_{name}" for path, name in attributes if path.isidentifier())
+    yield from chain((place.word,), (f"{place.word}_{number}" for number in count(2)))
+
+
+def _attributes(values: Sequence[float], modules: Sequence[nn.Module | None]) -> Iterator[tuple[str, str]]:
+    """The attributes with these values, each with the name of the module inside that has it."""
+    found = [module for module in modules if module is not None]
+    if len(found) < len(values):
+        return
+    inside = [dict(module.named_modules()) for module in found]
+    for path, part in inside[0].items():
+        if any(path not in other for other in inside):
+            continue
+        for name, value in vars(part).items():
+            if name.startswith("_") or _number(value) is None or not name.isidentifier():
+                continue
+            others = (_number(getattr(other[path], name, None)) for other in inside)
+            if all(one is not None and isclose(one, value) for one, value in zip(others, values, strict=True)):
+                yield path.replace(".", "_"), name
+
+
+def _number(value: object) -> float | None:
+    """A number, or the one that all of several are."""
+    if isinstance(value, tuple | list) and value and all(one == value[0] for one in value):
+        value = value[0]
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

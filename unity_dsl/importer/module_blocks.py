@@ -1,0 +1,245 @@
+"""Blocks for modules that do alike: what several of them compute is written once, and called with their sizes."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, count
+from keyword import kwlist
+
+from torch import nn
+
+from ..index.library import Library
+from ..syntax.diagnose import terminal_texts
+from .alike_modules import Part, Path, Surroundings, alike
+from .block_sizes import Sizing, sizing_of
+from .formulas import Formula
+from .model_text import ModelText
+from .text_lines import DECLARING, Line, Quantity, Token, joined, lines_of, renamed
+
+_LEAST = 4
+"""The least number of lines that a block saves."""
+
+
+def with_module_blocks(
+    text: ModelText, formulas: Mapping[tuple[int, int], Formula], module: nn.Module, library: Library
+) -> ModelText:
+    """The text with formulas in place of numbers, and with a block for modules that do alike, innermost first.
+
+    Modules do alike where they are of one class and their lines differ in names and numbers alone. The numbers that
+    differ are the parameters of the block, named after the modules' attributes.
+    """
+    found = _Blocks(text, lines_of(text.lines, text.paths, formulas), module, library)
+    while (best := found.best()) is not None:
+        found.write(best)
+    lines = tuple(line.text(found.around.usual) for line in found.lines)
+    weights = {name: text.weights[old] for name, old in found.weights.items()}
+    return replace(text, blocks=(*text.blocks, *found.texts), lines=lines, paths=((),) * len(lines), weights=weights)
+
+
+class _Blocks:
+    """The lines of a model while blocks are taken out of them. `weights` are names in the text it began with, by those
+    of now; `labels` those of its repeats, by scope.
+    """
+
+    def __init__(self, text: ModelText, lines: list[Line], module: nn.Module, library: Library) -> None:
+        self.lines = lines
+        self.texts: list[str] = []
+        self.weights = {name: name for name in text.weights}
+        self.states = text.weights
+        self.outputs = set(text.outputs.values())
+        written = re.findall(r"^block (\w+)", "\n".join(text.blocks), re.MULTILINE)
+        defaults = {
+            name: {one.name: f"{float(one.default):g}" for one in operator.attributes if one.default is not None}
+            for name, operator in library.operators.items()
+        }
+        self.around = Surroundings(module, self.local_name, defaults, {name: {} for name in written})
+        self.reserved = {*terminal_texts("udl").values(), *kwlist, *text.parameters}
+        self.labels = ["", *(str(line.body[-1]) for line in lines if line.word == "repeat")]
+        self.taken: set[str] = set()
+
+    def best(self) -> list[Part] | None:
+        """The smallest parts that are alike and worth a block; modules that only hold others come last."""
+        worth = [group for group in alike(self.lines, self.around) if self.saved(group) >= _LEAST]
+        return min(
+            worth,
+            key=lambda group: (self.is_container(group[0]), len(group[0].all_rows), len(group[0].path)),
+            default=None,
+        )
+
+    def saved(self, group: Sequence[Part]) -> int:
+        """How many lines fewer there are with a block for these parts."""
+        called = sum(1 + sum(map(self.is_carried, part.results)) for part in group)
+        return sum(len(part.all_rows) for part in group) - called - len(group[0].all_rows) - 3
+
+    def is_container(self, part: Part) -> bool:
+        module = self.around.module_of(part.path)
+        return module is None or type(module).__module__ == nn.Sequential.__module__
+
+    def is_carried(self, name: str) -> bool:
+        """Whether a name is given several times, as that of what layers leave is."""
+        return sum(name in line.targets for line in self.lines) > 1
+
+    # ------------------------------------------------------------------------------------------ what is written
+
+    def write(self, group: Sequence[Part]) -> None:
+        """Adds the block of these parts, and calls it in their place."""
+        name, first = self.block_name(group[0]), group[0]
+        modules = [self.around.module_of(part.path) for part in group]
+        sizing = sizing_of([part.quantities for part in group], modules, first.places, self.reserved)
+        inner = self.inner_names(group, sizing.names)
+        self.texts += self.block_text(name, first, inner, sizing)
+        calls, gone, others = (
+            dict[int, list[Line]](),
+            {row for part in group for row in part.all_rows},
+            dict[str, str](),
+        )
+        kept = {name for row, line in enumerate(self.lines) if row not in gone for name in line.targets}
+        self.taken = kept | self.reserved | {*self.labels, "split", *(name for part in group for name in part.results)}
+        for part, given, own in zip(group, sizing.arguments, self.call_names(group), strict=True):
+            names = zip(self.made_in(part), self.made_in(first), strict=True)
+            self.rename_weights(part, {name: inner[alike] for name, alike in names}, own)
+            made = (own, *(self.fresh([one]) if self.is_carried(one) else one for one in part.results[1:]))
+            operands: tuple[Token, ...] = tuple(token for one in part.inputs for token in (one, ", "))[:-1]
+            settings = {key: (value,) for key, value in given.items()}
+            call = Line("", made, operands, part.path, part.scope, name, settings)
+            both = list(zip(part.results, made, strict=True))
+            carried = [(one, other) for one, other in both if self.is_carried(one)]
+            calls[part.rows.start] = [call, *(Line("", (one,), (other,), (), part.scope) for one, other in carried)]
+            others |= dict(one for one in both if one not in carried)
+        self.around.usual[name] = sizing.usual
+        every = enumerate(self.lines)
+        lines = [one for row, line in every for one in calls.get(row, [] if row in gone else [line])]
+        self.lines = [
+            replace(line, body=renamed(line.body, others)) if {*line.reads} & {*others} else line for line in lines
+        ]
+
+    def block_text(self, name: str, part: Part, inner: Mapping[str, str], sizing: Sizing) -> list[str]:
+        """The lines of a block, and an empty one."""
+        sizes = iter(sizing.body)
+        body: list[str] = []
+        for row in part.all_rows:
+            given = self.lines[row]
+            line, known = self.around.filled(given), self.around.defaults.get(given.operator, {})
+            settings = {key: _sized(line.settings[key], sizes) for key in sorted(line.settings)}
+            own = _sized(line.body, sizes)
+            own = own if line.word in DECLARING else renamed(own, inner)
+            is_told = {key: key in given.settings or joined(settings[key]) != known[key] for key in line.settings}
+            told = {key: settings[key] for key, is_one in is_told.items() if is_one}
+            made = replace(line, targets=tuple(inner[one] for one in line.targets), body=own, settings=told, scope=1)
+            body.append(made.text(self.around.usual))
+        inputs = ", ".join(inner[one] for one in part.inputs)
+        results = ", ".join(inner[one] for one in part.results)
+        return [f"block {name}{sizing.head}({inputs})", *body, f"  return {results}", ""]
+
+    # ------------------------------------------------------------------------------------------ names
+
+    def block_name(self, part: Part) -> str:
+        """After the class of the module, or after what it is called where that is one of torch's containers."""
+        module = self.around.module_of(part.path)
+        words = [word for word in reversed(part.path) if not word.isdecimal()]
+        word = _snake(type(module).__name__) if module is not None and not self.is_container(part) else ""
+        word = word or re.sub(r"\W|_?\d+$", "", words[0] if words else "part")
+        targets = {name for line in self.lines for name in line.targets}
+        word = f"{word}_block" if word in self.around.defaults or word in targets else word
+        names = chain((word,), (f"{word}_{number}" for number in count(2)))
+        return next(name for name in names if name not in self.reserved and name not in self.around.usual)
+
+    def inner_names(self, group: Sequence[Part], sizes: Iterable[str]) -> dict[str, str]:
+        """Names in the block for all names of the first part: weights as in the module, what is made without numbers,
+        what all read under one name.
+        """
+        found: dict[str, str] = {}
+        taken = {*self.reserved, *sizes}
+
+        def give(name: str, wanted: str) -> None:
+            word = re.sub(r"\W", "_", wanted).strip("_") or "x"
+            word = f"x_{word}" if word[0].isdecimal() else word
+            numbered = (f"{word}_{number}" for number in count(2))
+            found[name] = next(free for free in chain((word,), numbered) if free not in taken)
+            taken.add(found[name])
+
+        part = group[0]
+        lines = [self.lines[row] for row in part.all_rows]
+        for name, *others in zip(*(one.inputs for one in group), strict=True):
+            give(name, name if {name} == {*others} else "x")
+        own = [line.targets[0] for line in lines[: len(part.declared)]]
+        for name in own:
+            local = self.local_name(name, part.path, part.scope)
+            give(name, "w" if local == "weight" else local)
+        updated = {
+            name: f"new_{found[line.reads[0]]}" for line in lines if line.word == "update" for name in line.reads
+        }
+        for line in lines[len(own) :]:
+            path = "_".join(line.path[len(part.path) :]) or "y"
+            has_path = line.operator in self.around.usual or any(name in own for name in line.reads)
+            for target in line.targets:
+                if target not in found:
+                    plain = (
+                        f"{found[line.reads[0]]}_part" if line.operator == "slice" else re.sub(r"(_\d+)+$", "", target)
+                    )
+                    give(target, updated.get(target) or (path if has_path else plain))
+        return found
+
+    def made_in(self, part: Part) -> list[str]:
+        """The names that a part declares and makes, by place."""
+        return [name for row in part.all_rows for name in self.lines[row].targets]
+
+    def local_name(self, name: str, path: Path, scope: int) -> str:
+        """The name of a weight within a module."""
+        full = f"{self.labels[scope]}.0.{name}" if scope else name
+        stored = self.states[self.weights[full]]
+        word = stored.state.removeprefix(".".join(path) + ".")
+        return f"{word}_{stored.part.word}" if stored.part is not None else word
+
+    def call_names(self, group: Sequence[Part]) -> list[str]:
+        """A name for the first result of each call, after its module: its weights are named after it too."""
+        repeats = [line.path for line in self.lines if line.word == "repeat"]
+        words = [part.path[len(repeats[part.scope - 1]) :] if part.scope else part.path for part in group]
+        wanted = list(map(_endings, words))
+        often = Counter((part.scope, word) for part, some in zip(group, wanted, strict=True) for word in some)
+        return [
+            part.results[0]
+            if part.results[0] in self.outputs
+            else self.fresh([word for word in some if often[part.scope, word] == 1] or some)
+            for part, some in zip(group, wanted, strict=True)
+        ]
+
+    def fresh(self, wanted: Sequence[str]) -> str:
+        """The first of some names that is free, else the last one with a number."""
+        clean = [re.sub(r"\W", "_", word).strip("_") for word in wanted]
+        numbered = (f"{clean[-1]}_{number}" for number in count(2))
+        name = next(word for word in chain(clean, numbered) if word not in self.taken and not word[0].isdecimal())
+        self.taken.add(name)
+        return name
+
+    def rename_weights(self, part: Part, inner: Mapping[str, str], own: str) -> None:
+        """Puts the name of a call before those of the weights that are its own now, of its calls too."""
+        declared = {self.lines[row].targets[0] for row in part.declared}
+        called = {self.lines[row].targets[0] for row in part.rows if self.lines[row].operator in self.around.usual}
+        start = re.compile(re.escape(self.labels[part.scope]) + r"\.\d+\.") if part.scope else re.compile("")
+        found = {}
+        for name, old in self.weights.items():
+            match = start.match(name)
+            before = match[0] if match else ""
+            first, dot, rest = name[len(before) :].partition(".")
+            is_own = match and (first in called if dot else first in declared)
+            found[f"{before}{own}.{inner[first]}{dot}{rest}" if is_own else name] = old
+        self.weights = found
+
+
+def _endings(path: Path) -> list[str]:
+    """What a path ends with, from its last word that is no number on, shorter ones first; `layer` if there is none."""
+    named = next((place for place in reversed(range(len(path))) if not path[place].isdecimal()), None)
+    return ["layer"] if named is None else ["_".join(path[at:]) for at in range(named, -1, -1)]
+
+
+def _sized(body: Sequence[Token], sizes: Iterator[Quantity]) -> tuple[Token, ...]:
+    """A body with other quantities in place of its own."""
+    return tuple(next(sizes) if isinstance(token, Quantity) else token for token in body)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower().strip("_")

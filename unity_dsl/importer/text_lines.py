@@ -1,0 +1,159 @@
+"""Lines of an imported model taken apart: what each makes and reads, its settings, and its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from .formulas import Formula, number, tokens
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number of a text, written as it is or as a formula of sizes."""
+
+    value: float
+    text: str
+
+
+Token = str | Quantity
+DECLARING = ("weight", "buffer")
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line: its first `word` if it is no assignment, the names it makes, and the `body` behind them. Of a call
+    `operator` is what is called, `body` its operands, and `settings` are its numbers by name.
+
+    `path` is that of the module whose statement it is, of a repeat that of its first layer; `scope` is 0, or the place
+    among the repeats of the one in which it stands.
+    """
+
+    word: str
+    targets: tuple[str, ...]
+    body: tuple[Token, ...]
+    path: tuple[str, ...] = ()
+    scope: int = 0
+    operator: str = ""
+    settings: Mapping[str, tuple[Token, ...]] = field(default_factory=dict)
+
+    @property
+    def is_statement(self) -> bool:
+        return self.word in ("", "update") and bool(self.body)
+
+    @cached_property
+    def reads(self) -> tuple[str, ...]:
+        """The names in its body, in order."""
+        if self.word not in ("", "update", "loss", "output"):
+            return ()
+        return tuple(token for token in _names(self.body) if isinstance(token, str))
+
+    def text(self, usual: Mapping[str, Mapping[str, str]]) -> str:
+        """The line, without settings that are as `usual` for the block that it calls."""
+        body = joined(self.body)
+        if self.operator:
+            known = usual.get(self.operator)
+            texts = {key: joined(value) for key, value in self.settings.items()}
+            told = ", ".join(f"{key}={text}" for key, text in texts.items() if (known or {}).get(key) != text)
+            if known is None:
+                body = f"{self.operator}({body}{f'; {told}' if told else ''})"
+            else:
+                body = f"{self.operator}{f'[{told}]' if told else ''}({body})"
+        made = ", ".join(self.targets)
+        start = made if self.word in (*DECLARING, "input") else f"{made} = " if made else ""
+        return ("  " if self.scope else "") + (f"{self.word} " if self.word else "") + start + body
+
+
+def renamed(body: Sequence[Token], names: Mapping[str, str]) -> tuple[Token, ...]:
+    """A body that reads other names."""
+    read = set(_places(body))
+    return tuple(
+        names.get(token, token) if place in read and isinstance(token, str) else token
+        for place, token in enumerate(body)
+    )
+
+
+def _names(body: Sequence[Token]) -> Iterator[Token]:
+    yield from (body[place] for place in _places(body))
+
+
+def _places(body: Sequence[Token]) -> Iterator[int]:
+    """Where a body has names of tensors: words outside of brackets, in which axes stand, that are not called."""
+    depth = 0
+    for place, token in enumerate(body):
+        depth += (token == "[") - (token == "]")
+        called = place + 1 < len(body) and body[place + 1] == "("
+        if isinstance(token, str) and depth == 0 and token.isidentifier() and not called:
+            yield place
+
+
+def joined(body: Sequence[Token]) -> str:
+    """The text of a body, with formulas in brackets where they are a part of another."""
+    texts = [token if isinstance(token, str) else token.text for token in body]
+    for place, token in enumerate(body):
+        if isinstance(token, Quantity) and number(token.text) is None and not token.text.isidentifier():
+            before, after = "".join(texts[:place]).rstrip()[-1:], "".join(texts[place + 1 :]).lstrip()[:1]
+            if {before, after} & {*"+-*/"}:
+                texts[place] = f"({token.text})"
+    return "".join(texts)
+
+
+def lines_of(
+    texts: Sequence[str], paths: Sequence[tuple[str, ...]], formulas: Mapping[tuple[int, int], Formula]
+) -> list[Line]:
+    """The lines of a model's text with the modules that they are of, and formulas by line and token."""
+    found: list[Line] = []
+    scopes = 0
+    for row, (text, path) in enumerate(zip(texts, paths, strict=True)):
+        parts: list[Token] = []
+        for place, token in enumerate(tokens(text)):
+            value, formula = number(token), formulas.get((row, place))
+            parts.append(token if value is None else Quantity(value, formula.text("/") if formula else token))
+        inside = bool(parts) and isinstance(parts[0], str) and parts[0].isspace()
+        line = _line(parts[1:] if inside else parts, path, scopes if inside else 0)
+        scopes += line.word == "repeat"
+        found.append(line)
+    return found
+
+
+def _line(parts: Sequence[Token], path: tuple[str, ...], scope: int) -> Line:
+    word = parts[0] if parts and isinstance(parts[0], str) else ""
+    if word in (*DECLARING, "input"):
+        return Line(word, (str(parts[2]),), tuple(parts[3:]), path, scope)
+    if word in ("update", "loss", "output", "repeat"):
+        return Line(word, (), tuple(parts[2:]), path, scope)
+    if "=" not in parts:
+        return Line("", (), tuple(parts), path, scope)
+    equals = parts.index("=")
+    targets = tuple(part for part in parts[:equals] if isinstance(part, str) and part.isidentifier())
+    body = tuple(parts[equals + 2 :])
+    if len(body) < 3 or body[-1] != ")" or not isinstance(body[0], str):
+        return Line("", targets, body, path, scope)
+    if body[1] == "(":
+        operands, *told = _divided(body[2:-1], ";")
+        settings = dict(_setting(part) for part in _divided(told[0], ",")) if told else {}
+        return Line("", targets, operands, path, scope, body[0], settings)
+    close = body.index("]") if body[1] == "[" else 0
+    if close and body[close + 1] == "(":
+        settings = dict(_setting(part) for part in _divided(body[2:close], ","))
+        return Line("", targets, body[close + 2 : -1], path, scope, body[0], settings)
+    return Line("", targets, body, path, scope)
+
+
+def _divided(parts: Sequence[Token], mark: str) -> list[tuple[Token, ...]]:
+    """What stands between marks outside of brackets."""
+    found, depth = [list[Token]()], 0
+    for part in parts:
+        depth += (part in ("(", "[")) - (part in (")", "]"))
+        if part == mark and depth == 0:
+            found.append([])
+        else:
+            found[-1].append(part)
+    return [tuple(some) for some in found]
+
+
+def _setting(parts: Sequence[Token]) -> tuple[str, tuple[Token, ...]]:
+    bare = [part for part in parts if not (isinstance(part, str) and part.isspace())]
+    start = parts.index(bare[0])
+    return str(bare[0]), tuple(parts[start + 2 :])
