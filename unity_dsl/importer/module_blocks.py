@@ -97,7 +97,9 @@ class _Blocks:
             dict[str, str](),
         )
         kept = {name for row, line in enumerate(self.lines) if row not in gone for name in line.targets}
-        self.taken = kept | self.reserved | {*self.labels, "split", *(name for part in group for name in part.results)}
+        self.taken = (
+            kept | self.reserved | {*self.labels, "split", *(name for part in group for name in part.results[1:])}
+        )
         for part, given, own in zip(group, sizing.arguments, self.call_names(group), strict=True):
             names = zip(self.made_in(part), self.made_in(first), strict=True)
             self.rename_weights(part, {name: inner[alike] for name, alike in names}, own)
