@@ -475,3 +475,20 @@ class NormOfGroups(nn.Module):
 
 def norm_of_groups() -> Example:
     return NormOfGroups(), {"x": torch.randn(4, 3, 8)}
+
+
+class Angles(nn.Module):
+    """Calls functions of torch that the library has no operator for, with a number and of two tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(6, 8), nn.Linear(6, 8)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        one, two = self.one(x), self.two(x)
+        return F.mse_loss(torch.atan(one) + torch.hypot(one, two) + F.celu(two, alpha=0.5), y)
+
+
+def angles() -> Example:
+    torch.manual_seed(0)
+    return Angles(), {"x": torch.randn(4, 6), "y": torch.randn(4, 8)}

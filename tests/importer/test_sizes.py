@@ -19,9 +19,9 @@ from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
 
-from . import modules, odd_modules
+from . import deep_modules, modules, odd_modules
 
-FACTORY, ODD = f"{modules.__name__}:", f"{odd_modules.__name__}:"
+FACTORY, ODD, DEEP = (f"{one.__name__}:" for one in (modules, odd_modules, deep_modules))
 
 
 def graph(found: ImportedModel, name: str, settings: Mapping[str, float]) -> object:
@@ -57,11 +57,12 @@ def tree(found: Graph) -> object:
 def test_a_model_at_other_sizes_is_the_one_imported_there(
     name: str, settings: Mapping[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = import_module(FACTORY + name, name)
+    module = deep_modules if hasattr(deep_modules, name) else modules
+    found = import_module(f"{module.__name__}:{name}", name)
     assert set(settings) <= set(found.sizes.known)
-    factory = getattr(modules, name)
-    monkeypatch.setattr(modules, name, lambda: factory(**settings))
-    other = import_module(FACTORY + name, name, sizes=False)
+    factory = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda: factory(**settings))
+    other = import_module(f"{module.__name__}:{name}", name, sizes=False)
     assert graph(found, name, settings) == graph(other, name, {})
     assert graph(found, name, {}) != graph(other, name, {})
 
@@ -75,10 +76,10 @@ def test_sizes_of_many_layers_are_found_with_a_few(monkeypatch: pytest.MonkeyPat
         return capture(module, *given)
 
     monkeypatch.setattr(model_import, "capture", counted)
-    import_module(FACTORY + "deep", "deep", verified=False)
+    import_module(DEEP + "deep", "deep", verified=False)
     assert captured[0] == 10 and len(captured) > 3 and {*captured[1:]} == {4, 5}, "five are tried, which is half"
     captured.clear()
-    import_module(FACTORY + "deep_but_one", "deep", verified=False)
+    import_module(DEEP + "deep_but_one", "deep", verified=False)
     assert captured[:2] == [10, 4] and len(captured) > 4 and min(captured[2:]) == 5, "half as many layers are tried"
 
 

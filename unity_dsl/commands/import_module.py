@@ -29,6 +29,9 @@ LOSSES = ("cross_entropy", "mse")
 @click.option(
     "--sizes/--no-sizes", "probed", default=True, show_default=True, help="Try other sizes: they become parameters."
 )
+@click.option(
+    "--ops", type=click.Path(path_type=Path), multiple=True, metavar="FILE", help="Your own .uop files (repeatable)."
+)
 @click.option("--force", is_flag=True, help="Write over files that were edited.")
 def import_command(
     factory: str,
@@ -39,6 +42,7 @@ def import_command(
     verify: bool,
     weights: bool,
     probed: bool,
+    ops: tuple[Path, ...],
     force: bool,
 ) -> None:
     """Write what the module of a FACTORY computes in training as a model: NAME.udl, weights.json, data.py.
@@ -47,7 +51,8 @@ def import_command(
     a file, model.onnx. The module returns its loss, alone or among other values; or it is a compiled Keras model, whose
     inputs are x and y. Dropout is off in the comparison.
     `weights.json` has the module's names of weights, and `data.py` a function that makes the model's inputs of a batch.
-    Large tensors that the module keeps without training them stand in `tables.pt`.
+    Large tensors that the module keeps without training them stand in `tables.pt`. Operators of torch that have no
+    counterpart may be declared in files for --ops, under torch's names.
 
     \b
     unityc import my_model:tiny -o imported/
@@ -71,7 +76,7 @@ def import_command(
             given = _sizes(sizes)
             found, known = import_onnx(Path(factory), name, _loss(loss), given, verified=verify)
         else:
-            found = import_module(factory, name, verified=verify, weights=weights, sizes=probed)
+            found = import_module(factory, name, verified=verify, weights=weights, sizes=probed, ops=ops)
     written = found.written
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -93,6 +98,7 @@ def import_command(
     lines += [("sizes", ", ".join(found.sizes.known))] if found.sizes.known else []
     lines += [("note", f"`{size}` is no parameter: {why}") for size, why in found.sizes.fixed.items()]
     lines += [("note", note) for note in (*found.notes, *([known] if known else []))]
+    lines += [("note", f"compile it with {' '.join(f'--ops {path}' for path in ops)}")] if ops else []
     lines.append(("wrote", f"{output}: {', '.join(written)}"))
     show_lines(lines)
 

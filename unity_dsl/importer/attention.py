@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from math import prod, sqrt
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
 from .operators import binary, one_minus, unary
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
@@ -17,6 +21,7 @@ HIDDEN = -1e9
 """The score of a masked key: its exponential is 0 where any other key is kept."""
 LEAST = 1e4
 """Scores that fall by so much count as hidden."""
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -140,11 +145,10 @@ def mask_of(walk: Translation, mask: Entry) -> Mask:
         return Mask()
     given = mask.example if isinstance(mask, Prepared) else mask
     if isinstance(given, Tensor) and given.dtype != torch.bool:
-        hidden = given <= -LEAST
-        if isinstance(mask, Tensor) and bool((hidden | (given == 0)).all()):
-            return mask_of(walk, ~hidden)
+        if isinstance(mask, Tensor) and (seen := _seen_of(mask)) is not None:
+            return mask_of(walk, seen)
         if isinstance(mask, Prepared) and is_penalty(mask):
-            return mask_of(walk, walk.prepare("seen", ~hidden, "torch.gt", mask, -LEAST))
+            return mask_of(walk, walk.prepare("seen", given > -LEAST, "torch.gt", mask, -LEAST))
     if isinstance(given, Tensor) and given.dtype == torch.bool:
         if isinstance(mask, Tensor) and (known := known_mask(mask)) is not None:
             return known
@@ -161,6 +165,28 @@ def mask_of(walk: Translation, mask: Entry) -> Mask:
     return Mask("full", bias=bias.without(bias.repeated))
 
 
+def _once_a_tensor(read: Callable[[Tensor], Found]) -> Callable[[Tensor], Found]:
+    """A function that reads each constant once: all layers have one mask, of examples x queries x keys."""
+    known: Any = WeakIdKeyDictionary()
+
+    @wraps(read)
+    def remembered(tensor: Tensor) -> Found:
+        if tensor not in known:
+            known[tensor] = read(tensor)
+        found: Found = known[tensor]
+        return found
+
+    return remembered
+
+
+@_once_a_tensor
+def _seen_of(mask: Tensor) -> Tensor | None:
+    """What a mask of numbers lets a query see, where it adds nothing to these scores."""
+    hidden = mask <= -LEAST
+    return ~hidden if bool((hidden | (mask == 0)).all()) else None
+
+
+@_once_a_tensor
 def known_mask(mask: Tensor) -> Mask | None:
     """The form of a constant mask of booleans, if it has one."""
     if mask.dim() < 2 or bool(mask.all()):

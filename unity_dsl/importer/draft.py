@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from .capture import Captured
 from .formulas import Formula
@@ -14,9 +15,22 @@ from .translation import Entry
 
 
 @dataclass(frozen=True)
+class Wanted:
+    """How a draft is made: the `name` of the model, names that no tensor has, layers that were `left_out` by the path
+    of their list, whether the batch may be a parameter, and files of a user's operators.
+    """
+
+    name: str
+    reserved: Set[str] = frozenset()
+    left_out: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    any_batch: bool = True
+    ops: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
 class Draft:
-    """The texts of a captured module, and formulas for numbers of the model's lines, by line and token. `results` are
-    what the module returns, flat.
+    """The texts of a captured module, the files of operators that they need, and formulas for numbers of the model's
+    lines, by line and token. `results` are what the module returns, flat.
     """
 
     captured: Captured
@@ -24,4 +38,5 @@ class Draft:
     results: tuple[Entry, ...]
     model: ModelText
     data: PreparedText
+    ops: tuple[Path, ...] = ()
     formulas: Mapping[tuple[int, int], Formula] = field(default_factory=dict)

@@ -14,8 +14,10 @@ from torch.export.graph_signature import OutputKind
 from torch.fx import Node
 from torch.utils import _pytree as pytree
 
+from ..syntax.ast import OperatorDecl
 from ..syntax.diagnostic import InputError, fail
 from .capture import Captured, loss_of
+from .own_operators import call_own, stub_of
 from .source_places import module_path, source_line
 from .statements import Imported
 from .translation import (
@@ -23,6 +25,7 @@ from .translation import (
     EXPONENTIAL,
     HANDLERS,
     Entry,
+    Lacking,
     Noise,
     Prepared,
     Translation,
@@ -62,25 +65,27 @@ FILLED: Mapping[str, str] = {
 """What makes constants in the shape or the type of a tensor, whatever that contains."""
 
 
-def translate(captured: Captured) -> tuple[Imported, Translation]:
-    """The statements of a captured graph. What has no counterpart is decomposed as torch does it, where that knows how.
+def translate(captured: Captured, own: Mapping[str, OperatorDecl]) -> tuple[Imported, Translation]:
+    """The statements of a captured graph. What has no counterpart, and is none of a user's `own` operators, is
+    decomposed as torch does it, where that knows how.
 
     Raises E605 that names every operator without a counterpart.
     """
-    first: dict[str, str] = {}
-    before: Mapping[str, str] | None = None
+    first: dict[str, Lacking] = {}
+    before: Mapping[str, Lacking] | None = None
     while True:
-        walk = Translation(captured)
+        walk = Translation(captured, own)
         outputs = _walked(walk)
         if not walk.missing:
             return _imported(walk, outputs), walk
-        parts = None if walk.missing == before else captured.decomposed(walk.lacking)
+        lacking = {one.operator for one in walk.missing.values()}
+        parts = None if walk.missing == before else captured.decomposed(lacking)
         if parts is None:
             break
         first, before, captured = walk.missing | first, walk.missing, parts
     # What the module calls is told, not what that was decomposed into.
-    left = {*walk.missing.values()}
-    raise _missing({name: place for name, place in first.items() if place in left} or walk.missing)
+    left = {one.place for one in walk.missing.values()}
+    raise _missing({name: one for name, one in first.items() if one.place in left} or walk.missing)
 
 
 def _walked(walk: Translation) -> list[Entry]:
@@ -161,6 +166,8 @@ def _called(walk: Translation, node: Node) -> Entry:
         return _drawn(DRAWN[name], args)
     if not any(isinstance(entry, View | Noise) for entry in entries) and name not in RANDOM:
         return _computed(walk, node, args, named)
+    if (declared := walk.own.get(name.partition(".")[0])) is not None:
+        return _tried(walk, name, lambda: call_own(walk, declared, node, args, named))
     if name not in HANDLERS:
         _note_missing(walk, name, "")
         return Missing
@@ -264,9 +271,9 @@ def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, En
 def _note_missing(walk: Translation, name: str, why: str) -> None:
     """Keeps an operator that has no counterpart, with the first place that calls it."""
     assert walk.node is not None
-    walk.lacking.add(walk.node.target)
     path, line = ".".join(module_path(walk.node)) or "the model", source_line(walk.node)
-    walk.missing.setdefault(f"{name}{why}", f"{path} ({line})" if line else path)
+    place = f"{path} ({line})" if line else path
+    walk.missing.setdefault(f"{name}{why}", Lacking(walk.node.target, place, "" if why else stub_of(walk.node)))
 
 
 Missing = object()
@@ -286,14 +293,15 @@ def _evaluated(call: Any, args: Any, named: Any) -> Any:
 # ---------------------------------------------------------------------------------------- the whole
 
 
-def _missing(places: Mapping[str, str]) -> InputError:
-    """The diagnostic of operators without a counterpart, by the places that call them."""
+def _missing(missing: Mapping[str, Lacking]) -> InputError:
+    """The diagnostic of operators without a counterpart, by the places that call them, with a way to declare them."""
     # Sizes of what has no counterpart are no operators that a user called.
-    places = {name: place for name, place in places.items() if not name.startswith(("sym_", "<"))} or places
-    told = "; ".join(f"{name} at {place}" for name, place in places.items())
-    count = len(places)
-    subject = "1 operator has" if count == 1 else f"{count} operators have"
+    missing = {name: one for name, one in missing.items() if not name.startswith(("sym_", "<"))} or missing
+    told = "; ".join(f"{name} at {one.place}" for name, one in missing.items())
+    subject = "1 operator has" if len(missing) == 1 else f"{len(missing)} operators have"
     hint = "use another operator, or replace the module by a block of the language: unity_dsl.replaces"
+    declared = [f"`{one.stub}`" for one in missing.values() if one.stub]
+    hint += f"; or declare in a file for --ops: {', '.join(declared)}" if declared else ""
     return fail("E605", f"{subject} no counterpart: {told}", help=hint)
 
 

@@ -11,7 +11,6 @@ from io import BytesIO
 from logging import getLogger
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -38,13 +37,15 @@ from . import (  # noqa: F401  (their handlers)
     tensor_parts,
 )
 from .capture import Captured, capture, dropped_layers, keywords_of, module_of, quietly, without_loss
-from .draft import Draft
+from .comments import with_comments
+from .draft import Draft, Wanted
 from .duplicates import without_duplicates
 from .formulas import Point
 from .graph_walk import translate
 from .idioms import with_idioms
 from .model_text import ModelText, model_text
 from .module_blocks import with_module_blocks
+from .own_operators import own_operators
 from .prepared_inputs import TABLES, Prepare, PreparedText, prepare_of, prepared_text
 from .short_lists import is_deep, shorten
 from .sizes import Sizes, is_the_same, resized, with_sizes
@@ -110,11 +111,18 @@ def import_onnx(
 
 
 def import_module(
-    spec: str, name: str, *, verified: bool = True, weights: bool = True, sizes: bool = True
+    spec: str,
+    name: str,
+    *,
+    verified: bool = True,
+    weights: bool = True,
+    sizes: bool = True,
+    ops: tuple[Path, ...] = (),
 ) -> ImportedModel:
     """The model of the module that a factory `package.module:function` makes, with its example inputs. Without
     `weights` its matrices take no memory, and nothing can be compared. With `sizes`, numbers that change with keywords
-    of the factory or with dimensions of its inputs are parameters.
+    of the factory or with dimensions of its inputs are parameters. Operators of the files `ops` are counterparts of
+    those of torch that have their names.
 
     Raises E601 and E602 for a factory that cannot be called or returns something else, and as `imported_model`.
     """
@@ -130,7 +138,7 @@ def import_module(
         module, args, named = module_of(spec, weights=weights, settings=settings)
         args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows), (args, named))
         left_out = shorten(module) if short else {}
-        return _draft(module, args, named, name, reserved, left_out, any_batch=any_batch)
+        return _draft(module, args, named, Wanted(name, reserved, left_out, any_batch, ops))
 
     LOG.info("capturing the module")
     draft, found = attempt({}, {}), Sizes()
@@ -182,22 +190,13 @@ def imported_model(
     Raises E603 for a module that cannot be captured, E604 for one without a loss, E605 for operators without a
     counterpart, E606 where the model is not equal to the module.
     """
-    return _finished(_draft(module, args, named, name), verified=verified)
+    return _finished(_draft(module, args, named, Wanted(name)), verified=verified)
 
 
-def _draft(
-    module: nn.Module,
-    args: tuple[Any, ...],
-    named: Mapping[str, Any],
-    name: str,
-    reserved: Set[str] = frozenset(),
-    left_out: Mapping[tuple[str, ...], int] = MappingProxyType({}),
-    *,
-    any_batch: bool = True,
-) -> Draft:
+def _draft(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], wanted: Wanted) -> Draft:
     """The texts of a module, before they are compared with it, with the batch as a parameter where it may be."""
     captured = capture(module, args, named)
-    imported, walk = translate(captured)
+    imported, walk = translate(captured, own_operators(wanted.ops))
     captured = walk.captured
     imported = with_weight_parts(with_idioms(without_duplicates(imported)))
     if imported.loss is None:
@@ -208,20 +207,20 @@ def _draft(
         help = "a loss of weights that are trained: what was detached, or computed under no_grad, has no gradient"
         raise fail("E604", "no gradient of the loss reaches a weight of the module", help=help)
     batch = imported.examples
-    make = partial(_texts, imported, walk, name=name, reserved=reserved, left_out=left_out)
-    fixed = make(None)
+    fixed = _texts(imported, walk, None, wanted)
     constant = {name for value, name in fixed[0].inputs.items() if value.constant is not None}
-    if any_batch and _is_any_batch(captured, fixed[1], batch, constant):
-        text, prepared = make(batch)
-        if _builds(text, batch):
-            return Draft(captured, imported, tuple(walk.results), text, prepared)
-    return Draft(captured, imported, tuple(walk.results), *fixed)
+    if wanted.any_batch and _is_any_batch(captured, fixed[1], batch, constant):
+        text, prepared = _texts(imported, walk, batch, wanted)
+        if _builds(text, batch, wanted.ops):
+            return Draft(captured, imported, tuple(walk.results), text, prepared, wanted.ops)
+    return Draft(captured, imported, tuple(walk.results), *fixed, wanted.ops)
 
 
 def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
     """The files of a draft, once they are compared with its module."""
-    library, captured, imported = library_of(library_sources(())), draft.captured, draft.imported
+    library, captured, imported = library_of(library_sources(draft.ops)), draft.captured, draft.imported
     text = with_module_blocks(draft.model, draft.formulas, captured.module, library)
+    text = with_comments(text, imported, captured)
     draft = replace(draft, model=text)
     files = {
         f"{text.name}.udl": text.text,
@@ -284,26 +283,18 @@ def _names(draft: Draft) -> dict[str, object]:
     return found
 
 
-def _texts(
-    imported: Imported,
-    walk: Translation,
-    batch: int | None,
-    *,
-    name: str,
-    reserved: Set[str],
-    left_out: Mapping[tuple[str, ...], int],
-) -> tuple[ModelText, PreparedText]:
+def _texts(imported: Imported, walk: Translation, batch: int | None, wanted: Wanted) -> tuple[ModelText, PreparedText]:
     """The texts of the model and of data.py, with sizes of the batch as a parameter if one is given."""
-    text = model_text(name, imported, batch, reserved, left_out)
+    text = model_text(wanted.name, imported, batch, wanted.reserved, wanted.left_out)
     inputs = {text.inputs[value]: value for value in imported.inputs}
-    return text, prepared_text(name, inputs, walk, imported.examples)
+    return text, prepared_text(wanted.name, inputs, walk, imported.examples)
 
 
-def _builds(text: ModelText, batch: int) -> bool:
+def _builds(text: ModelText, batch: int, ops: tuple[Path, ...]) -> bool:
     """Whether the model, whose parameter `b` is the batch, is one at twice the batch."""
     source = Source(f"{text.name}.udl", text.text)
     try:
-        build_model(parse_model(source), library_of(library_sources(())), {"b": 2 * batch})
+        build_model(parse_model(source), library_of(library_sources(ops)), {"b": 2 * batch})
     except InputError:
         return False
     return True
@@ -332,7 +323,7 @@ def _verified(draft: Draft) -> Verified:
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{draft.model.name}.udl"
         path.write_text(_without_draws(draft.model.text))
-        found = verify(draft.captured, path, draft.data.prepare, draft.model.weights, Path(folder) / "out")
+        found = verify(draft.captured, path, draft.data.prepare, draft.model.weights, Path(folder) / "out", draft.ops)
         found = replace(found, tables=draft.imported.rounded)
     if not found.ok:
         told = f"loss {found.loss:.1e}, gradient of {found.weight} {found.gradient:.1e}"

@@ -25,6 +25,7 @@ from .weight_parts import Stored
 class ModelText:
     """The lines of a .udl file: blocks, the parameters of the model, and what it computes, with the path of the module
     that each line is of. `weights` tells where the module's state_dict has weights and buffers, by their names there.
+    `comments` stand above the model.
     """
 
     name: str
@@ -35,12 +36,16 @@ class ModelText:
     weights: dict[str, Stored] = field(default_factory=dict)
     inputs: dict[Value, str] = field(default_factory=dict)
     outputs: dict[Value, str] = field(default_factory=dict)
+    comments: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         parameters = ", ".join(f"{size} = {value}" for size, value in self.parameters.items())
         head = f"model {self.name}[{parameters}]" if parameters else f"model {self.name}"
-        return "\n".join((*self.blocks, head, *(f"  {line}" if line else "" for line in self.lines))) + "\n"
+        return (
+            "\n".join((*self.blocks, *self.comments, head, *(f"  {line}" if line else "" for line in self.lines)))
+            + "\n"
+        )
 
 
 def model_text(

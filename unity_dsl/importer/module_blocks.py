@@ -35,8 +35,9 @@ def with_module_blocks(
     while (best := found.best()) is not None:
         found.write(best)
     lines = tuple(line.text(found.around.usual) for line in found.lines)
+    paths = tuple(line.path for line in found.lines)
     weights = {name: text.weights[old] for name, old in found.weights.items()}
-    return replace(text, blocks=(*text.blocks, *found.texts), lines=lines, paths=((),) * len(lines), weights=weights)
+    return replace(text, blocks=(*text.blocks, *found.texts), lines=lines, paths=paths, weights=weights)
 
 
 class _Blocks:
@@ -90,6 +91,9 @@ class _Blocks:
         modules = [self.around.module_of(part.path) for part in group]
         sizing = sizing_of([part.quantities for part in group], modules, first.places, self.reserved)
         inner = self.inner_names(group, sizing.names)
+        kind = type(modules[0]).__name__ if modules[0] is not None and not self.is_container(first) else ""
+        place = f"{'.'.join(first.path)} and {len(group) - 1} more"
+        self.texts += [f"## `{kind}`: {place}." if kind else f"## {place}."]
         self.texts += self.block_text(name, first, inner, sizing)
         calls, gone, others = (
             dict[int, list[Line]](),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import chain, count
@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.fx import Node
 
+from ..syntax.ast import OperatorDecl
 from .blocks import Block
 from .capture import Captured
 from .source_places import module_path, source_line
@@ -53,14 +54,26 @@ class Noise:
     uniform: bool = False
 
 
+@dataclass(frozen=True)
+class Lacking:
+    """An operator without a counterpart: torch's object, the first `place` that calls it, and the first line of a
+    declaration, which is empty where only some arguments have no counterpart.
+    """
+
+    operator: Any
+    place: str
+    stub: str = ""
+
+
 @dataclass
 class Translation:
     """The statements of a graph while it is walked. `tables` are the states of buffers that do not change and `origins`
-    how other constants were computed, by the identity of their tensors; `missing` are operators without a counterpart,
-    with places, `lacking` torch's objects of them. `results` are what the module returns.
+    how other constants were computed, by the identity of their tensors; `missing` are operators without a counterpart
+    by their names. `own` are the operators of a user's files by name. `results` are what the module returns.
     """
 
     captured: Captured
+    own: Mapping[str, OperatorDecl] = field(default_factory=dict)
     statements: list[Statement] = field(default_factory=list)
     entries: dict[Node, Entry] = field(default_factory=dict)
     inputs: list[Value] = field(default_factory=list)
@@ -69,8 +82,7 @@ class Translation:
     constants: dict[object, Value] = field(default_factory=dict)
     tables: dict[int, str] = field(default_factory=dict)
     origins: dict[int, Prepared] = field(default_factory=dict)
-    missing: dict[str, str] = field(default_factory=dict)
-    lacking: set[Any] = field(default_factory=set)
+    missing: dict[str, Lacking] = field(default_factory=dict)
     blocks: dict[str, Block] = field(default_factory=dict)
     results: list[Entry] = field(default_factory=list)
     node: Node | None = None

@@ -53,12 +53,20 @@ class Verified:
         return self.loss <= LOSS_ERROR and self.gradient <= GRADIENT_ERROR
 
 
-def verify(captured: Captured, model: Path, prepare: Prepare, weights: Mapping[str, Stored], out: Path) -> Verified:
-    """Runs both on the example inputs, with the module's weights. Writes the program to `out`.
+def verify(
+    captured: Captured,
+    model: Path,
+    prepare: Prepare,
+    weights: Mapping[str, Stored],
+    out: Path,
+    ops: tuple[Path, ...] = (),
+) -> Verified:
+    """Runs both on the example inputs, with the module's weights. Writes the program to `out`. `ops` are files of the
+    operators that the model has besides the library's.
 
     Raises E604 where the module's loss is no number that it gives first.
     """
-    request = Request(model, strategy="single")
+    request = Request(model, strategy="single", operators=ops)
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, out, True)
     LOG.info("comparing the model with the module in float64")

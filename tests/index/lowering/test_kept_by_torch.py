@@ -36,8 +36,9 @@ def several(names: str, *arguments: Any) -> dict[str, tuple[Any, ...]]:
 
 
 POINTWISE = """
-    abs clone cos detach erf exp expm1 floor log log1p neg relu round rsqrt sigmoid sign sin sqrt square tan tanh
-    zeros_like F.elu F.gelu F.hardtanh F.leaky_relu F.silu F.softplus
+    abs acos acosh asin asinh atan atanh ceil clone cos cosh detach erf exp exp2 expm1 floor log log10 log1p log2 neg
+    relu round rsqrt sigmoid sign sin sinh sqrt square tan tanh trunc zeros_like F.elu F.gelu F.hardtanh F.leaky_relu
+    F.silu F.softplus
 """
 LOSSES = "F.mse_loss F.l1_loss F.huber_loss F.smooth_l1_loss F.binary_cross_entropy F.binary_cross_entropy_with_logits"
 CALLS: dict[str, tuple[Any, ...]] = {

@@ -24,10 +24,10 @@ _FUNCTIONAL = """
     rms_norm scaled_dot_product_attention silu smooth_l1_loss softplus
 """
 _TORCH = """
-    abs add amax amin argsort bmm cat clamp clone cos cumsum detach div erf exp expm1 flip floor gather log log1p
-    logsumexp masked_fill matmul maximum mean minimum mul narrow ne neg permute pow prod relu reshape roll round rsqrt
-    scatter_add select sigmoid sign sin softmax sort sqrt square sub sum tan tanh topk transpose unsqueeze where
-    zeros_like
+    abs acos acosh add amax amin argsort asin asinh atan atanh bmm cat ceil clamp clone cos cosh cumsum detach div erf
+    exp exp2 expm1 flip floor gather log log10 log1p log2 logsumexp masked_fill matmul maximum mean minimum mul narrow
+    ne neg permute pow prod relu reshape roll round rsqrt scatter_add select sigmoid sign sin sinh softmax sort sqrt
+    square sub sum tan tanh topk transpose trunc unsqueeze where zeros_like
 """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
 """Functions of tensors and numbers, pure save for those of `IN_PLACE`. `F` is torch.nn.functional."""
@@ -53,21 +53,34 @@ RESULT_CALLS = frozenset(
 NUMPY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "math.erf": np.vectorize(math.erf, otypes=[np.float64]),
     "np.abs": np.abs,
+    "np.arccos": np.arccos,
+    "np.arccosh": np.arccosh,
+    "np.arcsin": np.arcsin,
+    "np.arcsinh": np.arcsinh,
+    "np.arctan": np.arctan,
+    "np.arctanh": np.arctanh,
+    "np.ceil": np.ceil,
     "np.cos": np.cos,
+    "np.cosh": np.cosh,
     "np.exp": np.exp,
+    "np.exp2": np.exp2,
     "np.expm1": np.expm1,
     "np.floor": np.floor,
     "np.log": np.log,
+    "np.log10": np.log10,
     "np.log1p": np.log1p,
+    "np.log2": np.log2,
     "np.maximum": np.maximum,
     "np.minimum": np.minimum,
     "np.power": np.power,
     "np.reciprocal": np.reciprocal,
     "np.sign": np.sign,
     "np.sin": np.sin,
+    "np.sinh": np.sinh,
     "np.sqrt": np.sqrt,
     "np.tan": np.tan,
     "np.tanh": np.tanh,
+    "np.trunc": np.trunc,
 }
 ARRAY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     **NUMPY_CALLS,

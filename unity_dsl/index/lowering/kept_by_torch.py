@@ -28,12 +28,14 @@ class Kept(Enum):
 _NAMES: Mapping[Kept, str] = {
     Kept.NOTHING: """
         + - neg reduce .sum .cumsum .flip .to F.pad torch.add torch.sub torch.neg torch.sum torch.mean torch.cat
-        torch.cumsum torch.flip torch.roll torch.floor torch.round torch.sign torch.clone .max .min torch.sort
-        torch.topk
+        torch.cumsum torch.flip torch.roll torch.ceil torch.floor torch.round torch.trunc torch.sign torch.clone .max
+        .min torch.sort torch.topk
     """,
     Kept.FIRST: """
-        torch.log torch.log1p torch.erf torch.sin torch.cos torch.abs torch.square torch.clamp F.silu F.gelu F.softplus
-        F.elu F.leaky_relu F.hardtanh F.max_pool1d F.max_pool2d F.avg_pool1d F.avg_pool2d F.adaptive_avg_pool2d
+        torch.log torch.log10 torch.log1p torch.log2 torch.erf torch.sin torch.cos torch.sinh torch.cosh torch.asin
+        torch.acos torch.atan torch.asinh torch.acosh torch.atanh torch.abs torch.square torch.clamp F.silu F.gelu
+        F.softplus F.elu F.leaky_relu F.hardtanh F.max_pool1d F.max_pool2d F.avg_pool1d F.avg_pool2d
+        F.adaptive_avg_pool2d
     """,
     Kept.OPERANDS: """
         torch.maximum torch.minimum F.mse_loss F.huber_loss F.smooth_l1_loss F.binary_cross_entropy
@@ -41,8 +43,8 @@ _NAMES: Mapping[Kept, str] = {
         torch.gather .take_along_dim
     """,
     Kept.RESULT: """
-        torch.exp torch.expm1 torch.sqrt torch.rsqrt torch.tanh torch.tan torch.sigmoid torch.relu torch.softmax
-        F.log_softmax
+        torch.exp torch.exp2 torch.expm1 torch.sqrt torch.rsqrt torch.tanh torch.tan torch.sigmoid torch.relu
+        torch.softmax F.log_softmax
     """,
     Kept.EXTREMUM: ".amax .amin .prod torch.amax torch.amin torch.logsumexp torch.prod",
     Kept.MASK: """

@@ -1,0 +1,47 @@
+"""Modules of many layers: of which a few show what sizes change, and of which they do not."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from .modules import Example
+
+
+class DeepLayer(nn.Module):
+    """A layer that knows its number."""
+
+    def __init__(self, width: int, number: int) -> None:
+        super().__init__()
+        self.number = number
+        self.map = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + (torch.tanh if self.number % 8 == 7 else torch.relu)(self.map(x))
+
+
+class Deep(nn.Module):
+    """Many layers, the eighth of which may do otherwise."""
+
+    def __init__(self, width: int, layers: int, first: int) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(DeepLayer(width, (first + place) % (8 - first)) for place in range(layers))
+        self.head = nn.Linear(width, 1)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return F.mse_loss(self.head(x)[:, 0], y)
+
+
+def deep(width: int = 6, layers: int = 10) -> Example:
+    """Ten layers that are alike."""
+    torch.manual_seed(0)
+    return Deep(width, layers, 1), {"x": torch.randn(4, width), "y": torch.randn(4)}
+
+
+def deep_but_one(width: int = 6, layers: int = 10) -> Example:
+    """Ten layers, the eighth of which does otherwise, which the first ones do not show."""
+    torch.manual_seed(0)
+    return Deep(width, layers, 0), {"x": torch.randn(4, width), "y": torch.randn(4)}
