@@ -105,7 +105,7 @@ def main() -> None:
 def measured(name: str, folder: str) -> dict[str, Any]:
     """What the import of a model took, and its step beside that of the example."""
     begun = time.perf_counter()
-    peak = finished("import", f"import_large:{name}", "-o", folder, "--no-weights", "--no-sizes")[1]
+    peak = finished("import", f"import_large:{name}", "-o", folder, "--no-weights")[1]
     row = {
         "seconds": round(time.perf_counter() - begun, 1),
         "peak_bytes": peak,

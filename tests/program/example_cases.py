@@ -196,7 +196,7 @@ class Checker:
         key = case.example, case.precision, steps
         if key not in self._alone:
             reference = self.reference(case)
-            self._alone[key] = compare(reference, reference, 1, steps, pool=self.pool, starts=STARTS)
+            self._alone[key] = compare(reference, reference, 1, steps, pool=self.pool, starts=STARTS[0])
         return self._alone[key]
 
     def write(self, case: Case) -> tuple[Path, Plan]:
