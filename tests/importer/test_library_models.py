@@ -64,7 +64,7 @@ CASES: Mapping[str, tuple[str, Mapping[str, Any], tuple[str, ...]]] = {
     "a bias of positions": ("T5ForConditionalGeneration", {"d_model": 32, "d_kv": 8, "d_ff": 48}, ("causal_mask(",)),
     "windows": ("Gemma3ForCausalLM", {**SHARED, "head_dim": 8, "sliding_window": 4}, ("window_attention(", "window=4")),
     "slopes": ("BloomForCausalLM", {"n_layer": 2, "n_head": 4}, ("softmax(",)),
-    "pairs turned": ("GPTJForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}, ("concat(",)),
+    "pairs turned": ("GPTJForCausalLM", {"n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}, ("rope(",)),
     "experts": ("MixtralForCausalLM", {**SHARED, "num_local_experts": 4}, ("silu_experts[s=8](", "top_k(")),
     "experts of groups": ("DeepseekV3ForCausalLM", LATENT, ("silu_experts[s=8](", "one_hot(")),
     "experts and norms": ("Qwen3MoeForCausalLM", {**SHARED, **EXPERTS}, ("silu_experts[s=8](", "repeat 2 as")),

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import atan2, isclose, pi, prod, sqrt
-from typing import Any, cast
+from math import isclose, pi, prod, sqrt
 
-import torch
 from torch import Tensor
 
 from .attention import LEAST, known_mask
 from .operators import arrangement
+from .rotary import both, rotary
 from .statements import EXAMPLES, Imported, Statement, reading
-from .views import Value, View, whole
+from .views import Value, View
 
 COMPUTED = ("rope", "full_attention", "causal_attention")
 """Operators found in place of constants that a module may have rounded to float32: tables of positions, scales."""
-TABLE_ERROR = 1e-3
-"""Absolute, of float32 tables of rotary positions: at position 8,192 they are 5e-4 off."""
 
 
 def with_idioms(model: Imported) -> Imported:
@@ -67,16 +64,21 @@ class _Idioms:
             return self.attention(statement)
         if statement.operator in ("scale", "reduce_mean"):
             return self.mean(statement)
-        if statement.operator == "add":
-            return self.rope(statement) or self.linear_bias(statement)
-        return None
+        if statement.operator in ("add", "concat") and (turned := rotary(statement, self.made)) is not None:
+            (result,) = statement.results
+            if turned.shown is None:
+                return turned.statement
+            if result not in self.left:
+                self.shown[result] = turned.shown
+                return turned.statement
+        return self.linear_bias(statement) if statement.operator == "add" else None
 
     def rms_norm(self, statement: Statement) -> Statement | None:
         """x * rsqrt(mean(x^2) + eps) * gain."""
-        for gain, normed in _both(statement.operands):
+        for gain, normed in both(statement.operands):
             is_gain = gain.value.kind == "weight" and len(gain.dims) == 1 and normed.is_whole
             product = self.made(normed, "mul") if is_gain else None
-            for x, inverse in _both(product.operands) if product is not None else ():
+            for x, inverse in both(product.operands) if product is not None else ():
                 root = self.made(inverse, "rsqrt")
                 shift = root and self.made(root.operands[0], "shift")
                 mean = shift and self.made(shift.operands[0], "reduce_mean")
@@ -150,7 +152,7 @@ class _Idioms:
         if masked is not None:
             name, scores = "causal", masked.operands[0]
         elif added is not None:
-            tables = [part for part in _both(added.operands) if part[1].value.constant is not None]
+            tables = [part for part in both(added.operands) if part[1].value.constant is not None]
             if not tables or not _is_causal(tables[0][1].value.constant, scores.shape):
                 return None
             name, scores = "causal", tables[0][0]
@@ -175,14 +177,14 @@ class _Idioms:
 
     def gelu_tanh(self, statement: Statement) -> Statement | None:
         """0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."""
-        for half, other in _both(statement.operands):
+        for half, other in both(statement.operands):
             scaled, shift = self.made(half, "scale"), self.made(other, "shift")
             tanh = shift and self.made(shift.operands[0], "tanh")
             inner = tanh and self.made(tanh.operands[0], "scale")
             total = inner and self.made(inner.operands[0], "add")
             if scaled is None or inner is None or total is None or not _is(scaled.settings["factor"], 0.5):
                 continue
-            for x, cubic in _both(total.operands):
+            for x, cubic in both(total.operands):
                 part = self.made(cubic, "scale")
                 cube = part and self.made(part.operands[0], "power")
                 if part and cube and x.value is cube.operands[0].value is scaled.operands[0].value:
@@ -192,65 +194,13 @@ class _Idioms:
 
     def linear_bias(self, statement: Statement) -> Statement | None:
         """x w^T + bias, where the product is read here alone."""
-        for product, bias in _both(statement.operands):
+        for product, bias in both(statement.operands):
             linear = self.made(product, "linear")
             if linear is None or not product.is_whole or self.readers[product.value] != 1:
                 continue
             if bias.value.kind == "weight" and len(bias.dims) == 1 and bias.shape == product.shape[-1:]:
                 return replace(statement, operator="linear_bias", operands=(*linear.operands, bias))
         return None
-
-    def rope(self, statement: Statement) -> Statement | None:
-        """x * cos + turned(x) * sin, of tables that a base determines."""
-        for plain, turned in _both(statement.operands):
-            first, second = self.made(plain, "mul"), self.made(turned, "mul")
-            if first is None or second is None:
-                continue
-            for x, cosine in _both(first.operands):
-                for other, sine in _both(second.operands):
-                    halved = self.halved(other, x)
-                    base = _base(cosine, sine) if halved is not None else None
-                    if halved is None or base is None:
-                        continue
-                    rope = replace(statement, operator="rope", operands=(halved,), settings={"base": base})
-                    if arrangement(halved) == arrangement(x):
-                        return rope
-                    return self.turned(rope, x, turned)
-        return None
-
-    def turned(self, rope: Statement, x: View, added: View) -> Statement | None:
-        """Positions of an operand whose dimensions another sum of products has in another order: that of `x`, in which
-        the second product is `added`.
-        """
-        (halved,), (result,) = rope.operands, rope.results
-        (base, dims), (other, wanted) = (cast(Any, arrangement(view)) for view in (halved, x))
-        order = [dims.index(dim) for dim in wanted if dims.count(dim) == 1]
-        if base != other or len(order) != len(dims) or result in self.left:
-            return None
-        if arrangement(added) != arrangement(whole(added.value).permuted(order)):
-            return None
-        made = Value(halved.shape)
-        self.shown[result] = whole(made).permuted(order)
-        return replace(rope, results=(made,))
-
-    def halved(self, view: View, x: View) -> View | None:
-        """What a view is with its second half, negated, before its first half: x, if that is it, in any order of its
-        dimensions but the last.
-        """
-        concat = self.made(view, "concat")
-        negated = concat and self.made(concat.operands[0], "neg")
-        later, earlier = (
-            negated and self.made(negated.operands[0], "slice"),
-            concat and self.made(concat.operands[1], "slice"),
-        )
-        if later is None or earlier is None or x.shape[-1] % 2:
-            return None
-        half, width = x.shape[-1] // 2, x.shape[-1]
-        ends = [(int(part.settings["start"]), int(part.settings["stop"])) for part in (later, earlier)]
-        first, second = later.operands[0], earlier.operands[0]
-        same = first.value is second.value is x.value and arrangement(first) == arrangement(second)
-        along = all(int(part.settings["dim"]) == len(x.dims) - 1 for part in (later, earlier))
-        return first if same and along and ends == [(half, width), (0, half)] else None
 
 
 def _are_alike(x: View, y: View) -> bool:
@@ -267,32 +217,6 @@ def _is_causal(table: Tensor | None, shape: Sequence[int]) -> bool:
     return known is not None and known.form == "causal"
 
 
-def _both(operands: Sequence[View]) -> Iterator[tuple[View, View]]:
-    yield operands[0], operands[1]
-    yield operands[1], operands[0]
-
-
 def _is(text: str, value: float) -> bool:
     """Whether a setting is this number; one that depends on the batch is none."""
     return EXAMPLES not in text and isclose(float(text), value, rel_tol=1e-6)
-
-
-def _base(cosine: View, sine: View) -> str | None:
-    """The base of rotary positions that have these tables of [positions, features], if there is one."""
-    tables = [view.value.constant for view in (cosine, sine)]
-    if any(table is None or table.dim() < 2 or table.numel() != table.shape[-1] * table.shape[-2] for table in tables):
-        return None
-    cos, sin = (table.reshape(table.shape[-2:]).double() for table in tables if table is not None)
-    positions, width = cos.shape
-    if cos.shape != sin.shape or positions < 2 or width < 2 or width % 2:
-        return None
-    angle = atan2(float(sin[1, width // 2 - 1]), float(cos[1, width // 2 - 1]))
-    if angle <= 0:
-        return None
-    # The last of the frequencies, which is 1 whatever the base is where there is no other.
-    base = round(angle ** (-width / (width - 2)), 3) if width > 2 else 10000.0
-    base = float(round(base)) if abs(base - round(base)) < 1e-2 * base else base
-    powers = base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)
-    angles = torch.outer(torch.arange(positions, dtype=torch.float64), powers).repeat(1, 2)
-    close = torch.allclose(cos, angles.cos(), 0, TABLE_ERROR) and torch.allclose(sin, angles.sin(), 0, TABLE_ERROR)
-    return f"{base:.12g}" if close else None

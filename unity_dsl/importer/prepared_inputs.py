@@ -223,8 +223,8 @@ class _Body:
                 if name == EXPONENTIAL:
                     return f"torch.empty({shape}).exponential_()"
                 return f"{name}({''.join(f'{bound}, ' for bound in bounds)}{shape})"
-            case "torch.reshape" | "view.default" | "_unsafe_view.default", (x, [_, *sizes]) if 0 not in sizes:
-                return f"{self.text(x)}.reshape({self.text([-1, *sizes])})"
+            case "torch.reshape" | "view.default" | "_unsafe_view.default", (x, [_, *_]) if entry.example.numel():
+                return f"{self.text(x)}.reshape({self.text([-1, *entry.example.shape[1:]])})"
             case "expand.default", (x, sizes, *_):
                 return f"{self.text(x)}.expand({self.text(sizes)})"
             case "slice.Tensor", (x, dim, start, stop) if isinstance(dim, int) and dim >= 0:
