@@ -251,13 +251,13 @@ def complex_positions() -> Example:
 
 
 class KeptTables(nn.Module):
-    """Cosines and sines of more positions than are read, computed when it is made, and a band of a mask; each layer has
-    tables of its own.
+    """Cosines and sines of more positions than are read, halved, computed when it is made, and a band of a mask; each
+    layer has tables of its own.
     """
 
     def __init__(self, positions: int, band: int) -> None:
         super().__init__()
-        angles = torch.outer(torch.arange(positions).float(), 1.0 / 10000 ** (torch.arange(0, 8, 2) / 8))
+        angles = torch.outer(torch.arange(positions).float() / 2, 1.0 / 10000 ** (torch.arange(0, 8, 2) / 8))
         places = torch.arange(72)
         self.query, self.key = nn.Linear(8, 8), nn.Linear(8, 8)
         self.register_buffer("cache", torch.stack([angles.cos(), angles.sin()], -1), persistent=False)

@@ -55,10 +55,10 @@ def in_double() -> Iterator[None]:
 
 
 WHAT_THEY_SAY = {
-    "perceptron": ("repeat 3 as layers\n", "dropout(", "cross_entropy(dense_3, y)"),
+    "perceptron": ("repeat 3 as layers  #", "dropout(", "cross_entropy(dense_3, y)"),
     "images": ("batch_norm(", "/ (64 * b))", "nll("),
-    "transformer": ("repeat 2 as layers\n", "causal_attention(", "rms_norm(", "input x: int<16>[b, 6]"),
-    "reader": ("repeat 2 as blocks\n", "dropout(", "masked_fill("),
+    "transformer": ("repeat 2 as layers  #", "causal_attention(", "rms_norm(", "input x: int<16>[b, 6]"),
+    "reader": ("repeat 2 as blocks  #", "dropout(", "masked_fill("),
     "sequence": ("lstm_layer_unbiased[d=4]", "gru_layer[d=4]", "row_dropout("),
     "several": ("buffer frozen_kernel:", "input x_first: f32[b, 4]", "input sample_weight: f32[b]"),
     "huber": ("is_above(",),

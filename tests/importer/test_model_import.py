@@ -71,9 +71,9 @@ def test_a_model_equals_its_module(name: str) -> None:
 def test_what_a_module_does_between_layers_belongs_to_them() -> None:
     """But for a first layer that reads one tensor twice; values that are read later keep layers apart."""
     text = imported("two_lists").files["two_lists.udl"]
-    assert "repeat 2 as first\n" in text and "repeat 2 as second\n" in text and text.count("linear_bias(") == 3
+    assert "repeat 2 as first  #" in text and "repeat 2 as second  #" in text and text.count("linear_bias(") == 3
     assert "repeat" not in imported("hidden_states").files["hidden_states.udl"]
-    assert "repeat 2 as layers\n" in imported("library_encoder").files["library_encoder.udl"]
+    assert "repeat 2 as layers  #" in imported("library_encoder").files["library_encoder.udl"]
 
 
 def test_dropout_stays() -> None:
@@ -88,8 +88,8 @@ def test_written_attention_needs_no_mask() -> None:
 
 def test_layers_become_repeats() -> None:
     text = imported("language_model").files["language_model.udl"]
-    assert "repeat 3 as blocks\n" in text and "model language_model[b = 2]\n" in text
-    assert text.count("causal_attention(") == 1 and len(text.splitlines()) < 50
+    assert "repeat 3 as blocks  #" in text and "model language_model[b = 2]\n" in text
+    assert text.count("causal_attention(") == 1 and len(text.splitlines()) < 52
     assert text.count("weight lm_head_weight:") == 1 and "wte_weight" not in text, "tied weights are one"
 
 
@@ -98,7 +98,7 @@ def test_idioms_are_recognised() -> None:
     for call in ("rms_norm(x, norm_1; eps=1e-06)", "base=500)", "causal_attention(", "gelu_tanh("):
         assert call in text
     assert "spread(" not in text, "heads share keys and values as they are"
-    assert "repeat 2 as layers\n" in text and "rsqrt" not in text and "tanh(" not in text.replace("gelu_tanh(", "")
+    assert "repeat 2 as layers  #" in text and "rsqrt" not in text and "tanh(" not in text.replace("gelu_tanh(", "")
 
 
 def test_running_statistics_are_updated() -> None:
@@ -223,7 +223,7 @@ def test_tables_are_prepared() -> None:
 @pytest.mark.parametrize(("name", "any_batch"), [("encoder", True), ("language_model", True), ("weighed", False)])
 def test_the_batch_is_a_parameter_where_all_is_made_for_any(name: str, any_batch: bool) -> None:
     """What is prepared of a batch twice is what is prepared of it, twice; a sum over the batch is not."""
-    assert ("[b = " in imported(name).files[f"{name}.udl"].splitlines()[0]) is any_batch
+    assert (f"\nmodel {name}[b = " in imported(name).files[f"{name}.udl"]) is any_batch
     if any_batch:
         _, batch = getattr(modules, name)()
         prepare = prepared(name).prepare
