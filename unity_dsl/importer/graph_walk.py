@@ -322,6 +322,7 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
     assert spec is not None
     returned = pytree.tree_unflatten(walk.results, spec)
     loss: View | None = loss_of(returned, lambda entry: isinstance(entry, View) and entry.shape == ())
+    keys = {id(entry): str(key) for key, entry in returned.items()} if isinstance(returned, Mapping) else {}
     left, updates = list[tuple[str, View]](), list[tuple[Value, View]]()
     read = {operand.value for statement in walk.statements for operand in statement.operands}
     for spec, entry in zip(signature.output_specs, outputs, strict=True):
@@ -333,6 +334,6 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
             if (loss is None or entry.value is not loss.value) and all(
                 entry.value is not other.value for _, other in left
             ):
-                left.append((name, entry))
+                left.append((keys.get(id(entry), ""), entry))
     inputs = [*walk.inputs, *walk.prepared.values()]
     return Imported(inputs, walk.statements, loss, left, updates, walk.blocks, examples=walk.examples)

@@ -128,10 +128,18 @@ class _Writer:
         self.lines.append("")
         if self.model.loss is not None:
             self.lines.append(f"loss {self.read(self.model.loss)}")
-        for _, view in self.model.outputs:
+        for key, view in self.model.outputs:
             if view.value in self.given and view.value.kind != "input":
-                self.outputs[view.value] = self.given[view.value]
-                self.lines.append(f"output {self.given[view.value]}")
+                self.outputs[view.value] = self.output(self.given[view.value], key)
+
+    def output(self, name: str, key: str) -> str:
+        """Leaves a value under the key that the module returns it by, if that is a free name."""
+        if not key.isidentifier() or key in self.names.taken:
+            self.lines.append(f"output {name}")
+            return name
+        self.names.taken.add(key)
+        self.lines.append(f"output {name} as {key}")
+        return key
 
     def begun(self, items: Sequence[Item]) -> Iterator[Value]:
         """What repeats begin with, where nothing else reads it: it has the name of what they carry."""

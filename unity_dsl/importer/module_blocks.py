@@ -50,7 +50,7 @@ class _Blocks:
         self.texts: list[str] = []
         self.weights = {name: name for name in text.weights}
         self.states = text.weights
-        self.outputs = set(text.outputs.values())
+        self.outputs = {line.body[0] for line in lines if line.word == "output" and "as" not in line.body}
         written = re.findall(r"^block (\w+)", "\n".join(text.blocks), re.MULTILINE)
         defaults = {
             name: {one.name: f"{float(one.default):g}" for one in operator.attributes if one.default is not None}

@@ -32,9 +32,9 @@ class Statement:
 
 @dataclass
 class Imported:
-    """A model as statements, in order: what it reads, its loss and outputs, the buffers that a step updates, and the
-    blocks that statements call. `rounded` where it computes exactly what the module has rounded to float32;
-    `examples` are those of a batch.
+    """A model as statements, in order: what it reads, its loss, its outputs with the key of each or none, the buffers
+    that a step updates, and the blocks that statements call. `rounded` where it computes exactly what the module has
+    rounded to float32; `examples` are those of a batch.
     """
 
     inputs: list[Value]

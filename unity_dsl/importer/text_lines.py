@@ -79,9 +79,13 @@ def _names(body: Sequence[Token]) -> Iterator[Token]:
 
 
 def _places(body: Sequence[Token]) -> Iterator[int]:
-    """Where a body has names of tensors: words outside of brackets, in which axes stand, that are not called."""
+    """Where a body has names of tensors: words outside of brackets, in which axes stand, that are not called; none
+    behind `as`.
+    """
     depth = 0
     for place, token in enumerate(body):
+        if token == "as":
+            return
         depth += (token == "[") - (token == "]")
         called = place + 1 < len(body) and body[place + 1] == "("
         if isinstance(token, str) and depth == 0 and token.isidentifier() and not called:
