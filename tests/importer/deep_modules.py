@@ -1,4 +1,4 @@
-"""Modules of many layers: of which a few show what sizes change, and of which they do not."""
+"""Modules of many layers: of which a few show what sizes change, and of which they do not; and parts with odd names."""
 
 from __future__ import annotations
 
@@ -45,3 +45,18 @@ def deep_but_one(width: int = 6, layers: int = 10) -> Example:
     """Ten layers, the eighth of which does otherwise, which the first ones do not show."""
     torch.manual_seed(0)
     return Deep(width, layers, 0), {"x": torch.randn(4, width), "y": torch.randn(4)}
+
+
+class Worded(nn.Module):
+    """A part with a name that is a word of Python."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heads = nn.ModuleDict({"class": nn.Linear(4, 4)})
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.heads["class"](x).square().mean()
+
+
+def worded() -> Example:
+    return Worded(), {"x": torch.randn(4, 4)}

@@ -182,6 +182,7 @@ def test_an_imported_model_is_compiled_and_checked(
         (FACTORY + "number", "E602", "returned int"),
         (FACTORY + "without_tensors", "E602", "no tensors"),
         (FACTORY + "branching", "E603", "decides by values of tensors (modules.py:"),
+        ("tests.importer.deep_modules:worded", "E603", "a name that is a word of Python, such as `class`"),
         (FACTORY + "without_loss", "E604", "no loss"),
         (FACTORY + "detached", "E604", "no gradient of the loss reaches a weight"),
         (FACTORY + "unusual", "E605", "modules.py"),

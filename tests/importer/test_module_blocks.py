@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.parametrizations import weight_norm
 
 from unity_dsl.graph.model_graph import build_model
 from unity_dsl.importer.model_import import ImportedModel, import_module, imported_model
@@ -88,9 +89,9 @@ def test_modules_that_do_alike_are_calls_of_one_block() -> None:
     found = imported(pyramid)
     text = found.files["m.udl"]
     assert "\nblock unit[out_channels, in_channels, stride = 1](x)\n" in text and text.count("conv2d(") == 4
-    assert "\nblock residual[in_channels](x)\n  first = unit[" in text and "  return total, first\n" in text
-    assert "\n  one, one_first = residual[in_channels=4](stem)\n" in text
-    assert "\n  down = unit[out_channels=8, in_channels=4, stride=2](one)\n" in text
+    assert "\nblock residual[in_channels](x)\n  first = unit[" in text and "  return first, total\n" in text
+    assert "\n  one, one_total = residual[in_channels=4](stem)\n" in text
+    assert "\n  down = unit[out_channels=8, in_channels=4, stride=2](one_total)\n" in text
     assert text.count("batch_norm2d[num_features=8](") == 1, "that of the layers, which drop what it makes"
     shared = [name for name in found.weights if name.startswith("shared")]
     assert sorted(shared) == ["shared_conv_weight", *(f"shared_norm_{one}" for one in sorted(STATES))]
@@ -135,6 +136,46 @@ def here(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.setitem(sys.modules, "of_blocks", module)
     monkeypatch.setattr(module, "__name__", "of_blocks")
     return module
+
+
+class Numbered(nn.Module):
+    """Modules whose names begin with digits or underscores, that make tensors of their weights alone, and whose result
+    is an output.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        for kernel in (1, 3, 5):
+            self.add_module(f"{kernel}x{kernel}", Unit(4, 4))
+        self._1, self._2 = weight_norm(nn.Linear(4, 4)), weight_norm(nn.Linear(4, 4))
+        self.class_ = Unit(4, 4)
+
+    def forward(self, image: Tensor, label: Tensor) -> dict[str, Tensor]:
+        for unit in (getattr(self, name) for name in ("1x1", "3x3", "5x5")):
+            image = unit(image)
+        logits = self._2(torch.relu(self._1(self.class_(image).mean((2, 3)))))
+        return {"logits": logits, "loss": F.cross_entropy(logits, label)}
+
+
+def numbered() -> Example:
+    torch.manual_seed(0)
+    return Numbered(), {"image": torch.randn(4, 4, 8, 8), "label": torch.randint(4, (4,))}
+
+
+def test_names_of_modules_that_are_no_names_of_tensors() -> None:
+    text = imported(numbered).files["m.udl"]
+    assert "\n  layer_1x1 = unit(image)\n" in text.replace("unit[inputs=4](", "unit(") and " as logits\n" in text
+    assert "block parametrized_linear" in text and text.count("linear_bias(") == 1
+
+
+def test_initial_numbers_do_not_decide_what_is_alike() -> None:
+    """After training, weights of all modules have other deviations, and biases other means."""
+    module, inputs = pyramid()
+    with torch.no_grad():
+        for place, weight in enumerate(module.parameters()):
+            weight.add_(0.1 * torch.randn_like(weight)).mul_(1 + place % 3)
+    text = imported_model(module, (), inputs, "m").files["m.udl"]
+    assert text.count("conv2d(") == 4 and "\nblock residual[" in text
 
 
 # ---------------------------------------------------------------------------------------------- random modules
@@ -201,7 +242,11 @@ def test_a_random_tree_of_modules_is_its_text(seed: int) -> None:
     ("draw", "expected"),
     [
         (lambda w: nn.init.kaiming_uniform_(w, a=5**0.5), "fan_in_uniform(1 / 3)"),
+        (lambda w: nn.init.kaiming_uniform_(w), "fan_in_uniform(2)"),
+        (lambda w: nn.init.xavier_uniform_(w), "xavier_uniform"),
+        (lambda w: nn.init.uniform_(w, -0.3, 0.3), "uniform(-0.3, 0.3)"),
         (lambda w: nn.init.kaiming_normal_(w), "fan_in_normal(2)"),
+        (lambda w: nn.init.normal_(w), "normal(1)"),
         (lambda w: nn.init.kaiming_normal_(w, mode="fan_out"), "fan_out_normal(2)"),
         (lambda w: nn.init.normal_(w, 0, w[0].numel() ** -0.5), "fan_in_normal(1)"),
         (lambda w: nn.init.normal_(w, 0, 0.02), "normal(0.02)"),

@@ -10,7 +10,7 @@ from itertools import count, groupby, repeat
 from torch import nn
 
 from .block_sizes import Place
-from .text_lines import DECLARING, Line, Quantity, Token, renamed
+from .text_lines import DECLARING, Line, Quantity, Token, joined, renamed
 
 Path = tuple[str, ...]
 
@@ -94,7 +94,7 @@ def _parts(lines: Sequence[Line], around: Surroundings) -> Iterator[Part]:
 def _part(path: Path, scope: int, rows: range, uses: _Uses, around: Surroundings) -> Part:
     lines = uses.lines
     made = dict.fromkeys(name for row in rows for name in lines[row].targets)
-    results = tuple(name for name in reversed(made) if uses.is_read_later(name, rows))  # the last one names a call
+    results = tuple(name for name in made if uses.is_read_later(name, rows))
     places = {name: uses.declared.get(name) for row in rows for name in lines[row].reads}
     declared = tuple(
         row
@@ -103,7 +103,8 @@ def _part(path: Path, scope: int, rows: range, uses: _Uses, around: Surroundings
     )
     form = _Form(path, scope, around)
     content = tuple(form.of(lines[row]) for row in (*declared, *rows))
-    whole = type(around.module_of(path)), content, tuple(form.names[name] for name in results)
+    kind = type(around.module_of(path))
+    whole = f"{kind.__module__}.{kind.__qualname__}", content, tuple(form.names[name] for name in results)
     sizes, places_of = tuple(form.quantities), tuple(form.places)
     return Part(path, scope, rows, declared, tuple(form.inputs), results, whole, sizes, places_of)
 
@@ -151,11 +152,16 @@ class _Form:
         if line.word in DECLARING:
             name = line.targets[0]
             self.names[name] = local = self.around.local_name(name, self.path, self.scope)
-            drawn = line.body.index("~")
+            begins = line.body.index("~")
             dims = iter(("outputs", "inputs"))
-            shape = self.content(line.body[:drawn], (Place(next(dims, "size")) for _ in count()))
-            std = Place(f"{local.rpartition('.')[2]}_std", is_drawn=True)
-            return line.word, local, shape, self.content(line.body[drawn:], repeat(std))
+            shape = self.content(line.body[:begins], (Place(next(dims, "size")) for _ in count()))
+            text = joined(line.body[begins + 2 :])
+            kind = text if text in ("zeros", "ones") else "constant" if text.startswith("constant") else "drawn"
+            value = next((token for token in line.body[begins:] if isinstance(token, Quantity)), Quantity(0.0, ""))
+            self.quantities.append(Quantity(value.value, text))
+            may_differ = kind == "constant" or shape.count("#") > 1
+            self.places.append(Place(local.rpartition(".")[2], is_initialiser=True, may_differ=may_differ))
+            return line.word, local, shape, kind
         line, usual = self.around.filled(line), self.around.usual.get(line.operator)
         settings = tuple(
             (key, self.content(line.settings[key], repeat(Place(key, has_default=usual is None or key in usual))))

@@ -12,15 +12,19 @@ from torch import nn
 
 from .text_lines import Quantity
 
+MUCH = 2.0
+"""Times another: a deviation of which it is taken that the module was made with another one."""
+
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block has a number: a `word` for it, whether it is of an initialiser, and whether it is a setting that a
-    call may leave out.
+    """Where a block has a number: a `word` for it, and whether it is a setting that a call may leave out. An
+    initialiser is one as a whole, with that of what it initialises; it is a parameter only if it `may_differ`.
     """
 
     word: str
-    is_drawn: bool = False
+    is_initialiser: bool = False
+    may_differ: bool = True
     has_default: bool = False
 
 
@@ -57,21 +61,37 @@ def sizing_of(
     for number, place in enumerate(places):
         row = tuple(column[number] for column in columns)
         key = tuple(one.text for one in row)
-        if len(set(key)) == 1:
-            body.append(row[0])
+        if len(set(key)) == 1 or (place.is_initialiser and not (place.may_differ and _differ(row))):
+            most, _ = Counter(key).most_common(1)[0]
+            body.append(next(one for one in row if one.text == most))
             continue
         if key not in names:
             wanted = _words([one.value for one in row], modules, place)
             names[key] = next(name for name in wanted if name not in taken and name not in values)
-            values[names[key]] = row
+            values[names[key]] = row if not place.is_initialiser else tuple(map(_number_of, row))
         if place.has_default:
             defaults.add(names[key])
-        body.append(Quantity(row[0].value, names[key]))
+        written = names[key] if not place.is_initialiser else f"{row[0].text.partition('(')[0]}({names[key]})"
+        body.append(Quantity(row[0].value, written))
     usual = {name: text for name in values if name in defaults and (text := _usual(values[name])) is not None}
     ordered = [*(name for name in values if name not in usual), *usual]
     head = ", ".join(f"{name} = {usual[name]}" if name in usual else name for name in ordered)
     arguments = tuple({name: values[name][place] for name in ordered} for place in range(len(columns)))
     return Sizing(f"[{head}]" if head else "", tuple(body), arguments, usual)
+
+
+def _differ(row: Sequence[Quantity]) -> bool:
+    """Whether initialisers are the same but for a number, and that more than if it was drawn. Else all modules begin as
+    most do: which they are alike is then no matter of chance.
+    """
+    kinds = {one.text.partition("(")[0] for one in row}
+    if kinds == {"constant"}:
+        return all(one.text.removeprefix("constant(")[0].isdigit() for one in row)
+    return kinds == {"normal"} and max(one.value for one in row) > MUCH * min(one.value for one in row)
+
+
+def _number_of(one: Quantity) -> Quantity:
+    return Quantity(one.value, one.text.partition("(")[2].removesuffix(")"))
 
 
 def _usual(row: Sequence[Quantity]) -> str | None:
@@ -90,11 +110,12 @@ def _plain(text: str) -> float | None:
 
 def _words(values: Sequence[float], modules: Sequence[nn.Module | None], place: Place) -> Iterator[str]:
     """Names for a number with these values in the modules: of an attribute, with where it is; what the place says."""
-    attributes = [] if place.is_drawn else list(_attributes(values, modules))
+    attributes = [] if place.is_initialiser else list(_attributes(values, modules))
     yield from (name for _, name in attributes if name == place.word)
     yield from (name for _, name in attributes)
     yield from (f"{path}_{name}" for path, name in attributes if path.isidentifier())
-    yield from chain((place.word,), (f"{place.word}_{number}" for number in count(2)))
+    word = f"{place.word}_start" if place.is_initialiser else place.word
+    yield from chain((word,), (f"{word}_{number}" for number in count(2)))
 
 
 def _attributes(values: Sequence[float], modules: Sequence[nn.Module | None]) -> Iterator[tuple[str, str]]:

@@ -334,4 +334,7 @@ def _not_captured(reason: Exception) -> InputError:
         told = f"its code decides by values of tensors{_place(reason)}"
     elif (taken := re.search(r"references nonexistent attribute \w+ of (\w+)", told)) is not None:
         told, hint = f"a part is called `{taken[1]}`, as is a part of torch's graphs", "give it another name"
+    elif isinstance(reason, SyntaxError):
+        told = "a part of it has a name that is a word of Python, such as `class`, or none at all"
+        hint = "give it another name, in the ModuleDict as well"
     return fail("E603", f"torch.export cannot capture the module: {told}", help=hint)

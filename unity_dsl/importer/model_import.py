@@ -48,7 +48,7 @@ from .module_blocks import with_module_blocks
 from .own_operators import own_operators
 from .prepared_inputs import TABLES, Prepare, PreparedText, prepare_of, prepared_text
 from .short_lists import is_deep, shorten
-from .sizes import Sizes, is_the_same, resized, with_sizes
+from .sizes import FEW, Sizes, is_the_same, resized, with_sizes
 from .statements import Imported
 from .translation import Entry, Translation
 from .verification import DrawnAlike, Verified, verify
@@ -132,11 +132,17 @@ def import_module(
     reserved = {*keywords, "s", "size"} if sizes else set[str]()
 
     def attempt(
-        settings: Point, inputs: Mapping[int, int], *, rows: int = 1, any_batch: bool = True, short: bool = False
+        settings: Point,
+        inputs: Mapping[int, int],
+        *,
+        rows: int = 1,
+        few: int | None = None,
+        any_batch: bool = True,
+        short: bool = False,
     ) -> Draft:
         settings = {names[size]: value for size, value in settings.items()}
         module, args, named = module_of(spec, weights=weights, settings=settings)
-        args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows), (args, named))
+        args, named = tree_map_only(Tensor, lambda part: resized(part, inputs, rows, few), (args, named))
         left_out = shorten(module) if short else {}
         return _draft(module, args, named, Wanted(name, reserved, left_out, any_batch, ops))
 
@@ -145,18 +151,19 @@ def import_module(
     if sizes:
         LOG.info("finding its sizes")
         with quietly():
-            # A text that fewer layers have as well shows what sizes change in all.
-            short = is_deep(draft.captured.module) and is_the_same(draft, partial(attempt, {}, {}, short=True))
-            holds = "b" not in draft.model.parameters or is_the_same(
-                draft, partial(attempt, {}, {}, rows=2, short=short)
-            )
+            # A text that fewer layers and examples have as well shows what sizes change in all.
+            is_large = draft.imported.examples > FEW and "b" in draft.model.parameters
+            small: dict[str, Any] = {"short": True, "few": FEW if is_large else None}
+            small = small if is_large or is_deep(draft.captured.module) else {}
+            small = small if small and is_the_same(draft, partial(attempt, {}, {}, **small)) else {}
+            again = partial(attempt, **small)
+            holds = "b" not in draft.model.parameters or is_the_same(draft, partial(again, {}, {}, rows=2))
             draft = draft if holds else attempt({}, {}, any_batch=False)
-            draft, found = with_sizes(draft, keywords, partial(attempt, any_batch=holds, short=short))
-        found = (
-            found
-            if holds
-            else replace(found, fixed={"b": "the model is another one at twice the batch", **found.fixed})
-        )
+            draft, found = with_sizes(draft, keywords, partial(again if holds else attempt, any_batch=holds))
+        if draft.imported.examples > 1 and "b" not in draft.model.parameters:
+            why = "what it computes, or is prepared, depends on the number of examples"
+            why = why if holds else "the model is another one at twice the batch"
+            found = replace(found, fixed={"b": why, **found.fixed})
     return replace(_finished(draft, verified=verified and weights), sizes=found)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, count
 from keyword import kwlist
-from math import isclose
+from math import isclose, log
 from types import MappingProxyType
 
 from torch import Tensor
@@ -315,20 +315,33 @@ def _initialisers(value: Value) -> list[str]:
     return _drawn(tensor.detach())
 
 
+_FANS = (("fan_out", 2.0), ("fan_in", 2.0), ("fan_in", 1.0))
+"""Of normal numbers, after He et al. (2015) and LeCun et al. (1998)."""
+_USUAL = (1.0, 0.1, 0.02, 0.01)
+"""Deviations that modules are often made with."""
+
+
 def _drawn(tensor: Tensor) -> list[str]:
-    """The distributions that numbers agree with: ones whose variance follows from their shape, as torch's own layers
-    and He et al. (2015) draw them, or else a normal one with the roundest deviation.
+    """The distributions that numbers agree with, best first: uniform where the largest is as near to the deviation as
+    of uniform numbers alone, with a variance that follows from the shape or not; else normal.
     """
-    std, count = float(tensor.std()), tensor.numel()
-    error = 4 / (2 * count) ** 0.5  # of a deviation of so many normal numbers, relative
-    if tensor.dim() > 1 and count >= 64:
-        fans = {"fan_out": tensor[:, 0].numel(), "fan_in": tensor[0].numel()}
-        most = float(tensor.abs().max()) * fans["fan_in"] ** 0.5
-        if 0.9 < most <= 1 + 1e-5 and isclose(std * (3 * fans["fan_in"]) ** 0.5, 1, rel_tol=error):
-            return ["fan_in_uniform(1 / 3)"]
-        kinds = (("fan_out", 2), ("fan_in", 2), ("fan_in", 1))
-        found = [(fan, gain) for fan, gain in kinds if isclose(std, (gain / fans[fan]) ** 0.5, rel_tol=error)]
-        if found:
-            return [f"{fan}_normal({gain})" for fan, gain in found]
+    std, count, most = float(tensor.std()) if tensor.numel() > 1 else 0.0, tensor.numel(), float(tensor.abs().max())
+    error = 1 / (2 * max(count, 2)) ** 0.5  # of the deviation of so many normal numbers, relative
+    shaped = tensor.dim() > 1 and count >= 64
+    fans = {"fan_out": tensor[:, 0].numel(), "fan_in": tensor[0].numel()} if shaped else {}
+    if count >= 64 and most < 1.85 * std:
+        bounds = {f"fan_in_uniform({gain})": (3 * value / fans["fan_in"]) ** 0.5 for gain, value in _GAINS if fans}
+        bounds |= {"xavier_uniform": (6 / sum(fans.values())) ** 0.5} if fans else {}
+        found = [text for text, bound in bounds.items() if 0.9 * bound < most <= bound * (1 + 1e-5)]
+        return found or [f"uniform(-{most:.2g}, {most:.2g})"]
+    known = {f"{fan}_normal({gain:g})": (gain / fans[fan]) ** 0.5 for fan, gain in _FANS if fans}
+    known |= {f"normal({usual:g})": usual for usual in _USUAL}
+    far = {text: abs(log(std / value)) / error for text, value in known.items() if std > 0}
+    if found := sorted((text for text in far if far[text] < 4), key=far.__getitem__):
+        return found
     rounded = float(f"{std:.1g}")
-    return [f"normal({rounded if isclose(rounded, std, rel_tol=error) else std:.2g})"]
+    return [f"normal({rounded if isclose(rounded, std, rel_tol=4 * error) else std:.2g})"]
+
+
+_GAINS = (("1 / 3", 1 / 3), ("2", 2.0), ("1", 1.0))
+"""Of uniform numbers: of torch's own layers, after He et al. and after LeCun et al."""

@@ -34,15 +34,19 @@ def with_module_blocks(
     found = _Blocks(text, lines_of(text.lines, text.paths, formulas), module, library)
     while (best := found.best()) is not None:
         found.write(best)
+    pairs = zip(found.lines, [*found.lines[1:], None], strict=True)
+    found.lines = [line for line, after in pairs if line != after or not line.is_empty]
     lines = tuple(line.text(found.around.usual) for line in found.lines)
     paths = tuple(line.path for line in found.lines)
     weights = {name: text.weights[old] for name, old in found.weights.items()}
-    return replace(text, blocks=(*text.blocks, *found.texts), lines=lines, paths=paths, weights=weights)
+    outputs = {value: found.given.get(name, name) for value, name in text.outputs.items()}
+    blocks = (*text.blocks, *found.texts)
+    return replace(text, blocks=blocks, lines=lines, paths=paths, weights=weights, outputs=outputs)
 
 
 class _Blocks:
     """The lines of a model while blocks are taken out of them. `weights` are names in the text it began with, by those
-    of now; `labels` those of its repeats, by scope.
+    of now, and `given` the names of now for results; `labels` those of its repeats, by scope.
     """
 
     def __init__(self, text: ModelText, lines: list[Line], module: nn.Module, library: Library) -> None:
@@ -50,7 +54,7 @@ class _Blocks:
         self.texts: list[str] = []
         self.weights = {name: name for name in text.weights}
         self.states = text.weights
-        self.outputs = {line.body[0] for line in lines if line.word == "output" and "as" not in line.body}
+        self.given: dict[str, str] = {}
         written = re.findall(r"^block (\w+)", "\n".join(text.blocks), re.MULTILINE)
         defaults = {
             name: {one.name: f"{float(one.default):g}" for one in operator.attributes if one.default is not None}
@@ -58,6 +62,7 @@ class _Blocks:
         }
         self.around = Surroundings(module, self.local_name, defaults, {name: {} for name in written})
         self.reserved = {*terminal_texts("udl").values(), *kwlist, *text.parameters}
+        self.reserved |= {str(line.body[-1]) for line in lines if line.word == "output" and "as" in line.body}
         self.labels = ["", *(str(line.body[-1]) for line in lines if line.word == "repeat")]
         self.taken: set[str] = set()
 
@@ -92,22 +97,17 @@ class _Blocks:
         sizing = sizing_of([part.quantities for part in group], modules, first.places, self.reserved)
         inner = self.inner_names(group, sizing.names)
         kind = type(modules[0]).__name__ if modules[0] is not None and not self.is_container(first) else ""
-        place = f"{'.'.join(first.path)} and {len(group) - 1} more"
-        self.texts += [f"## `{kind}`: {place}." if kind else f"## {place}."]
+        place = f"such as {'.'.join(first.path)}"
+        self.texts += [f"## `{kind}`, {place}." if kind else f"## Several modules, {place}."]
         self.texts += self.block_text(name, first, inner, sizing)
-        calls, gone, others = (
-            dict[int, list[Line]](),
-            {row for part in group for row in part.all_rows},
-            dict[str, str](),
-        )
+        gone = {row for part in group for row in part.all_rows}
+        calls, others = dict[int, list[Line]](), dict[str, str]()
         kept = {name for row, line in enumerate(self.lines) if row not in gone for name in line.targets}
-        self.taken = (
-            kept | self.reserved | {*self.labels, "split", *(name for part in group for name in part.results[1:])}
-        )
+        self.taken = kept | self.reserved | {*self.labels, "split"}
         for part, given, own in zip(group, sizing.arguments, self.call_names(group), strict=True):
             names = zip(self.made_in(part), self.made_in(first), strict=True)
             self.rename_weights(part, {name: inner[alike] for name, alike in names}, own)
-            made = (own, *(self.fresh([one]) if self.is_carried(one) else one for one in part.results[1:]))
+            made = (own, *(self.fresh([f"{own}_{inner[one]}"]) for one in first.results[1:]))
             operands: tuple[Token, ...] = tuple(token for one in part.inputs for token in (one, ", "))[:-1]
             settings = {key: (value,) for key, value in given.items()}
             call = Line("", made, operands, part.path, part.scope, name, settings)
@@ -121,6 +121,9 @@ class _Blocks:
         self.lines = [
             replace(line, body=renamed(line.body, others)) if {*line.reads} & {*others} else line for line in lines
         ]
+        self.given = {old: others.get(now, now) for old, now in self.given.items()} | {
+            old: now for old, now in others.items() if old not in self.given.values()
+        }
 
     def block_text(self, name: str, part: Part, inner: Mapping[str, str], sizing: Sizing) -> list[str]:
         """The lines of a block, and an empty one."""
@@ -130,8 +133,9 @@ class _Blocks:
             given = self.lines[row]
             line, known = self.around.filled(given), self.around.defaults.get(given.operator, {})
             settings = {key: _sized(line.settings[key], sizes) for key in sorted(line.settings)}
-            own = _sized(line.body, sizes)
-            own = own if line.word in DECLARING else renamed(own, inner)
+            begins = line.body.index("~") if line.word in DECLARING else len(line.body)
+            own = _sized(line.body[:begins], sizes)
+            own = (*own, "~ ", next(sizes)) if line.word in DECLARING else renamed(own, inner)
             is_told = {key: key in given.settings or joined(settings[key]) != known[key] for key in line.settings}
             told = {key: settings[key] for key, is_one in is_told.items() if is_one}
             made = replace(line, targets=tuple(inner[one] for one in line.targets), body=own, settings=told, scope=1)
@@ -150,6 +154,7 @@ class _Blocks:
         word = word or re.sub(r"\W|_?\d+$", "", words[0] if words else "part")
         targets = {name for line in self.lines for name in line.targets}
         word = f"{word}_block" if word in self.around.defaults or word in targets else word
+        word = f"{word}_module" if word in self.reserved or not word.isidentifier() else word
         names = chain((word,), (f"{word}_{number}" for number in count(2)))
         return next(name for name in names if name not in self.reserved and name not in self.around.usual)
 
@@ -169,8 +174,9 @@ class _Blocks:
 
         part = group[0]
         lines = [self.lines[row] for row in part.all_rows]
+        outside = {line.targets[0] for line in self.lines if line.word in (*DECLARING, "input")}
         for name, *others in zip(*(one.inputs for one in group), strict=True):
-            give(name, name if {name} == {*others} else "x")
+            give(name, name if {name} == {*others} & outside else "x")
         own = [line.targets[0] for line in lines[: len(part.declared)]]
         for name in own:
             local = self.local_name(name, part.path, part.scope)
@@ -207,17 +213,16 @@ class _Blocks:
         wanted = list(map(_endings, words))
         often = Counter((part.scope, word) for part, some in zip(group, wanted, strict=True) for word in some)
         return [
-            part.results[0]
-            if part.results[0] in self.outputs
-            else self.fresh([word for word in some if often[part.scope, word] == 1] or some)
+            self.fresh([word for word in some if often[part.scope, word] == 1] or some)
             for part, some in zip(group, wanted, strict=True)
         ]
 
     def fresh(self, wanted: Sequence[str]) -> str:
         """The first of some names that is free, else the last one with a number."""
         clean = [re.sub(r"\W", "_", word).strip("_") for word in wanted]
+        clean = [word if word[:1].isalpha() else f"layer_{word}".rstrip("_") for word in clean]
         numbered = (f"{clean[-1]}_{number}" for number in count(2))
-        name = next(word for word in chain(clean, numbered) if word not in self.taken and not word[0].isdecimal())
+        name = next(word for word in chain(clean, numbered) if word not in self.taken)
         self.taken.add(name)
         return name
 
@@ -237,9 +242,9 @@ class _Blocks:
 
 
 def _endings(path: Path) -> list[str]:
-    """What a path ends with, from its last word that is no number on, shorter ones first; `layer` if there is none."""
+    """What a path ends with, from its last word that is no number on, shorter ones first; all if there is none."""
     named = next((place for place in reversed(range(len(path))) if not path[place].isdecimal()), None)
-    return ["layer"] if named is None else ["_".join(path[at:]) for at in range(named, -1, -1)]
+    return ["_".join(path) or "layer"] if named is None else ["_".join(path[at:]) for at in range(named, -1, -1)]
 
 
 def _sized(body: Sequence[Token], sizes: Iterator[Quantity]) -> tuple[Token, ...]:

@@ -258,10 +258,15 @@ def _lengths(draft: Draft, moved: Sequence[_Moved]) -> Iterator[tuple[str, int]]
                 yield "s" if not tensor.is_floating_point() and tensor.dim() == 2 else "size", size
 
 
-def resized(tensor: Tensor, sizes: Mapping[int, int], rows: int = 1) -> Tensor:
+FEW = 4
+"""Examples that show what sizes change, where the number of examples is a parameter."""
+
+
+def resized(tensor: Tensor, sizes: Mapping[int, int], rows: int = 1, few: int | None = None) -> Tensor:
     """A tensor with other sizes along dimensions of these, but the first: its first elements, or all of them again. Its
-    rows are there so many times.
+    rows, or a `few` first ones of them, are there so many times.
     """
+    tensor = tensor if few is None or not tensor.dim() else tensor[:few]
     for dim, size in enumerate(tensor.shape):
         if dim and size in sizes:
             repeated = torch.cat([tensor] * ceil(sizes[size] / size), dim)

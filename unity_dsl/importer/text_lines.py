@@ -40,7 +40,11 @@ class Line:
 
     @property
     def is_statement(self) -> bool:
-        return self.word in ("", "update") and bool(self.body)
+        return self.word in ("", "update") and bool(self.body or self.operator)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.word or self.targets or self.body or self.operator)
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
