@@ -104,9 +104,11 @@ class _Blocks:
         calls, others = dict[int, list[Line]](), dict[str, str]()
         kept = {name for row, line in enumerate(self.lines) if row not in gone for name in line.targets}
         self.taken = kept | self.reserved | {*self.labels, "split"}
-        for part, given, own in zip(group, sizing.arguments, self.call_names(group), strict=True):
-            names = zip(self.made_in(part), self.made_in(first), strict=True)
-            self.rename_weights(part, {name: inner[alike] for name, alike in names}, own)
+        owns = self.call_names(group)
+        weights = [self.weights_of(part, first, inner, own) for part, own in zip(group, owns, strict=True)]
+        renamed_weights = {old: new for some in weights for old, new in some.items()}
+        self.weights = {renamed_weights.get(name, name): old for name, old in self.weights.items()}
+        for part, given, own in zip(group, sizing.arguments, owns, strict=True):
             made = (own, *(self.fresh([f"{own}_{inner[one]}"]) for one in first.results[1:]))
             operands: tuple[Token, ...] = tuple(token for one in part.inputs for token in (one, ", "))[:-1]
             settings = {key: (value,) for key, value in given.items()}
@@ -116,11 +118,11 @@ class _Blocks:
             calls[part.rows.start] = [call, *(Line("", (one,), (other,), (), part.scope) for one, other in carried)]
             others |= dict(one for one in both if one not in carried)
         self.around.usual[name] = sizing.usual
-        every = enumerate(self.lines)
-        lines = [one for row, line in every for one in calls.get(row, [] if row in gone else [line])]
-        self.lines = [
-            replace(line, body=renamed(line.body, others)) if {*line.reads} & {*others} else line for line in lines
-        ]
+        lines = list[Line]()
+        for row, line in enumerate(self.lines):
+            some = calls.get(row, [] if row in gone else [line])
+            lines += [*(one.reading(others) for one in some[:1]), *some[1:]]  # what is carried reads new names
+        self.lines = lines
         self.given = {old: others.get(now, now) for old, now in self.given.items()} | {
             old: now for old, now in others.items() if old not in self.given.values()
         }
@@ -226,19 +228,22 @@ class _Blocks:
         self.taken.add(name)
         return name
 
-    def rename_weights(self, part: Part, inner: Mapping[str, str], own: str) -> None:
-        """Puts the name of a call before those of the weights that are its own now, of its calls too."""
+    def weights_of(self, part: Part, first: Part, inner: Mapping[str, str], own: str) -> dict[str, str]:
+        """The weights of a part, those of its calls too, with the name of a call before what `inner` says, which has
+        the names of the first part.
+        """
+        alike = dict(zip(self.made_in(part), self.made_in(first), strict=True))
         declared = {self.lines[row].targets[0] for row in part.declared}
         called = {self.lines[row].targets[0] for row in part.rows if self.lines[row].operator in self.around.usual}
         start = re.compile(re.escape(self.labels[part.scope]) + r"\.\d+\.") if part.scope else re.compile("")
         found = {}
-        for name, old in self.weights.items():
+        for name in self.weights:
             match = start.match(name)
             before = match[0] if match else ""
-            first, dot, rest = name[len(before) :].partition(".")
-            is_own = match and (first in called if dot else first in declared)
-            found[f"{before}{own}.{inner[first]}{dot}{rest}" if is_own else name] = old
-        self.weights = found
+            word, dot, rest = name[len(before) :].partition(".")
+            if match and (word in called if dot else word in declared):
+                found[name] = f"{before}{own}.{inner[alike[word]]}{dot}{rest}"
+        return found
 
 
 def _endings(path: Path) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from .formulas import Formula, number, tokens
@@ -52,6 +52,10 @@ class Line:
         if self.word not in ("", "update", "loss", "output"):
             return ()
         return tuple(token for token in _names(self.body) if isinstance(token, str))
+
+    def reading(self, names: Mapping[str, str]) -> Line:
+        """The line, which reads other names."""
+        return replace(self, body=renamed(self.body, names)) if {*self.reads} & {*names} else self
 
     def text(self, usual: Mapping[str, Mapping[str, str]]) -> str:
         """The line, without settings that are as `usual` for the block that it calls."""
