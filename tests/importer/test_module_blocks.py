@@ -1,4 +1,4 @@
-"""Blocks for modules that do alike: texts, names of weights, sizes; random trees of modules against torch."""
+"""Blocks for similar modules: texts, names of weights, sizes; random trees of modules against torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters of a block: the numbers in which modules that do alike differ, named after the modules' attributes."""
+"""Parameters of a block: the numbers in which similar modules differ, named after their attributes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def sizing_of(
 
 def _differ(row: Sequence[Quantity]) -> bool:
     """Whether initialisers are the same but for a number, and that more than if it was drawn. Else all modules begin as
-    most do: which they are alike is then no matter of chance.
+    most do, so that chance does not decide which are similar.
     """
     kinds = {one.text.partition("(")[0] for one in row}
     if kinds == {"constant"}:

@@ -1,4 +1,4 @@
-"""Blocks for modules that do alike: what several of them compute is written once, and called with their sizes."""
+"""Blocks for similar modules: what several of them compute is written once, and called with the sizes of each."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from torch import nn
 
 from ..index.library import Library
 from ..syntax.diagnose import terminal_texts
-from .alike_modules import Part, Path, Surroundings, alike
 from .block_sizes import Sizing, sizing_of
 from .formulas import Formula
 from .model_text import ModelText
+from .similar_modules import Part, Path, Surroundings, similar
 from .text_lines import DECLARING, Line, Quantity, Token, joined, lines_of, renamed
 
 _LEAST = 4
@@ -26,9 +26,9 @@ _LEAST = 4
 def with_module_blocks(
     text: ModelText, formulas: Mapping[tuple[int, int], Formula], module: nn.Module, library: Library
 ) -> ModelText:
-    """The text with formulas in place of numbers, and with a block for modules that do alike, innermost first.
+    """The text with formulas in place of numbers, and with a block for similar modules, innermost first.
 
-    Modules do alike where they are of one class and their lines differ in names and numbers alone. The numbers that
+    Modules are similar where they are of one class and their lines differ in names and numbers alone. The numbers that
     differ are the parameters of the block, named after the modules' attributes.
     """
     found = _Blocks(text, lines_of(text.lines, text.paths, formulas), module, library)
@@ -67,8 +67,8 @@ class _Blocks:
         self.taken: set[str] = set()
 
     def best(self) -> list[Part] | None:
-        """The smallest parts that are alike and worth a block; modules that only hold others come last."""
-        worth = [group for group in alike(self.lines, self.around) if self.saved(group) >= _LEAST]
+        """The smallest similar parts that are worth a block; modules that only hold others come last."""
+        worth = [group for group in similar(self.lines, self.around) if self.saved(group) >= _LEAST]
         return min(
             worth,
             key=lambda group: (self.is_container(group[0]), len(group[0].all_rows), len(group[0].path)),
@@ -232,7 +232,7 @@ class _Blocks:
         """The weights of a part, those of its calls too, with the name of a call before what `inner` says, which has
         the names of the first part.
         """
-        alike = dict(zip(self.made_in(part), self.made_in(first), strict=True))
+        counterpart = dict(zip(self.made_in(part), self.made_in(first), strict=True))
         declared = {self.lines[row].targets[0] for row in part.declared}
         called = {self.lines[row].targets[0] for row in part.rows if self.lines[row].operator in self.around.usual}
         start = re.compile(re.escape(self.labels[part.scope]) + r"\.\d+\.") if part.scope else re.compile("")
@@ -242,7 +242,7 @@ class _Blocks:
             before = match[0] if match else ""
             word, dot, rest = name[len(before) :].partition(".")
             if match and (word in called if dot else word in declared):
-                found[name] = f"{before}{own}.{inner[alike[word]]}{dot}{rest}"
+                found[name] = f"{before}{own}.{inner[counterpart[word]]}{dot}{rest}"
         return found
 
 

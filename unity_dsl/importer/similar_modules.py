@@ -1,4 +1,4 @@
-"""Modules of an imported model that do alike: the lines of each, and what is the same of them but names and numbers."""
+"""Modules of an imported model that compute the same, but for sizes: the lines of each, and what differs of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 @dataclass(frozen=True)
 class Part:
     """The lines of one module: its statements by row, those that declare what it alone reads, the names that it reads
-    from outside, and those of its `results` that are read there. `form` is the same for parts that are alike;
+    from outside, and those of its `results` that are read there. `form` is the same for similar parts;
     `quantities` are their numbers in order, each at one of `places`.
     """
 
@@ -62,8 +62,8 @@ class Surroundings:
         return replace(line, settings={**line.settings, **left}) if left else line
 
 
-def alike(lines: Sequence[Line], around: Surroundings) -> list[list[Part]]:
-    """The parts of modules of one class that do alike, two at least in each group. None is within another."""
+def similar(lines: Sequence[Line], around: Surroundings) -> list[list[Part]]:
+    """The parts of modules of one class that compute the same but for sizes, two at least in each group."""
     groups: dict[object, list[Part]] = {}
     for part in _parts(lines, around):
         group = groups.setdefault(part.form, [])
@@ -134,7 +134,7 @@ class _Uses:
 
 
 class _Form:
-    """What is the same for modules that do alike, line by line, and what is not: names from outside, and numbers, with
+    """What similar modules have in common, line by line, and where they differ: names from outside, and numbers, with
     the place of each.
     """
 
