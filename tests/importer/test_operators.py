@@ -258,6 +258,24 @@ def test_dropout_of_channels_and_rows() -> None:
     assert text.count("row_dropout(") == 2 and "p=0.3)" in text and "p=0.2)" in text
 
 
+def test_rows_may_be_divided_by_their_probability_later() -> None:
+    """A draw of a tensor of one probability, as stochastic depth is written; of several it is told."""
+
+    def dropped(own: Any, x: Tensor) -> Tensor:
+        kept = torch.bernoulli(torch.full((x.shape[0], 1), 0.8))
+        return (x + own.a(x) * kept / 0.8).square().mean()
+
+    found = imported_model(Given(dropped, a=nn.Linear(4, 4)), (torch.randn(3, 4),), {}, "m")
+    assert found.verified is not None and found.verified.gradient < 1e-10
+    assert "row_dropout(" in found.files["m.udl"] and "p=0.2)" in found.files["m.udl"]
+
+    def several(own: Any, x: Tensor) -> Tensor:
+        return (own.a(x) * torch.bernoulli(torch.tensor([[0.2], [0.5], [0.8]]))).square().mean()
+
+    with pytest.raises(InputError, match="E605"):
+        imported_model(Given(several, a=nn.Linear(4, 4)), (torch.randn(3, 4),), {}, "m")
+
+
 class Attention(nn.Module):
     """Attention to the keys that a mask of booleans keeps."""
 

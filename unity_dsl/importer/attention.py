@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
-from .operators import binary, one_minus, unary
-from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
+from .operators import binary, one_minus
+from .translation import Entry, Prepared, Translation, Unsupported, filled, handles, unary
 from .views import View, whole
 
 HIDDEN = -1e9

@@ -6,9 +6,9 @@ from math import isinf, log
 
 from torch import Tensor
 
-from .operators import as_floats, binary, one_minus, unary
+from .operators import as_floats, binary, one_minus
 from .tensor_parts import part_of, reduced
-from .translation import Entry, Translation, handles
+from .translation import Entry, Translation, handles, unary
 from .views import View
 
 

@@ -45,7 +45,7 @@ RESHAPED = {
     "clone.default",
     "expand.default",
 }
-RANDOM = {"native_dropout.default", "bernoulli.p", "rand.default", "dropout.default"}
+RANDOM = {"native_dropout.default", "bernoulli.p", "bernoulli.default", "rand.default", "dropout.default"}
 DRAWN = {
     **dict.fromkeys(("randn.default", "randn_like.default", "normal_functional.default"), "torch.randn"),
     **dict.fromkeys(("randint.default", "randint.low"), "torch.randint"),

@@ -6,9 +6,9 @@ from math import prod
 
 from torch import Tensor
 
-from .operators import WIDE, binary, one_minus, unary, ungrouped
+from .operators import WIDE, binary, one_minus, ungrouped
 from .tensor_parts import reduced
-from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
+from .translation import Entry, Prepared, Translation, Unsupported, filled, handles, unary
 from .views import View, whole
 
 

@@ -7,10 +7,10 @@ from math import prod
 
 import torch
 
-from .operators import binary, unary
+from .operators import binary
 from .selections import extremes
 from .tensor_parts import reduced
-from .translation import Entry, Translation, Unsupported, filled, handles
+from .translation import Entry, Translation, Unsupported, filled, handles, unary
 from .views import Value, View, whole
 
 

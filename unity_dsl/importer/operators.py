@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import prod
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .translation import Entry, Noise, Prepared, Translation, Unsupported, filled, handles
+from .random_masks import with_noise
+from .translation import Entry, Noise, Prepared, Translation, Unsupported, as_number, filled, handles, unary
 from .views import Axis, Dim, Value, View
 
 UNARY = {
@@ -47,13 +47,6 @@ BINARY = {
 }
 
 
-def unary(walk: Translation, name: str, view: View, **settings: object) -> View:
-    """On the value as it is, whose arrangement the result has."""
-    result = Value(view.value.shape)
-    walk.add(name, (View(view.value, view.base, view.base),), (result,), settings)
-    return View(result, view.base, view.dims)
-
-
 def _elementwise(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
     return unary(walk, ours, walk.view(args[0]))
 
@@ -68,7 +61,7 @@ def _clamped(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
     word = str(walk.node.target)
     lo, hi = (0.0, 6.0) if "relu6" in word else filled(args[1:], (-1.0, 1.0) if "hardtanh" in word else (None, None))
     bounds = named.get("min", lo), named.get("max", hi)
-    lo, hi = (None if bound is None else _as_number(bound) for bound in bounds)
+    lo, hi = (None if bound is None else as_number(bound) for bound in bounds)
     if any(bound is not None and number is None for bound, number in zip(bounds, (lo, hi), strict=True)):
         raise Unsupported("bounds that differ")
     view = walk.view(args[0])
@@ -149,7 +142,7 @@ def _gelu(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entr
 
 @handles("pow.Tensor_Scalar", "pow.Tensor_Tensor")
 def _power(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    exponent = _as_number(args[1])
+    exponent = as_number(args[1])
     if exponent is None:
         raise Unsupported("an exponent that is no number")
     if exponent == 2:
@@ -165,9 +158,9 @@ def _two(ours: str, walk: Translation, args: list[Entry], named: dict[str, Entry
         raise Unsupported(f"alpha={named['alpha']}")
     first, second = (as_floats(walk, entry) for entry in args[:2])
     if isinstance(first, Noise) or isinstance(second, Noise):
-        return _with_noise(walk, ours, first, second)
+        return with_noise(walk, ours, first, second)
     for one, other, turned in ((first, second, False), (second, first, True)):
-        number = _as_number(other, one)
+        number = as_number(other, one)
         if number is not None and isinstance(one, View):
             return _with_number(walk, ours, one, number, turned=turned)
     return binary(walk, ours, walk.view(first), walk.view(second))
@@ -202,21 +195,6 @@ def _as_typed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
     """As floats, unless torch makes whole numbers of it."""
     assert walk.node is not None
     return as_floats(walk, args[0]) if walk.node.meta["val"].is_floating_point() else args[0]
-
-
-def _as_number(entry: Entry, beside: Entry = None) -> float | None:
-    """A number, or a constant of which all elements are the same and that makes what is `beside` it no larger."""
-    if isinstance(entry, int | float) and not isinstance(entry, bool):
-        return entry
-    if isinstance(entry, Tensor) and entry.dtype is not torch.bool and entry.numel():
-        same = bool((entry == entry.flatten()[0]).all())
-        fits = entry.numel() == 1 or (isinstance(beside, View) and _covers(beside.shape, tuple(entry.shape)))
-        return float(entry.flatten()[0]) if same and fits else None
-    return None
-
-
-def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    return len(other) <= len(shape) and np.broadcast_shapes(shape, other) == shape
 
 
 def _with_number(walk: Translation, name: str, view: View, number: float, *, turned: bool) -> View:
@@ -430,49 +408,6 @@ def _floor(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Ent
     if not args[0].kept:
         raise Unsupported("a whole part of random numbers")
     return replace(args[0], uniform=False)
-
-
-@handles("bernoulli.p")
-def _bernoulli(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    shape = args[0].shape if isinstance(args[0], View | Tensor) else args[0].example.shape
-    return Noise(tuple(shape), args[1])
-
-
-def _with_noise(walk: Translation, name: str, x: Entry, other: Entry) -> Entry:
-    """A draw that is divided by its probability, and then a factor: dropout, of elements or of rows."""
-    noise, factor = (x, other) if isinstance(x, Noise) else (other, x)
-    if noise.uniform and name == "add" and isinstance(factor, float) and not noise.kept:
-        return replace(noise, kept=factor)
-    if isinstance(factor, Prepared | Noise) or name not in ("mul", "div"):
-        raise Unsupported("random numbers")
-    if not isinstance(factor, View):
-        number = _as_number(factor)
-        if number is None or (name == "div" and noise is not x):
-            raise Unsupported("random numbers")
-        return replace(noise, factor=noise.factor * (number if name == "mul" else 1 / number))
-    rows = noise.shape[:1] + (1,) * (len(noise.shape) - 1)
-    if noise.factor == 1 and name == "mul":
-        factor, noise = _unscaled(walk, factor, noise)
-    lead = len(noise.shape) - next((k for k, size in enumerate(noise.shape[::-1]) if size > 1), len(noise.shape))
-    parts = factor.shape[:lead] + (1,) * (len(factor.shape) - lead)
-    if name != "mul" or abs(noise.factor * noise.kept - 1) > 1e-6 or noise.shape not in (factor.shape, rows, parts):
-        raise Unsupported("random numbers that are not divided by their probability")
-    if noise.shape == factor.shape:
-        return unary(walk, "dropout", factor, p=1 - noise.kept)
-    if lead > 1:  # of every channel by itself
-        merged = walk.reshaped(walk.spread(factor), (prod(factor.shape[:lead]), *factor.shape[lead:]))
-        made = walk.make("row_dropout", merged, shape=merged.shape, p=round(1 - noise.kept, 12))
-        return made.reshaped(factor.shape)
-    return walk.make("row_dropout", factor, shape=factor.shape, p=round(1 - noise.kept, 12))
-
-
-def _unscaled(walk: Translation, view: View, noise: Noise) -> tuple[View, Noise]:
-    """What was divided by the probability before the draw, as it was, and the draw divided instead."""
-    maker = next((s for s in reversed(walk.statements) if view.value in s.results), None)
-    if maker is None or maker.operator != "scale" or abs(float(maker.settings["factor"]) * noise.kept - 1) > 1e-6:
-        return view, noise
-    walk.statements.remove(maker)
-    return View(maker.operands[0].value, view.base, view.dims), replace(noise, factor=1 / noise.kept)
 
 
 @handles("dropout.default")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from .blocks import Block
-from .operators import linear, unary
+from .operators import linear
 from .tensor_parts import joined, part_of
-from .translation import Entry, Translation, Unsupported, filled, handles
+from .translation import Entry, Translation, Unsupported, filled, handles, unary
 from .views import View
 
 

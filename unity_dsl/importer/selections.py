@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from .comparisons import equal
-from .operators import binary, product, unary, ungrouped
+from .operators import binary, product, ungrouped
 from .tensor_parts import part_of
-from .translation import Entry, Prepared, Translation, Unsupported, filled, handles
+from .translation import Entry, Prepared, Translation, Unsupported, filled, handles, unary
 from .views import View, whole
 
 

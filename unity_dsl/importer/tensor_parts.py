@@ -8,8 +8,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .operators import binary, unary
-from .translation import Entry, Translation, Unsupported, filled, handles
+from .operators import binary
+from .translation import Entry, Translation, Unsupported, filled, handles, unary
 from .views import Axis, Value, View
 
 

@@ -230,6 +230,28 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def unary(walk: Translation, name: str, view: View, **settings: object) -> View:
+    """On the value as it is, whose arrangement the result has."""
+    result = Value(view.value.shape)
+    walk.add(name, (View(view.value, view.base, view.base),), (result,), settings)
+    return View(result, view.base, view.dims)
+
+
+def as_number(entry: Entry, beside: Entry = None) -> float | None:
+    """A number, or a constant of which all elements are the same and that makes what is `beside` it no larger."""
+    if isinstance(entry, int | float) and not isinstance(entry, bool):
+        return entry
+    if isinstance(entry, Tensor) and entry.dtype is not torch.bool and entry.numel():
+        same = bool((entry == entry.flatten()[0]).all())
+        fits = entry.numel() == 1 or (isinstance(beside, View) and _covers(beside.shape, tuple(entry.shape)))
+        return float(entry.flatten()[0]) if same and fits else None
+    return None
+
+
+def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return len(other) <= len(shape) and np.broadcast_shapes(shape, other) == shape
+
+
 def filled(args: Sequence[Any], usual: Sequence[Any]) -> list[Any]:
     """Arguments, those that are left out as usual, without any beyond these."""
     return [*args, *usual[len(args) :]][: len(usual)]

@@ -211,6 +211,8 @@ class _InDouble(TorchFunctionMode):
             return line if word == "hardsigmoid" else args[0] * line
         if word == "bernoulli_":
             return args[0].fill_(1)
+        if word == "bernoulli":
+            return torch.ones_like(args[0])
         if word == "rand":
             return func(*args, **named).fill_(1 - 1e-9)
         if word in _DRAWING:
