@@ -51,8 +51,8 @@ TOLERANCE_FLOAT32 = 1e-5
 TOLERANCE_MIXED = {"bf16": 2.0**-6, "f16": 2.0**-9, "tf32": 2.0**-9}
 """Four roundings of a number that is nearly the next power of 2."""
 STARTS = (4, 32)
-"""Of the program on one device in float32 and mixed precision: weights that differ by a rounding. There are more where
-the first ones excuse nothing: a sum that is 0 but for its rounding changes the slope of a relu in some of them alone.
+"""Of the program on one device in float32 and mixed precision: weights that differ by a rounding. In float32 there are
+more where the first ones excuse nothing: a sum that is 0 but for rounding changes the slope of a relu in some alone.
 """
 FACTOR = 4.0
 """How much more than the program on one device a program may lose by rounding."""
@@ -163,9 +163,9 @@ def check(
                 alone = compare(single, reference, 1, steps, seed, pool, starts, data)
                 if _too_large(errors):
                     errors["float32_single_device_err"] = alone["float32_err"]
-                if err is not None:
+                if err is not None and mixed is None:
                     mixed = MixedErrors(str(record.precision), err, alone["mixed_err"])
-                if not _too_large(errors) and (mixed is None or mixed.err <= mixed.bound):
+                if not _too_large(errors):
                     break
     return CheckReport(**errors, mixed=mixed, ranks=ranks, recompiled=ranks != record.world_size, edited=edited)
 
