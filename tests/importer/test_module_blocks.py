@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from torch.nn.utils.parametrizations import weight_norm
 
 from unity_dsl.graph.model_graph import build_model
+from unity_dsl.importer.initialisers import drawn
 from unity_dsl.importer.model_import import ImportedModel, import_module, imported_model
-from unity_dsl.importer.model_text import _drawn
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.span import Source
@@ -178,6 +178,44 @@ def test_initial_numbers_do_not_decide_what_is_alike() -> None:
     assert text.count("conv2d(") == 4 and "\nblock residual[" in text
 
 
+class Gated(nn.Module):
+    """A layer that begins closed or open, as it is told, and other weights by depth."""
+
+    def __init__(self, start: float, std: float) -> None:
+        super().__init__()
+        self.map, self.gate = nn.Linear(8, 8), nn.Parameter(torch.full((8,), start))
+        nn.init.normal_(self.map.weight, 0, std)
+        nn.init.zeros_(self.map.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.map(x))
+        return x + y * torch.sigmoid(self.gate) + y.square()
+
+
+class Gates(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = Gated(-2.0, 0.02), Gated(-2.0, 0.02)
+        self.three, self.four = Gated(3.0, 0.1), Gated(-0.5, 0.1)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.mse_loss(self.four(self.three(self.two(self.one(x)))), y)
+
+
+ORDINALS = ("one", "two", "three", "four")
+
+
+def test_what_modules_are_told_to_begin_with_is_kept() -> None:
+    """Constants with their signs, and deviations of matrices that differ by more than chance."""
+    torch.manual_seed(0)
+    found = imported_model(Gates(), (), {"x": torch.randn(4, 8), "y": torch.randn(4, 8)}, "m")
+    graph = build_model(parse_model(Source("m.udl", found.files["m.udl"])), library_of(library_sources(()))).graph
+    starts = {one.value.name: [part.value for part in one.initialiser.arguments] for one in graph.weights}  # type: ignore[union-attr]
+    assert "block gated[" in found.files["m.udl"]
+    assert [starts[f"{name}.gate"] for name in ORDINALS] == [[-2.0], [-2.0], [3.0], [-0.5]]
+    assert [starts[f"{name}.map_weight"] for name in ORDINALS] == [[0.02], [0.02], [0.1], [0.1]]
+
+
 # ---------------------------------------------------------------------------------------------- random modules
 
 
@@ -259,4 +297,4 @@ def test_how_weights_are_drawn_is_recognised(
 ) -> None:
     for seed in range(5):
         torch.manual_seed(seed)
-        assert expected in _drawn(draw(torch.empty(shape))), f"seed {seed}"
+        assert expected in drawn(draw(torch.empty(shape))), f"seed {seed}"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from math import prod, sqrt
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from .operators import binary, one_minus
+from .remembered_tensors import once_a_tensor
 from .translation import Entry, Prepared, Translation, Unsupported, filled, handles, unary
 from .views import View, whole
 
@@ -21,7 +18,6 @@ HIDDEN = -1e9
 """The score of a masked key: its exponential is 0 where any other key is kept."""
 LEAST = 1e4
 """Scores that fall by so much count as hidden."""
-Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -165,28 +161,14 @@ def mask_of(walk: Translation, mask: Entry) -> Mask:
     return Mask("full", bias=bias.without(bias.repeated))
 
 
-def _once_a_tensor(read: Callable[[Tensor], Found]) -> Callable[[Tensor], Found]:
-    """A function that reads each constant once: all layers have one mask, of examples x queries x keys."""
-    known: Any = WeakIdKeyDictionary()
-
-    @wraps(read)
-    def remembered(tensor: Tensor) -> Found:
-        if tensor not in known:
-            known[tensor] = read(tensor)
-        found: Found = known[tensor]
-        return found
-
-    return remembered
-
-
-@_once_a_tensor
+@once_a_tensor
 def _seen_of(mask: Tensor) -> Tensor | None:
     """What a mask of numbers lets a query see, where it adds nothing to these scores."""
     hidden = mask <= -LEAST
     return ~hidden if bool((hidden | (mask == 0)).all()) else None
 
 
-@_once_a_tensor
+@once_a_tensor
 def known_mask(mask: Tensor) -> Mask | None:
     """The form of a constant mask of booleans, if it has one."""
     if mask.dim() < 2 or bool(mask.all()):

@@ -60,19 +60,18 @@ def sizing_of(
     defaults = set[str]()
     for number, place in enumerate(places):
         row = tuple(column[number] for column in columns)
+        row, around = _initialisers(row, place) if place.is_initialiser else (row, "{}")
         key = tuple(one.text for one in row)
-        if len(set(key)) == 1 or (place.is_initialiser and not (place.may_differ and _differ(row))):
-            most, _ = Counter(key).most_common(1)[0]
-            body.append(next(one for one in row if one.text == most))
+        if len(set(key)) == 1:
+            body.append(row[0])
             continue
         if key not in names:
             wanted = _words([one.value for one in row], modules, place)
             names[key] = next(name for name in wanted if name not in taken and name not in values)
-            values[names[key]] = row if not place.is_initialiser else tuple(map(_number_of, row))
+            values[names[key]] = row
         if place.has_default:
             defaults.add(names[key])
-        written = names[key] if not place.is_initialiser else f"{row[0].text.partition('(')[0]}({names[key]})"
-        body.append(Quantity(row[0].value, written))
+        body.append(Quantity(row[0].value, around.format(names[key])))
     usual = {name: text for name in values if name in defaults and (text := _usual(values[name])) is not None}
     ordered = [*(name for name in values if name not in usual), *usual]
     head = ", ".join(f"{name} = {usual[name]}" if name in usual else name for name in ordered)
@@ -80,18 +79,18 @@ def sizing_of(
     return Sizing(f"[{head}]" if head else "", tuple(body), arguments, usual)
 
 
-def _differ(row: Sequence[Quantity]) -> bool:
-    """Whether initialisers are the same but for a number, and that more than if it was drawn. Else all modules begin as
-    most do, so that chance does not decide which are similar.
+def _initialisers(row: tuple[Quantity, ...], place: Place) -> tuple[tuple[Quantity, ...], str]:
+    """The numbers of initialisers, and what stands around them, where they are the same but for a number, and that more
+    than if it was drawn. Else all modules begin as most do, so that chance does not decide which are similar.
     """
     kinds = {one.text.partition("(")[0] for one in row}
-    if kinds == {"constant"}:
-        return all(one.text.removeprefix("constant(")[0].isdigit() for one in row)
-    return kinds == {"normal"} and max(one.value for one in row) > MUCH * min(one.value for one in row)
-
-
-def _number_of(one: Quantity) -> Quantity:
-    return Quantity(one.value, one.text.partition("(")[2].removesuffix(")"))
+    deviations = [abs(one.value) for one in row]
+    differ = kinds == {"constant"} or (kinds == {"normal"} and max(deviations) > MUCH * min(deviations))
+    if place.may_differ and differ:
+        numbers = (Quantity(one.value, one.text.partition("(")[2].removesuffix(")")) for one in row)
+        return tuple(numbers), f"{kinds.pop()}({{}})"
+    most, _ = Counter(one.text for one in row).most_common(1)[0]
+    return (next(one for one in row if one.text == most),) * len(row), "{}"
 
 
 def _usual(row: Sequence[Quantity]) -> str | None:
@@ -114,8 +113,7 @@ def _words(values: Sequence[float], modules: Sequence[nn.Module | None], place: 
     yield from (name for _, name in attributes if name == place.word)
     yield from (name for _, name in attributes)
     yield from (f"{path}_{name}" for path, name in attributes if path.isidentifier())
-    word = f"{place.word}_start" if place.is_initialiser else place.word
-    yield from chain((word,), (f"{word}_{number}" for number in count(2)))
+    yield from chain((place.word,), (f"{place.word}_{number}" for number in count(2)))
 
 
 def _attributes(values: Sequence[float], modules: Sequence[nn.Module | None]) -> Iterator[tuple[str, str]]:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, count
 from keyword import kwlist
-from math import isclose, log
 from types import MappingProxyType
-
-from torch import Tensor
 
 from ..syntax.diagnose import terminal_texts
 from .folding import Item, Repeat, folded, results_of, weights_of
+from .initialisers import initialisers_of
 from .short_lists import KEPT
 from .statements import EXAMPLES, Imported, Statement
 from .views import Value, View
@@ -67,11 +65,11 @@ def model_text(
     return ModelText(name, tuple(blocks), parameters, lines, paths, writer.weights, writer.inputs, writer.outputs)
 
 
-class _Names:
-    """Names of one file, each given once."""
+class Names:
+    """Names of one file or block, each given once; some are `taken` from the start."""
 
-    def __init__(self) -> None:
-        self.taken = {*terminal_texts("udl").values(), *kwlist}
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self.taken = {*terminal_texts("udl").values(), *kwlist, *taken}
 
     def fresh(self, *wanted: str) -> str:
         """The first of these that is free; else the last one with a number."""
@@ -90,7 +88,7 @@ class _Writer:
         self.model = model
         self.left_out = left_out
         self.batch = batch
-        self.names = _Names()
+        self.names = Names()
         self.reserved = {"b", *reserved} if batch else set(reserved)
         self.names.taken |= self.reserved
         self.given: dict[Value, str] = {}
@@ -100,7 +98,7 @@ class _Writer:
         self.weights: dict[str, Stored] = {}
         self.outputs: dict[Value, str] = {}
         stored = list(weights_of(model.statements))
-        self.initialisers = {value: _initialisers(value) for value in stored}
+        self.initialisers = {value: initialisers_of(value) for value in stored}
         self.common = Counter(text for texts in self.initialisers.values() for text in texts)
         self.around = _around([value.state for value in stored])
 
@@ -300,48 +298,3 @@ def _around(states: Sequence[str]) -> str:
     """The name that all paths `model/layer/kernel` begin with, as those of one Keras model may."""
     firsts = {"".join(state.partition("/")[:2]) for state in states}
     return firsts.pop() if len(firsts) == 1 and all("/" in state for state in states) else ""
-
-
-def _initialisers(value: Value) -> list[str]:
-    """How the numbers of a weight or buffer may have been drawn: zeros and ones as they are."""
-    tensor = value.constant
-    if tensor is None or not tensor.is_floating_point():
-        return ["zeros"]  # integers are tables, which are loaded
-    if tensor.dim() > 1 and not any(tensor.stride()):
-        return ["normal(0.02)"]  # one element stands for all
-    if bool((tensor == tensor.flatten()[0]).all()):
-        first = float(tensor.flatten()[0])
-        return ["zeros" if first == 0 else "ones" if first == 1 else f"constant({first:g})"]
-    return _drawn(tensor.detach())
-
-
-_FANS = (("fan_out", 2.0), ("fan_in", 2.0), ("fan_in", 1.0))
-"""Of normal numbers, after He et al. (2015) and LeCun et al. (1998)."""
-_USUAL = (1.0, 0.1, 0.02, 0.01)
-"""Deviations that modules are often made with."""
-
-
-def _drawn(tensor: Tensor) -> list[str]:
-    """The distributions that numbers agree with, best first: uniform where the largest is as near to the deviation as
-    of uniform numbers alone, with a variance that follows from the shape or not; else normal.
-    """
-    std, count, most = float(tensor.std()) if tensor.numel() > 1 else 0.0, tensor.numel(), float(tensor.abs().max())
-    error = 1 / (2 * max(count, 2)) ** 0.5  # of the deviation of so many normal numbers, relative
-    shaped = tensor.dim() > 1 and count >= 64
-    fans = {"fan_out": tensor[:, 0].numel(), "fan_in": tensor[0].numel()} if shaped else {}
-    if count >= 64 and most < 1.85 * std:
-        bounds = {f"fan_in_uniform({gain})": (3 * value / fans["fan_in"]) ** 0.5 for gain, value in _GAINS if fans}
-        bounds |= {"xavier_uniform": (6 / sum(fans.values())) ** 0.5} if fans else {}
-        found = [text for text, bound in bounds.items() if 0.9 * bound < most <= bound * (1 + 1e-5)]
-        return found or [f"uniform(-{most:.2g}, {most:.2g})"]
-    known = {f"{fan}_normal({gain:g})": (gain / fans[fan]) ** 0.5 for fan, gain in _FANS if fans}
-    known |= {f"normal({usual:g})": usual for usual in _USUAL}
-    far = {text: abs(log(std / value)) / error for text, value in known.items() if std > 0}
-    if found := sorted((text for text in far if far[text] < 4), key=far.__getitem__):
-        return found
-    rounded = float(f"{std:.1g}")
-    return [f"normal({rounded if isclose(rounded, std, rel_tol=4 * error) else std:.2g})"]
-
-
-_GAINS = (("1 / 3", 1 / 3), ("2", 2.0), ("1", 1.0))
-"""Of uniform numbers: of torch's own layers, after He et al. and after LeCun et al."""

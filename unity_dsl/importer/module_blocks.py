@@ -6,16 +6,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, count
-from keyword import kwlist
 
 from torch import nn
 
 from ..index.library import Library
-from ..syntax.diagnose import terminal_texts
 from .block_sizes import Sizing, sizing_of
 from .formulas import Formula
-from .model_text import ModelText
+from .model_text import ModelText, Names
 from .similar_modules import Part, Path, Surroundings, similar
 from .text_lines import DECLARING, Line, Quantity, Token, joined, lines_of, renamed
 
@@ -61,10 +58,9 @@ class _Blocks:
             for name, operator in library.operators.items()
         }
         self.around = Surroundings(module, self.local_name, defaults, {name: {} for name in written})
-        self.reserved = {*terminal_texts("udl").values(), *kwlist, *text.parameters}
+        self.reserved = Names(text.parameters).taken
         self.reserved |= {str(line.body[-1]) for line in lines if line.word == "output" and "as" in line.body}
         self.labels = ["", *(str(line.body[-1]) for line in lines if line.word == "repeat")]
-        self.taken: set[str] = set()
 
     def best(self) -> list[Part] | None:
         """The smallest similar parts that are worth a block; modules that only hold others come last."""
@@ -103,13 +99,13 @@ class _Blocks:
         gone = {row for part in group for row in part.all_rows}
         calls, others = dict[int, list[Line]](), dict[str, str]()
         kept = {name for row, line in enumerate(self.lines) if row not in gone for name in line.targets}
-        self.taken = kept | self.reserved | {*self.labels, "split"}
-        owns = self.call_names(group)
+        free = Names({*kept, *self.reserved, *self.labels, "split"})
+        owns = self.call_names(group, free)
         weights = [self.weights_of(part, first, inner, own) for part, own in zip(group, owns, strict=True)]
         renamed_weights = {old: new for some in weights for old, new in some.items()}
         self.weights = {renamed_weights.get(name, name): old for name, old in self.weights.items()}
         for part, given, own in zip(group, sizing.arguments, owns, strict=True):
-            made = (own, *(self.fresh([f"{own}_{inner[one]}"]) for one in first.results[1:]))
+            made = (own, *(free.fresh(f"{own}_{inner[one]}") for one in first.results[1:]))
             operands: tuple[Token, ...] = tuple(token for one in part.inputs for token in (one, ", "))[:-1]
             settings = {key: (value,) for key, value in given.items()}
             call = Line("", made, operands, part.path, part.scope, name, settings)
@@ -157,24 +153,18 @@ class _Blocks:
         targets = {name for line in self.lines for name in line.targets}
         word = f"{word}_block" if word in self.around.defaults or word in targets else word
         word = f"{word}_module" if word in self.reserved or not word.isidentifier() else word
-        names = chain((word,), (f"{word}_{number}" for number in count(2)))
-        return next(name for name in names if name not in self.reserved and name not in self.around.usual)
+        return Names({*self.reserved, *self.around.usual}).fresh(word)
 
     def inner_names(self, group: Sequence[Part], sizes: Iterable[str]) -> dict[str, str]:
         """Names in the block for all names of the first part: weights as in the module, what is made without numbers,
         what all read under one name.
         """
         found: dict[str, str] = {}
-        taken = {*self.reserved, *sizes}
+        names, part = Names({*self.reserved, *sizes}), group[0]
 
         def give(name: str, wanted: str) -> None:
-            word = re.sub(r"\W", "_", wanted).strip("_") or "x"
-            word = f"x_{word}" if word[0].isdecimal() else word
-            numbered = (f"{word}_{number}" for number in count(2))
-            found[name] = next(free for free in chain((word,), numbered) if free not in taken)
-            taken.add(found[name])
+            found[name] = names.fresh(wanted.strip("_"))
 
-        part = group[0]
         lines = [self.lines[row] for row in part.all_rows]
         outside = {line.targets[0] for line in self.lines if line.word in (*DECLARING, "input")}
         for name, *others in zip(*(one.inputs for one in group), strict=True):
@@ -208,25 +198,16 @@ class _Blocks:
         word = stored.state.removeprefix(".".join(path) + ".")
         return f"{word}_{stored.part.word}" if stored.part is not None else word
 
-    def call_names(self, group: Sequence[Part]) -> list[str]:
+    def call_names(self, group: Sequence[Part], free: Names) -> list[str]:
         """A name for the first result of each call, after its module: its weights are named after it too."""
         repeats = [line.path for line in self.lines if line.word == "repeat"]
         words = [part.path[len(repeats[part.scope - 1]) :] if part.scope else part.path for part in group]
         wanted = list(map(_endings, words))
         often = Counter((part.scope, word) for part, some in zip(group, wanted, strict=True) for word in some)
         return [
-            self.fresh([word for word in some if often[part.scope, word] == 1] or some)
+            free.fresh(*([word for word in some if often[part.scope, word] == 1] or some))
             for part, some in zip(group, wanted, strict=True)
         ]
-
-    def fresh(self, wanted: Sequence[str]) -> str:
-        """The first of some names that is free, else the last one with a number."""
-        clean = [re.sub(r"\W", "_", word).strip("_") for word in wanted]
-        clean = [word if word[:1].isalpha() else f"layer_{word}".rstrip("_") for word in clean]
-        numbered = (f"{clean[-1]}_{number}" for number in count(2))
-        name = next(word for word in chain(clean, numbered) if word not in self.taken)
-        self.taken.add(name)
-        return name
 
     def weights_of(self, part: Part, first: Part, inner: Mapping[str, str], own: str) -> dict[str, str]:
         """The weights of a part, those of its calls too, with the name of a call before what `inner` says, which has
@@ -247,9 +228,12 @@ class _Blocks:
 
 
 def _endings(path: Path) -> list[str]:
-    """What a path ends with, from its last word that is no number on, shorter ones first; all if there is none."""
-    named = next((place for place in reversed(range(len(path))) if not path[place].isdecimal()), None)
-    return ["_".join(path) or "layer"] if named is None else ["_".join(path[at:]) for at in range(named, -1, -1)]
+    """What a path ends with as names, from its last word that is no number on, shorter ones first; all of a path of
+    numbers. `layer` stands before what is no name.
+    """
+    named = next((place for place in reversed(range(len(path))) if not path[place].isdecimal()), 0)
+    words = (re.sub(r"\W", "_", "_".join(path[start:])).strip("_") for start in range(named, -1, -1))
+    return [word if word[:1].isalpha() else f"layer_{word}".rstrip("_") for word in words]
 
 
 def _sized(body: Sequence[Token], sizes: Iterator[Quantity]) -> tuple[Token, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from math import atan2, prod
 from typing import Any, cast
 
@@ -51,19 +52,21 @@ def rotary(statement: Statement, made: Made) -> Turned | None:
 
 
 def _of_halves(statement: Statement, made: Made) -> Turned | None:
-    for plain, turned in both(statement.operands):
-        first, second = made(plain, "mul"), made(turned, "mul")
-        if first is None or second is None:
-            continue
-        for x, cosine in both(first.operands):
-            for other, sine in both(second.operands):
-                halved = _halved(other, x, made)
-                base = _base_of_views(cosine, sine) if halved is not None else None
-                if halved is None or base is None:
-                    continue
-                rope = replace(statement, operator="rope", operands=(halved,), settings={"base": base})
-                return Turned(rope) if arrangement(halved) == arrangement(x) else _in_other_order(rope, x, turned)
+    for added, (x, cosine), (other, sine) in _sums(statement, made):
+        halved = _halved(other, x, made)
+        base = _base_of_views(cosine, sine) if halved is not None else None
+        if halved is not None and base is not None:
+            rope = replace(statement, operator="rope", operands=(halved,), settings={"base": base})
+            return Turned(rope) if arrangement(halved) == arrangement(x) else _in_other_order(rope, x, added)
     return None
+
+
+def _sums(statement: Statement, made: Made) -> Iterator[tuple[View, tuple[View, View], tuple[View, View]]]:
+    """The factors of two products that a statement adds, in every order, behind the second product."""
+    for plain, added in both(statement.operands):
+        first, second = made(plain, "mul"), made(added, "mul")
+        if first is not None and second is not None:
+            yield from ((added, *factors) for factors in product(both(first.operands), both(second.operands)))
 
 
 def _in_other_order(rope: Statement, x: View, added: View) -> Turned | None:
@@ -110,25 +113,20 @@ def _ends(parts: tuple[Statement, Statement]) -> list[tuple[int, int]]:
 
 
 def _of_turned_pairs(statement: Statement, made: Made) -> Turned | None:
-    for plain, turned in both(statement.operands):
-        first, second = made(plain, "mul"), made(turned, "mul")
-        if first is None or second is None:
+    for _, (x, cosine), (other, sine) in _sums(statement, made):
+        concat = made(other, "concat")
+        parts = _negated_before(concat, made) if concat is not None and x.shape[-1] % 2 == 0 else None
+        tables = _tables(cosine, sine, len(x.dims), of_pairs=True) if parts is not None else None
+        if concat is None or parts is None or tables is None or _ends(parts) != [(1, 2), (0, 1)]:
             continue
-        for x, cosine in both(first.operands):
-            for other, sine in both(second.operands):
-                concat = made(other, "concat")
-                parts = _negated_before(concat, made) if concat is not None and x.shape[-1] % 2 == 0 else None
-                tables = _tables(cosine, sine, len(x.dims), of_pairs=True) if parts is not None else None
-                if concat is None or parts is None or tables is None or _ends(parts) != [(1, 2), (0, 1)]:
-                    continue
-                pairs = parts[0].operands[0]
-                try:
-                    apart = [view.reshaped((*view.shape[:-1], view.shape[-1] // 2, 2)) for view in (x, other)]
-                except Unarranged:
-                    continue
-                both_alike = arrangement(apart[0]) == arrangement(pairs) and apart[1].is_whole
-                if x.value is pairs.value and both_alike and int(concat.settings["dim"]) == len(x.dims):
-                    return _turned(statement, pairs, tables, in_pairs=True, leaves_pairs=True)
+        pairs = parts[0].operands[0]
+        try:
+            apart = [view.reshaped((*view.shape[:-1], view.shape[-1] // 2, 2)) for view in (x, other)]
+        except Unarranged:
+            continue
+        both_alike = arrangement(apart[0]) == arrangement(pairs) and apart[1].is_whole
+        if x.value is pairs.value and both_alike and int(concat.settings["dim"]) == len(x.dims):
+            return _turned(statement, pairs, tables, in_pairs=True, leaves_pairs=True)
     return None
 
 
@@ -146,14 +144,12 @@ def _of_products(statement: Statement, made: Made) -> Turned | None:
             if not alike or not along or _ends((a, b)) != [(0, size), (size, 2 * size)]:
                 continue
             added = {_of(part, table) for operand in more.operands for part, table in _parts(operand, made)}
-            in_pairs = size == 1
-            leaves_pairs = _joins(statement, last) if in_pairs else False
-            is_joined = leaves_pairs is not None if in_pairs else _joins(statement, last)
-            if {_of(b, cosine), _of(a, sine)} != added or not is_joined:
+            in_pairs, joins = size == 1, _joins(statement, last)
+            if {_of(b, cosine), _of(a, sine)} != added or joins is None or not (joins or in_pairs):
                 continue
             tables = _tables(cosine, sine, last + (not in_pairs), of_pairs=False, behind=in_pairs)
             if tables is not None:
-                return _turned(statement, given, tables, in_pairs=in_pairs, leaves_pairs=bool(leaves_pairs))
+                return _turned(statement, given, tables, in_pairs=in_pairs, leaves_pairs=in_pairs and joins)
     return None
 
 

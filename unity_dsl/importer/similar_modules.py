@@ -156,11 +156,13 @@ class _Form:
             dims = iter(("outputs", "inputs"))
             shape = self.content(line.body[:begins], (Place(next(dims, "size")) for _ in count()))
             text = joined(line.body[begins + 2 :])
-            kind = text if text in ("zeros", "ones") else "constant" if text.startswith("constant") else "drawn"
-            value = next((token for token in line.body[begins:] if isinstance(token, Quantity)), Quantity(0.0, ""))
-            self.quantities.append(Quantity(value.value, text))
-            may_differ = kind == "constant" or shape.count("#") > 1
-            self.places.append(Place(local.rpartition(".")[2], is_initialiser=True, may_differ=may_differ))
+            value = next((token.value for token in line.body[begins:] if isinstance(token, Quantity)), 0.0)
+            sizes = [token.value for token in line.body[:begins] if isinstance(token, Quantity)]
+            is_constant = text.startswith("constant") and sizes != [1]  # one element is no more than its number
+            kind = text if text in ("zeros", "ones") else "constant" if is_constant else "drawn"
+            self.quantities.append(Quantity(value, text))
+            start, may_differ = f"{local.rpartition('.')[2]}_start", is_constant or len(sizes) > 1
+            self.places.append(Place(start, is_initialiser=True, may_differ=may_differ))
             return line.word, local, shape, kind
         line, usual = self.around.filled(line), self.around.usual.get(line.operator)
         settings = tuple(

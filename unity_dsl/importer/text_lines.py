@@ -51,7 +51,7 @@ class Line:
         """The names in its body, in order."""
         if self.word not in ("", "update", "loss", "output"):
             return ()
-        return tuple(token for token in _names(self.body) if isinstance(token, str))
+        return tuple(str(self.body[place]) for place in _places(self.body))
 
     def reading(self, names: Mapping[str, str]) -> Line:
         """The line, which reads other names."""
@@ -80,10 +80,6 @@ def renamed(body: Sequence[Token], names: Mapping[str, str]) -> tuple[Token, ...
         names.get(token, token) if place in read and isinstance(token, str) else token
         for place, token in enumerate(body)
     )
-
-
-def _names(body: Sequence[Token]) -> Iterator[Token]:
-    yield from (body[place] for place in _places(body))
 
 
 def _places(body: Sequence[Token]) -> Iterator[int]:

@@ -1,0 +1,26 @@
+"""What is known of tensors that several places read, for as long as these tensors live."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+Found = TypeVar("Found")
+
+
+def once_a_tensor(read: Callable[[Tensor], Found]) -> Callable[[Tensor], Found]:
+    """The function, which reads each tensor once: all layers have one mask, and both texts of a draft one weight."""
+    known: Any = WeakIdKeyDictionary()
+
+    @wraps(read)
+    def remembered(tensor: Tensor) -> Found:
+        if tensor not in known:
+            known[tensor] = read(tensor)
+        found: Found = known[tensor]
+        return found
+
+    return remembered
