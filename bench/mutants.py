@@ -31,13 +31,15 @@ OPPOSITE |= {ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--folder", default="unity_dsl/schedule")
+    parser.add_argument("--folder", default="unity_dsl/schedule", help="or one file")
     parser.add_argument("--tests", nargs="+", default=["tests/schedule"])
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
-    every = [(path, number) for path in sorted((ROOT / options.folder).glob("*.py")) for number in places(path)]
+    given = ROOT / options.folder
+    sources = [given] if given.is_file() else sorted(given.glob("*.py"))
+    every = [(path, number) for path in sources for number in places(path)]
     chosen = Random(options.seed).sample(every, min(options.count, len(every)))
     survivors, endless, killed = list[str](), list[str](), 0
     with tempfile.TemporaryDirectory() as folder:
@@ -51,14 +53,13 @@ def main() -> None:
             (Path(folder) / relative).write_text(text)
             dies = fails(Path(folder), options.tests, options.seconds)
             shutil.copy(path, Path(folder) / relative)
-            killed += dies
-            survivors += [] if dies else [f"{relative}: {told}"]
-            print(
-                f"{done} of {len(chosen)}, {killed} killed: {relative}: {told}{'' if dies else '  SURVIVES'}",
-                flush=True,
-            )
+            killed += dies is True
+            if dies is not True:
+                (endless if dies is None else survivors).append(f"{relative}: {told}")
+            end = "" if dies else "  DOES NOT END" if dies is None else "  SURVIVES"
+            print(f"{done} of {len(chosen)}, {killed} killed: {relative}: {told}{end}", flush=True)
     row = {"mutants": len(chosen), "killed": killed, "survivors": survivors, "endless": endless}
-    write_results(f"mutants_{Path(options.folder).name}", f"python bench/mutants.py --count {options.count}", row)
+    write_results(f"mutants_{given.stem}", f"python bench/mutants.py --count {options.count}", row)
 
 
 def fails(folder: Path, tests: list[str], seconds: float) -> bool | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 from .layout import Layout
 
@@ -54,3 +55,10 @@ class Step:
     source: Layout | None = None
     target: Layout | None = None
     first: tuple[int, ...] = ()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.kind, self.axes, self.dim, self.to_dim, self.member, self.source, self.target, self.first))

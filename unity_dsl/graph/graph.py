@@ -61,7 +61,7 @@ class Value:
         """The type in which a weight or a buffer is stored."""
         return self.cast_from or self.dtype
 
-    @property
+    @cached_property
     def as_stored(self) -> Value:
         """A weight in the type in which it is stored, which is that of its gradient."""
         return self if self.cast_from is None else replace(self, dtype=self.cast_from, cast_from=None)

@@ -40,6 +40,31 @@ class _Gradient:
         """Bytes that are kept of the sums of others."""
         return (self.times - 1) * self.kept
 
+    def bytes_with_copies(self, now: Stretch | None) -> int:
+        """Its bytes, and those of copies of its iteration, if the backward pass has left these behind."""
+        made = self.stretch
+        behind = made is not None and made.is_left_behind(now)
+        return self.bytes * (len(made.iterations) if made is not None and behind else 1)
+
+
+@dataclass
+class _Bucket:
+    """Gradients that wait. `alone` are the bytes of those outside of a stretch, which are counted once."""
+
+    parts: list[_Gradient] = field(default_factory=list)
+    alone: int = 0
+    of_stretches: list[_Gradient] = field(default_factory=list)
+
+    def add(self, part: _Gradient) -> None:
+        self.parts.append(part)
+        if part.stretch is None:
+            self.alone += part.bytes
+        else:
+            self.of_stretches.append(part)
+
+    def bytes(self, now: Stretch | None) -> int:
+        return self.alone + sum(part.bytes_with_copies(now) for part in self.of_stretches)
+
 
 @dataclass(frozen=True)
 class Waiting:
@@ -89,7 +114,7 @@ class GradientBuckets:
     accumulating: bool = False
     _sums: dict[str, Local] = field(default_factory=dict)
     _landed: dict[str, Local] = field(default_factory=dict)
-    _waiting: dict[_Key, list[_Gradient]] = field(default_factory=dict)
+    _waiting: dict[_Key, _Bucket] = field(default_factory=dict)
     _flying: list[_Flying] = field(default_factory=list)
 
     def add(self, value: Value, step: Step, gradient: Local, name: str, times: int = 1) -> None:
@@ -112,14 +137,14 @@ class GradientBuckets:
             rows = self._copy("pack", name, gradient.bytes, [gradient.storage])
             tasks.drop([gradient.storage])
         key = Step(step.kind, step.axes, first=step.first), value.dtype
-        bucket = self._waiting.setdefault(key, [])
-        bucket.append(_Gradient(name, rows, gradient.bytes, kept, times, self.tasks.stretch))
-        if sum(part.bytes * self._times(part) for part in bucket) >= self.bucket_bytes:
+        bucket, now = self._waiting.setdefault(key, _Bucket()), self.tasks.stretch
+        bucket.add(_Gradient(name, rows, gradient.bytes, kept, times, now))
+        if bucket.bytes(now) >= self.bucket_bytes:
             self._send(key)
 
     def waiting(self) -> Waiting:
         """What decides when the next buckets are sent: bytes by group, and how many buckets are yet to land."""
-        sizes = {key: [(part.bytes, part.kept) for part in parts] for key, parts in self._waiting.items()}
+        sizes = {key: [(part.bytes, part.kept) for part in bucket.parts] for key, bucket in self._waiting.items()}
         return Waiting(sizes, len(self._flying) if self.accumulating or self._landed else 0)
 
     def begin(self, *, accumulating: bool) -> None:
@@ -169,8 +194,8 @@ class GradientBuckets:
 
     def _send(self, key: _Key) -> None:
         step, _ = key
-        parts = self._waiting.pop(key)
-        listed, parts = parts, self._with_copies(parts)
+        listed = self._waiting.pop(key).parts
+        parts = self._with_copies(listed)
         name = parts[0].name if len(parts) == 1 else f"{parts[0].name} and {len(parts) - 1} more"
         flat = self._copy("bucket", name, sum(part.bytes for part in parts), [part.rows for part in parts])
         self.tasks.drop(part.rows for part in listed)
@@ -188,11 +213,6 @@ class GradientBuckets:
         self._flying.append(_Flying(task, results, parts, lands))
         while lands and len(self._flying) > 1:
             self._land()
-
-    def _times(self, part: _Gradient) -> int:
-        """How many there are of a part now, with those of copies of its iteration."""
-        made = part.stretch
-        return len(made.iterations) if made is not None and made.is_left_behind(self.tasks.stretch) else 1
 
     def _with_copies(self, parts: Sequence[_Gradient]) -> list[_Gradient]:
         """What is sent, with what copies of iterations would have added. That is known where all are sent behind them,
