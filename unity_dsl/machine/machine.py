@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from math import inf, prod
 from pathlib import Path
 from typing import TypeVar
@@ -120,6 +121,13 @@ class Machine:
     kinds: tuple[DeviceKind, ...] = ()
     counting: Counting = field(default_factory=Counting)
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.name, self.device, self.memory_bandwidth, self.memory_bytes, self.levels, self.exposure))
+
     @property
     def exposure(self) -> Exposure:
         """What prices count of the work that may be hidden."""
@@ -139,23 +147,7 @@ class Machine:
         """The machine with prices that count so much of what may be hidden. What devices do, kernels and collectives,
         takes less time as far as it is behind launches, but where it was measured with launches in it.
         """
-        with_launches = self.measured != MeasuredOperators() and not self.launches_apart
-        if with_launches or self.collectives.measured != MeasuredCollectives():
-            exposure = replace(exposure, devices=1.0)
-        full = self.origin
-        faster = full.exposure.devices / exposure.devices
-        if exposure == full.exposure:
-            return full
-        if faster == 1:
-            return replace(full, counting=Counting(exposure, full))
-        return replace(
-            full,
-            peak={dtype: peak * faster for dtype, peak in full.peak.items()},
-            memory_bandwidth=full.memory_bandwidth * faster,
-            measured=full.measured.faster(faster),
-            levels=tuple(link.faster(faster) for link in full.levels),
-            counting=Counting(exposure, full),
-        )
+        return _exposing(self.origin, exposure)
 
     @property
     def launches_apart(self) -> bool:
@@ -182,6 +174,27 @@ class Machine:
     def node_devices(self) -> int:
         """Devices of a node: of what is joined by network cards. Of the whole machine where there are none."""
         return self.devices_below(next((i for i, link in enumerate(self.levels) if link.network), len(self.levels)))
+
+
+@lru_cache(maxsize=256)
+def _exposing(full: Machine, exposure: Exposure) -> Machine:
+    """The same object for each exposure of a machine: what prices keep is found by it, without comparing curves."""
+    with_launches = full.measured != MeasuredOperators() and not full.launches_apart
+    if with_launches or full.collectives.measured != MeasuredCollectives():
+        exposure = replace(exposure, devices=1.0)
+    faster = full.exposure.devices / exposure.devices
+    if exposure == full.exposure:
+        return full
+    if faster == 1:
+        return replace(full, counting=Counting(exposure, full))
+    return replace(
+        full,
+        peak={dtype: peak * faster for dtype, peak in full.peak.items()},
+        memory_bandwidth=full.memory_bandwidth * faster,
+        measured=full.measured.faster(faster),
+        levels=tuple(link.faster(faster) for link in full.levels),
+        counting=Counting(exposure, full),
+    )
 
 
 def machine_source(name_or_path: str) -> Source:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Effort:
     """How much a search does: it ends after so many `evaluations`, simulated steps, or once it has expanded as many
-    points as `stale` without a shorter step. So many `chains` of starts are solved again at what their steps expose,
-    and so many neighbours of a mesh are tried.
+    points as `stale` without a shorter step, one more where branches of some are placed. So many `chains` of starts are
+    solved again at what their steps expose, and so many neighbours of a mesh are tried.
     """
 
     evaluations: int
@@ -20,8 +20,8 @@ class Effort:
 
 EFFORTS = {
     "low": Effort(evaluations=60, stale=0, chains=1, meshes=0),
-    "normal": Effort(evaluations=400, stale=2, chains=2, meshes=6),
-    "high": Effort(evaluations=1000, stale=3, chains=4, meshes=20),
+    "normal": Effort(evaluations=400, stale=1, chains=2, meshes=6),
+    "high": Effort(evaluations=1000, stale=2, chains=4, meshes=20),
 }
 
 

@@ -284,13 +284,20 @@ class Search:
         """Expands the points of the shortest steps, until that leads to none that is much shorter."""
         stale = 0
         self.expanded.clear()
-        while stale < self.effort.stale and (point := self._next()) is not None:
+        while stale < self._patience() and (point := self._next()) is not None:
             before = self.below, self._below(point)
             self.expanded.add(self.evaluator.content(point.plan))
             self._expand(point)
             after = self.below, self._below(point)
             shorter = any(now < (1 - WORTH) * then for now, then in zip(after, before, strict=True))
             stale = 0 if shorter else stale + (not point.restricted.placed)
+
+    def _patience(self) -> int:
+        """Points that are expanded without a shorter step: what placed branches save depends on the layouts more than
+        on the step before, so one more is tried where some are.
+        """
+        placed = any(point.restricted.placed for point in self.points)
+        return self.effort.stale + placed if self.effort.stale else 0
 
     def _next(self) -> Point | None:
         """The point of the shortest step that is not expanded."""
