@@ -32,6 +32,7 @@ def price_steps(steps: Iterable[Step], mesh: Mesh, machine: Machine, held: float
     return total
 
 
+@lru_cache(maxsize=65536)
 def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
     """The price of one step, and the fraction of the tensor that a device holds after it.
 

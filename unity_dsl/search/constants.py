@@ -93,60 +93,36 @@ DESCENTS = 4
 """How often the search goes on then to the meshes beside the best one, at most."""
 DESCENDED = 1e-3
 """Of the best plan's cost: by so much a cheaper plan must have been found there for the search to go on."""
-FURTHER, FURTHER_ROUNDS = 4, 2
-"""Promising meshes whose local search goes on, and its rounds; none where the tables are too large for whole
-neighbourhoods.
-"""
-WIDER = 2
-"""Meshes whose local search goes on in a wider neighbourhood, where the tables allow it: those with the best plans, of
-which the whole problem is large.
-"""
 REGROUPED = 6
 """Meshes to which coarse plans are taken that they do not split: each costs as much as to compare one."""
 COARSE = 2
 """Axes of the meshes that are searched first."""
 EFFORT_COARSE = 24_000
-EFFORT_FINE = 70_000
-"""Configurations of operators on the meshes of two axes, and on finer ones, of which all are searched. Where there are
-more, those that come first in the order are searched: one of either kind in any case.
+"""Configurations of operators on the meshes of two axes of which all are searched. Where there are more, those that
+come first in the order are searched, one in any case.
 """
 EFFORT_SCOUTED = 200_000
 """Configurations on further meshes of two axes that are bounded."""
 SCOUTED = 2
 """Of these, how many at most are searched."""
-EFFORT_MESH = 6_000
-"""What a mesh takes besides, in configurations."""
 NEGLIGIBLE = 1e-4
-"""Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells; nor that of
-a fine mesh, unless it is SMALL, where the best plan next to those of coarser meshes saves less.
-"""
+"""Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 CANDIDATES = 4
 """Plans of coarse meshes, and of fine ones, with the best one, each at most so much dearer than that, of which one is
 chosen by its simulated step.
 """
-WHOLE_FIRST = 2
-"""The most promising fine meshes, which are searched as a whole. Others are where that finds a plan of one of these
-that its local search has missed: else local searches find what there is, and the rest would prove that at most.
-"""
 SIMULATED = 200
 """Configurations in the neighbourhood of a plan whose step is simulated, of which several processes take less time."""
-MODERATE = 9_000
-"""Configurations of a mesh that is searched as a whole though another one is more promising. There, searches of whole
-problems of more took most of the time and saved 0.02 %.
-"""
 PROMISING = 1.05
 """Of the best plan's cost: a local search ends where its first plan costs more, and no such plan is a candidate."""
-UNLIKELY = 1.01
-"""Of the best plan's cost: where a local search ended above, or found none, only a mesh of SMALL configurations is
-searched so.
-"""
 HOPELESS, HOPELESS_MANY = 1.1, 3.0
 """Of the best plan's cost: a coarse mesh is left out whose plans cost more, and a fine one that splits only such. Of
 models of many variables some operators are best as in plans that are much dearer: these are starts as well.
 """
 SMALL = 5_000
 """Configurations of a problem that is searched from nothing besides, where a search from a good plan proves nothing;
-and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with.
+and as if no cost were known, where one below a known cost finds no plan: a local search then has one to begin with. The
+most promising fine mesh is searched as a whole if it has no more.
 """
 LARGE = 20_000
 """Configurations of a problem of which tables are likely to be too large for a proof."""

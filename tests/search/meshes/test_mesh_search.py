@@ -19,14 +19,13 @@ from unity_dsl.machine.machine import Machine, load_machine
 from unity_dsl.machine.mesh import all_meshes, build_mesh
 from unity_dsl.rules.sharding_theorems import ShardingTheorems
 from unity_dsl.search.choices.restriction import Restriction
+from unity_dsl.search.constants import WORTH
 from unity_dsl.search.exact_search.bounded_search import survey
 from unity_dsl.search.folded_solver.problem_part import everything
 from unity_dsl.search.layout_problem.model_problem import build_problem
 from unity_dsl.search.layout_problem.problem_context import prices_on
 from unity_dsl.search.layout_problem.starting_domains import Held
 from unity_dsl.search.meshes import mesh_search as module
-from unity_dsl.search.meshes.fine_meshes import Fine
-from unity_dsl.search.meshes.near_search import Task
 from unity_dsl.search.plan_search import meshes_for, search
 from unity_dsl.syntax.diagnostic import InputError
 from unity_dsl.syntax.parse_model import parse_model
@@ -99,13 +98,13 @@ def test_no_mesh_by_itself_is_better(seed: int, library: Library, build: Build) 
         assert bound(plan) <= alone.cost.seconds, mesh.degrees
 
 
-MISSED = "by measured products the plan on 8 x 3 x 4 costs 7 % less than what is found"
+MISSED = "by measured products the plan on 4 x 3 x 8 costs 11 % less than what is found"
 
 
 @pytest.mark.parametrize("of", [by_datasheet, pytest.param(load_machine, marks=pytest.mark.xfail(reason=MISSED))])
 def test_a_mesh_is_found_though_the_coarser_ones_are_bad(of: Callable[[str], Machine], library: Library) -> None:
     """A batch of 8 on 96 devices: 8 of 3 x 8 x 4 cut it, and no axis of 24 x 4 or 3 x 32 does, on which plans are twice
-    as dear. Against the search on every mesh whose bound is below what is found.
+    as dear. Against the search on every mesh whose bound is below what is found, but for what is noise.
     """
     text = read_source(Path(__file__).parents[3] / "examples" / "bert_unity.udl")
     model, machine = build_model(parse_model(text), library), of("dgx-h100")
@@ -114,9 +113,9 @@ def test_a_mesh_is_found_though_the_coarser_ones_are_bad(of: Callable[[str], Mac
     for mesh in meshes:
         prices = prices_on(mesh, machine, library, theorems, model.gradient_bytes)
         part = build_problem(model, prices, Restriction()).part
-        if survey(part, everything(part)).bound < found / 1.0005:
+        if survey(part, everything(part)).bound < found / (1 + WORTH):
             by_hand = search(model, mesh, machine, library, theorems=theorems).cost.seconds
-            assert found <= by_hand * 1.0005, mesh.degrees
+            assert found <= by_hand * (1 + WORTH), mesh.degrees
 
 
 def shapes(meshes: Sequence[Mesh]) -> set[tuple[int, ...]]:
@@ -149,7 +148,6 @@ def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatc
     """And the bound is not said to hold for it."""
     monkeypatch.setattr(module, "EFFORT_COARSE", 0)
     monkeypatch.setattr(module, "EFFORT_SCOUTED", 0)
-    monkeypatch.setattr(module, "EFFORT_FINE", 0)
     monkeypatch.setattr(module, "LARGE", 0)
     machine, model = load_machine("dgx-a100"), build(WIDE)
     plan = search(model, all_meshes(machine, 64), machine, library)
@@ -166,39 +164,18 @@ def test_what_is_not_searched_is_told(library: Library, build: Build, monkeypatc
     assert int(counts[1] or 1) + int(counts[2]) == len(all_meshes(machine, 64)) - 3
 
 
-@pytest.mark.parametrize("missed", [True, False])
-def test_others_are_searched_where_local_searches_of_the_first_missed_a_plan(
-    missed: bool, library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As a whole: the two most promising meshes, and the others only then."""
-    asked = list[list[Mesh]]()
-
-    def search_whole(task: Task, those: Sequence[Fine], outcome: module.Outcome, beside: object = None) -> bool:
-        asked.append([one.mesh for one in those])
-        return missed
-
-    monkeypatch.setattr(module, "_search_whole", search_whole)
-    monkeypatch.setattr(module, "SMALL", 10**9)
-    machine, model = load_machine("dgx-a100"), build(WIDE)
-    search(model, all_meshes(machine, 16), machine, library)
-    first, *others = asked
-    assert len(first) == module.WHOLE_FIRST
-    assert [len(mesh.axes) for meshes in asked for mesh in meshes] == [3] * (3 if missed else 2)
-    assert not set(first) & {mesh for meshes in others for mesh in meshes}
-
-
-def test_a_mesh_is_not_searched_as_a_whole_where_it_promises_nothing(
+def test_the_first_fine_mesh_is_searched_as_a_whole_where_it_is_small(
     library: Library, build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where local searches save NEGLIGIBLE seconds on a fine mesh, only a SMALL problem is searched for the proof."""
+    """That proves what a local search finds, and costs no more."""
     machine, model, plans = load_machine("dgx-a100"), build(WIDE), list[Plan]()
-    monkeypatch.setattr(module, "NEGLIGIBLE", 1.0)
     for small in (10**9, 0):
         monkeypatch.setattr(module, "SMALL", small)
         plans.append(search(model, all_meshes(machine, 16), machine, library))
     proved, others = plans
     assert others.cost.seconds == pytest.approx(proved.cost.seconds, rel=1e-6)
-    assert "2 x 2 x 4" in proved.notes[0] and "2 x 2 x 4" not in others.notes[0]
+    three = [re.findall(r"\d+ x \d+ x \d+", plan.notes[0]) for plan in plans]
+    assert len(three[0]) == 1 and not three[1]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -23,7 +23,7 @@ from unity_dsl.search.folded_solver.problem_part import Domains, Part, everythin
 from unity_dsl.search.layout_problem.problem_context import Prices, prices_on
 from unity_dsl.search.layout_problem.starting_domains import near_domain, undivided_domain
 from unity_dsl.search.meshes import fine_meshes, fine_search, mesh_search, near_search
-from unity_dsl.search.meshes.fine_meshes import Fine, regrouped_search
+from unity_dsl.search.meshes.fine_search import held_apart
 from unity_dsl.search.meshes.near_search import Found, Task, held_by, near_plan
 from unity_dsl.search.plan_search import search
 from unity_dsl.syntax.parse_model import parse_model
@@ -76,10 +76,10 @@ def test_a_plan_is_held_where_axes_that_are_no_neighbours_make_up_its_own(librar
     """Where all links are alike it costs no more there; it does not fit a mesh of other axes."""
     task, machine = with_links_alike(library, build)
     coarse = [best_on(task, build_mesh(machine, 8, shape)) for shape in ((4, 2), (8,))]
-    one = Fine(build_mesh(machine, 8, (2, 2, 2)), [])
-    local = regrouped_search(one, coarse, inf)
-    assert local is not None and regrouped_search(one, coarse[1:], inf) is None
-    found = near_plan(task, local.mesh, local.held, local.below, rounds=1, reach=0)
+    mesh = build_mesh(machine, 8, (2, 2, 2))
+    held = held_apart(mesh, coarse)
+    assert held.chosen and not held_apart(mesh, coarse[1:]).chosen
+    found = near_plan(task, mesh, held, inf, rounds=1, reach=0)
     assert found is not None and found.best.cost <= coarse[0].best.cost * (1 + 1e-9)
 
 

@@ -1,4 +1,4 @@
-"""Fine meshes beside the coarser ones that they split, and local searches on them from what is known there."""
+"""Fine meshes beside the coarser ones that they split, and how large the problems of meshes are."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from ...graph.layout import Mesh
-from ...machine.mesh import refined_blocks, regrouped_axes
+from ...machine.mesh import refined_blocks
 from ...rules.process_map import processors
-from ..constants import NOTHING, PROMISING, UNLIKELY
 from ..folded_solver.problem_part import Part
 from ..layout_problem.model_problem import Problem
-from ..layout_problem.starting_domains import Held
 from ..layout_problem.variable_meaning import Meaning
-from .near_search import Found, Near, held_by
+from .near_search import Found, Near
 
 
 @dataclass
@@ -28,79 +26,20 @@ class Fine:
     def promise(self) -> tuple[bool, float]:
         return self.near is None, least_of(self.above)[0] if self.near is None else self.near.cost
 
-    def is_likely(self, best: Fine) -> bool:
-        """Whether a search as a whole may find more than that of the most promising mesh."""
-        return best.near is None or (self.near is not None and self.near.cost <= UNLIKELY * best.near.cost)
-
     @property
     def cost(self) -> float:
         """Of the best plan that is known."""
         return inf if self.near is None else self.near.cost
 
     @property
-    def is_crowded(self) -> bool:
-        """Whether the tables were too large for whole neighbourhoods: a local search does not go on there."""
-        return self.near is not None and self.near.crowded
-
-    @property
     def least_above(self) -> float:
         """The cost of the cheapest plan of the coarser meshes."""
         return min((found.best.cost for found in self.above if found.best.plan is not None), default=inf)
-
-    def has_gained(self, part: float) -> bool:
-        """Whether the plan is better, by more than a part, than those of coarser meshes, next to which it is the best
-        one.
-        """
-        return self.near is not None and self.near.cost < self.least_above * (1 - part)
 
     @property
     def effort(self) -> float:
         """How many configurations there are, as far as coarser meshes tell."""
         return effort_of([found.problem for found in self.above], len(self.mesh.axes))
-
-
-@dataclass(frozen=True)
-class Local:
-    """A local search on a mesh from what is held, for a plan that costs less than `below`. A plan that is held, if one
-    is, is `known` to cost less than so much.
-    """
-
-    mesh: Mesh
-    held: Held
-    below: float
-    known: float = inf
-    rounds: int = 1
-    reach: int = 1
-
-
-def compared_search(one: Fine, below: float) -> Local:
-    """Next to the plans of coarser meshes, which cost no more here."""
-    return Local(one.mesh, held_by(one.mesh, one.above), below, one.least_above * (1 + NOTHING))
-
-
-def moved_search(one: Fine, other: Fine, order: Sequence[int]) -> Local:
-    """The best plan of another mesh, as far as this one has it: each axis does what the axis of the `order` does there.
-    Operators that cannot do that have all their choices.
-    """
-    assert other.near is not None, "a plan of the other mesh"
-    return Local(one.mesh, other.near.held.reordered(order), other.near.cost * PROMISING, reach=0)
-
-
-def regrouped_search(one: Fine, coarse: Iterable[Found], below: float) -> Local | None:
-    """Next to the plans of coarse meshes of which axes that are no neighbours here make up an axis: these cost more or
-    less here. None where there is no such mesh.
-    """
-    held = Held()
-    for found in (found for found in coarse if len(found.mesh.axes) < len(one.mesh.axes)):
-        for part_of in regrouped_axes(one.mesh, found.mesh):
-            held.join(held_by(found.mesh, [found]).reordered(part_of))
-    return Local(one.mesh, held, below) if held.chosen else None
-
-
-def further_search(one: Fine, rounds: int, reach: int) -> Local:
-    """On from the best plan that is known of the mesh."""
-    assert one.near is not None, "a plan of the mesh"
-    return Local(one.mesh, one.near.held, one.near.cost, rounds=rounds, reach=reach)
 
 
 def promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[Fine]:

@@ -2,8 +2,7 @@
 
 A plan on a mesh is one on every mesh that splits its axes, and costs no more there. So only the finest meshes have the
 best plans; but the problems of coarse ones are small, and their plans are where local searches on finer ones start.
-These tell which meshes are promising: they are searched as a whole, for cheaper plans only, and not at all where a
-lower bound says that there are none.
+The most promising fine mesh is searched as a whole if that is quick, for cheaper plans only.
 """
 
 from __future__ import annotations
@@ -14,30 +13,23 @@ from functools import partial
 from math import inf
 
 from ...graph.layout import Mesh
-from ...machine.mesh import reordered_axes
-from ...rules.process_map import lasting_processes, shared_map
+from ...rules.process_map import lasting_processes
 from ...syntax.diagnostic import InputError
 from ..constants import (
     CANDIDATES,
     COARSE,
     EFFORT_COARSE,
-    EFFORT_FINE,
-    EFFORT_MESH,
     EFFORT_SCOUTED,
     HOPELESS,
     HOPELESS_MANY,
     LARGE,
-    MISLED,
-    MODERATE,
     NEGLIGIBLE,
-    NOTHING,
     PROMISING,
     SCOUTED,
     SHARED,
     SHARED_AGAIN,
     SIMULATED,
     SMALL,
-    WHOLE_FIRST,
 )
 from ..exact_search.bounded_search import (
     ROUNDS,
@@ -58,11 +50,11 @@ from ..layout_problem.starting_domains import Held, axis_domains, even_domain, h
 from ..layout_problem.variable_meaning import Crowded, Impossible
 from ..search_end import SearchEnded, check_end, ended_by, why_ended
 from ..search_progress import tell_cost
-from .fine_meshes import Fine, coarse_count, configurations_of, counts, effort_of, processes_when, promising_first
+from .fine_meshes import Fine, configurations_of, counts, effort_of, processes_when, promising_first
 from .fine_search import search_near
 from .mesh_joining import coarsenings
 from .mesh_surveys import Surveys
-from .near_search import Found, Near, Task, has_many, held_by, near_by, near_plan
+from .near_search import Found, Near, Task, has_many, held_by, near_plan
 
 
 @dataclass
@@ -111,10 +103,10 @@ def search_meshes(
     below: float = inf,
     aid: Task | None = None,
     known: Sequence[Found] = (),
-    thorough: bool = True,
+    candidates: bool = True,
 ) -> Outcome:
-    """The cheapest plan that costs less than `below`. Unless `thorough`, of the fine meshes only the most promising one
-    is searched as a whole.
+    """The cheapest plan that costs less than `below`; with other `candidates`, of fine meshes as well, if they are
+    asked for.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
@@ -133,8 +125,9 @@ def search_meshes(
         every += promising_first(fine, starts)
         search_near(task, every, outcome.cost)
         outcome.near = {one.mesh: one.near for one in every if one.near is not None}
-        _search_rest(task, sorted(every, key=Fine.promise), outcome, thorough)
-        outcome.beside += _beside(task, outcome) if thorough else ()
+        _search_whole(task, sorted(every, key=Fine.promise), outcome)
+        _take_near(task, outcome)
+        outcome.beside += _beside(task, outcome) if candidates else ()
     except SearchEnded:
         outcome.near = {one.mesh: one.near for one in every if one.near is not None} | outcome.near
         with ended_by(None):
@@ -230,22 +223,20 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     return sorted(better, key=surveys.least)[:SCOUTED]
 
 
-def _search_rest(task: Task, every: Sequence[Fine], outcome: Outcome, thorough: bool) -> None:
-    """Searches for cheaper plans on the most promising fine meshes and, where local searches have missed one there, on
-    as many others as the effort allows, and on those that have the axes of the best one in another order.
+def _search_whole(task: Task, every: Sequence[Fine], outcome: Outcome) -> None:
+    """Searches the most promising fine mesh as a whole for a cheaper plan, if it is SMALL, and as long as no plan is
+    known the next ones.
     """
-    thorough = thorough and not any(has_many(found.problem) for found in outcome.coarse)
-    chosen = _affordable(every, EFFORT_FINE) if thorough else every[:1]
-    if outcome.cost < inf:
-        chosen = [one for one in chosen if one.has_gained(NEGLIGIBLE) or one.effort <= SMALL]
-    missed = _search_whole(task, chosen[:WHOLE_FIRST], outcome)
-    if missed:
-        _search_whole(task, chosen[WHOLE_FIRST:], outcome)
-    if missed and thorough and (best := _best_near(outcome)) is not None:
-        turned = (one for one in every if one not in chosen and reordered_axes(one.mesh, best) is not None)
-        small = [one for one in turned if one.effort <= (LARGE if one.is_likely(every[0]) else SMALL)]
-        _search_whole(task, small, outcome)
-    _take_near(task, outcome)
+    for number, one in enumerate(every):
+        known = min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
+        if known < inf and (number or one.effort > SMALL):
+            break
+        surveys = Surveys(task)
+        if (surveyed := surveys.of(one.mesh)) is None:
+            outcome.refused |= surveys.refused
+            continue
+        held = held_by(one.mesh, one.above) if one.near is None else one.near.held
+        _take(Found(surveyed[0], _best(*surveyed, held, known)), outcome)
 
 
 def _take_near(task: Task, outcome: Outcome) -> None:
@@ -277,62 +268,9 @@ def _plan_near(task: Task, outcome: Outcome, mesh: Mesh) -> Found | None:
     return near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
 
 
-def _affordable(every: Sequence[Fine], left: float) -> list[Fine]:
-    """The most promising mesh, and as many others as the effort that is left allows."""
-    chosen = list(every[:1])
-    for one in every[1:]:
-        if one.effort > (MODERATE if one.is_likely(every[0]) else SMALL):
-            continue
-        left -= EFFORT_MESH + one.effort
-        if left < 0:
-            break
-        chosen.append(one)
-    return chosen
-
-
 def _best_near(outcome: Outcome) -> Mesh | None:
     """The fine mesh of which the cheapest plan is known."""
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
-
-
-def _search_whole(task: Task, those: Sequence[Fine], outcome: Outcome) -> bool:
-    """Searches fine meshes for cheaper plans; whether the local search of one has missed such a plan. Several processes
-    do it, each of which tells bounds and what its plan does.
-    """
-    missed, below = False, min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
-
-    def searched(one: Fine) -> tuple[Outcome, Near | None]:
-        own = Outcome(below)
-        _search_fine(task, one, own)
-        return replace(own, found=None), near_by(own.found)
-
-    processes = processes_when(sum(coarse_count(one.above) for one in those), SHARED)
-    found = shared_map(searched, those, processes, check_end)
-    for one, (own, near) in zip(those, found, strict=True):
-        outcome.bounds |= own.bounds
-        outcome.refused |= own.refused
-        if near is not None and (one.near is None or near.cost < one.near.cost):
-            outcome.near[one.mesh] = near
-            missed = missed or one.near is None or near.cost < one.near.cost * (1 - NOTHING)
-    return missed
-
-
-def _search_fine(task: Task, one: Fine, outcome: Outcome) -> None:
-    """Searches a mesh for a cheaper plan, where its bound does not rule it out; next to plans of coarser meshes as well
-    where its best one is far from these, and from the bound.
-    """
-    surveys = Surveys(task)
-    if (surveyed := surveys.of(one.mesh)) is None:
-        outcome.refused |= surveys.refused
-        return
-    problem, known = surveyed
-    above = held_by(one.mesh, one.above)
-    best = _best(problem, known, above if one.near is None else one.near.held, outcome.cost)
-    doubtful = not best.exact and best.cost > best.bound * PROMISING and known.domains.count <= LARGE
-    if doubtful and one.near is not None and one.near.cost < one.least_above * MISLED:
-        other = _best(problem, known, above, inf)
-        best = other if other.cost < best.cost else best
-    _take(Found(problem, best), outcome)
 
 
 def _keep(found: Found, outcome: Outcome) -> None:

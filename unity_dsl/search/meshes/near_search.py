@@ -61,17 +61,14 @@ class Found:
 
 @dataclass(frozen=True)
 class Near:
-    """The plan of a local search, as one process tells it to another: its cost and what it does. It is `crowded` where
-    the tables were too large for whole neighbourhoods.
-    """
+    """The plan of a local search, as one process tells it to another: its cost and what it does."""
 
     cost: float
     held: Held
-    crowded: bool
 
 
 def near_by(found: Found | None) -> Near | None:
-    return None if found is None else Near(found.best.cost, held_by(found.mesh, [found]), not found.best.exact)
+    return None if found is None else Near(found.best.cost, held_by(found.mesh, [found]))
 
 
 def near_plan(
