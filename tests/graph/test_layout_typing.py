@@ -72,6 +72,10 @@ def test_linear(role: Along | Linearly | Uniformly, expected: str) -> None:
     assert found.native and not found.inner
 
 
+def test_a_role_names_the_op_that_cuts_slices_unless_it_is_partition() -> None:
+    assert [str(Along("k")), str(Along("k", "rows"))] == ["k", "rows(k)"]
+
+
 def test_linear_takes_partial_in_one_operand_only() -> None:
     assert "jointly linear" in str(type_operator(LINEAR, (Linearly((0, 1)),), TWO, LIBRARY))
 

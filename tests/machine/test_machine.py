@@ -243,6 +243,14 @@ def test_kinds_that_contradict_the_rest(before: str, after: str, word: str, line
     assert found.span.line == line, text
 
 
+def test_units_of_one_kind_are_those_of_the_first_level() -> None:
+    assert [kind.count for kind in read(mixed(40, 88)).kinds] == [40, 88]
+    with pytest.raises(InputError) as raised:
+        read(mixed(36, 92))
+    name = read(mixed(32, 96)).levels[0].name
+    assert f"`{name}`" in raised.value.diagnostic.help
+
+
 def test_misspelt_keys_are_suggested() -> None:
     with pytest.raises(InputError) as raised:
         read(TEXT.replace("memory_gb", "memory_bg"))
