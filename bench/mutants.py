@@ -11,6 +11,7 @@ import argparse
 import ast
 import copy
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -66,7 +67,7 @@ def main() -> None:
             end = "" if dies else "  DOES NOT END" if dies is None else "  SURVIVES"
             print(f"{done} of {len(chosen)}, {killed} killed: {relative}: {told}{end}", flush=True)
     row = {"mutants": len(chosen), "killed": killed, "survivors": survivors, "endless": endless}
-    write_results(f"mutants_{given.stem}", f"python bench/mutants.py --count {options.count}", row)
+    write_results(f"mutants_{given.stem}", shlex.join(["python", "bench/mutants.py", *sys.argv[1:]]), row)
 
 
 def fails(folder: Path, tests: list[str], seconds: float, short: bool) -> bool | None:

@@ -43,8 +43,7 @@ class _Gradient:
     def bytes_with_copies(self, now: Stretch | None) -> int:
         """Its bytes, and those of copies of its iteration, if the backward pass has left these behind."""
         made = self.stretch
-        behind = made is not None and made.is_left_behind(now)
-        return self.bytes * (len(made.iterations) if made is not None and behind else 1)
+        return self.bytes if made is None or not made.is_left_behind(now) else self.bytes * len(made.iterations)
 
 
 @dataclass

@@ -13,14 +13,8 @@ from unity_dsl.prove.decision.real_arithmetic import true_over_reals
 from unity_dsl.syntax.ast import Apply, FactDecl, Name, Number
 from unity_dsl.syntax.rational import rational
 
-COMPARED: dict[str, Callable[[Fraction, Fraction], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
+from ...index.exact import COMPARISONS
+
 ARITHMETIC: dict[str, Callable[[Fraction, Fraction], Fraction]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -33,11 +27,11 @@ def number(value: Fraction) -> Number:
     return Number(rational(value))
 
 
-@pytest.mark.parametrize("sign", COMPARED)
+@pytest.mark.parametrize("sign", COMPARISONS)
 def test_numbers_compare_as_they_are(sign: str) -> None:
     for left, right in product(VALUES, repeat=2):
         claim = Apply(sign, (number(left), number(right)))
-        assert true_over_reals(FactDecl(claim), {}) is COMPARED[sign](left, right), (left, right)
+        assert true_over_reals(FactDecl(claim), {}) is COMPARISONS[sign](left, right), (left, right)
 
 
 @pytest.mark.parametrize("sign", ARITHMETIC)

@@ -1,7 +1,7 @@
-"""Local searches on fine meshes: next to the plans of coarser ones, and from mesh to mesh where these mislead.
+"""Local searches on fine meshes, in the neighbourhood of coarser plans, then from mesh to mesh where these are poor.
 
 A coarse plan may tell little of the meshes that split it: 24 devices along one axis cannot cut a batch of 8, which 8 of
-8 x 3 can. So the search goes on from the best mesh to those beside it, as long as that finds cheaper plans. Axes that
+8 x 3 can. So the search goes on from the best mesh to its neighbours, as long as that finds cheaper plans. Axes that
 are no neighbours may do what a coarse axis does: 8 devices of 2 x 8 x 4 what 8 of 8 x 8 do, and 2 x 4 what the others
 do.
 """
@@ -49,9 +49,10 @@ class _Local:
 
 
 def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
-    """Finds the best plan next to those of coarser meshes, on as many of the fine meshes that split a good one as are
-    compared, and on others whose axes make up coarse ones; then on meshes beside the best one, as long as coarse plans
-    are much dearer. Several processes do it where it takes long; what they find does not depend on how many there are.
+    """Finds the best plan in the neighbourhood of coarser ones, on as many of the fine meshes that split a good mesh as
+    are compared, and on others whose axes make up coarse ones. Where coarse plans are much dearer, it goes on to the
+    neighbours of the best mesh. Several processes do it where it takes long; what they find does not depend on how many
+    there are.
     """
     many = any(has_many(found.problem) for one in every for found in one.above)
     split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
@@ -86,12 +87,12 @@ def _search(task: Task, those: Sequence[_Local], processes: int) -> None:
 
 
 def _compared(one: Fine, below: float) -> _Local:
-    """Next to the plans of coarser meshes, which cost no more here."""
+    """In the neighbourhood of coarser plans, which cost no more here."""
     return _Local(one, held_by(one.mesh, one.above), below, one.least_above * (1 + NOTHING))
 
 
 def _regrouped(every: Sequence[Fine], below: float) -> Iterator[_Local]:
-    """Next to good coarse plans, on meshes that split bad ones only: these plans cost more or less there."""
+    """In the neighbourhood of good coarse plans, which may cost more here: on meshes that split bad ones only."""
     best = min([below, *(one.cost for one in every)])
     coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * HOPELESS}
     for one in every:
@@ -111,7 +112,7 @@ def held_apart(mesh: Mesh, coarse: Iterable[Found]) -> Held:
 
 
 def _moved(one: Fine, best: Fine) -> list[_Local]:
-    """The plan of the best mesh, as far as a worse one beside it has it. Operators that cannot do there what they do
+    """The plan of the best mesh, as far as a worse neighbour has it. Operators that cannot do there what they do
     here have all their choices.
     """
     assert best.near is not None, "it has a plan"
@@ -122,9 +123,9 @@ def _moved(one: Fine, best: Fine) -> list[_Local]:
 
 
 def _orders(mesh: Mesh, other: Mesh) -> list[tuple[int, ...]]:
-    """For each axis of a mesh beside another one that which does there what it is to do: one of the same degree where
-    the axes are in another order, and itself where a factor has moved from one axis to another. None where the mesh is
-    not beside it.
+    """For each axis of a neighbour of a mesh, the axis there whose choices it takes over: one of the same degree where
+    the axes are in another order, and itself where a factor has moved from one axis to another. Empty if the meshes are
+    no neighbours.
     """
     turned = reordered_axes(mesh, other)
     same = tuple(range(len(mesh.axes))) if has_moved_factor(mesh, other) else None

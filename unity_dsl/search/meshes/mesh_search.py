@@ -105,8 +105,8 @@ def search_meshes(
     known: Sequence[Found] = (),
     candidates: bool = True,
 ) -> Outcome:
-    """The cheapest plan that costs less than `below`; with other `candidates`, of fine meshes as well, if they are
-    asked for.
+    """The cheapest plan that costs less than `below`. The outcome has plans of other fine meshes as well, if their
+    `candidates` are asked for.
 
     The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
     all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
