@@ -19,9 +19,9 @@ ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "bench" / "results"
 COMPILER = tuple(ROOT / name for name in ("unity_dsl", "grammar", "ops", "codegen", "rules"))
 """The texts that make a program of a model."""
-_STAGES = ("syntax", "index", "graph", "prove", "rules", "machine", "simulation", "search", "compilation.py")
+_STAGES = ("syntax", "index", "graph", "prove", "rules", "schedule", "machine", "simulation", "search")
 PLANNER = (
-    *(ROOT / "unity_dsl" / stage for stage in _STAGES),
+    *(ROOT / "unity_dsl" / stage for stage in (*_STAGES, "compilation.py")),
     *(ROOT / name for name in ("grammar", "ops", "rules", "machines", "examples")),
 )
 """The texts that make a plan of an example."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -113,6 +114,14 @@ def test_no_rooms_of_a_stage_import_each_other() -> None:
 def test_every_part_of_the_package_is_a_stage() -> None:
     parts = {path.stem if path.is_file() else path.name for path in PACKAGE.iterdir() if path.suffix in ("", ".py")}
     assert parts - {"__pycache__", "data"} <= {*STAGES, *BELOW_ALL}
+
+
+def test_rows_of_benchmarks_know_every_stage_that_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their hash covers what the search imports."""
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    planner = importlib.import_module("measure").PLANNER
+    covered = {path.name for path in planner if path.parent == PACKAGE}
+    assert covered == {*STAGES[: STAGES.index("search") + 1], "compilation.py"}
 
 
 def test_the_import_walk_sees_imports() -> None:
