@@ -343,8 +343,9 @@ def test_two_runs_do_not_write_into_one_folder(saved: Any) -> None:
     refusal = refused(checkpoint, lambda: checkpoint.claim(folder / "latest", None, False))
     assert refusal == f"cannot write {folder / 'latest'}: File exists"
     (folder / ".step-00000007-dead.part").mkdir()
+    (folder / ".step-00000007-dead.latest.part").write_text("step-00000007\n")
     run = checkpoint.claim(folder, None, True)
-    assert not (folder / ".step-00000007-dead.part").exists()
+    assert not list(folder.glob("*.part"))
     again = refused(checkpoint, lambda: checkpoint.claim(folder, None, True))
     assert f"another run writes to {folder}: process " in again and run in again
     other = folder.parent / "other"
