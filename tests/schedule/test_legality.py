@@ -60,7 +60,7 @@ def schedules() -> Iterator[Function]:
         plan = random_plan(model, mesh_of(*DEGREES[number % 2]), LIBRARY, rng)
         if sets := independent_repeats(plan):
             plan = side_by_side(plan, sets)
-        function = build_schedule(plan.with_passes(delayed_gradients=True, chunks=2), LIBRARY)
+        function = build_schedule(plan.with_passes(delayed_gradients=True, chunks=2), LIBRARY, apart=number % 4 == 3)
         yield function
         yield from (body for one in function.instructions if isinstance(one, Open) for body in one.loop.bodies)
 
@@ -315,6 +315,15 @@ def test_what_is_built_is_legal(built: list[Function]) -> None:
         check_schedule(function)
     kinds = {type(one).__name__ for function in built for one in function.instructions}
     assert {"Begin", "Arrive", "Defer", "StartGathers", "Interleave", "Iterate", "Updates", "Keep"} <= kinds
+
+
+def test_each_instruction_is_its_own(built: list[Function]) -> None:
+    """Two with the same content are two: each has begun, arrives, is deferred or gathered for itself."""
+    seen = [one for function in built for one in (function, *function.instructions, *function.results)]
+    seen += [one.loop for one in seen if isinstance(one, Open)]
+    assert len({type(one) for one in seen}) > 15
+    for one in seen:
+        assert replace(one) != one
 
 
 @pytest.mark.parametrize("name", EDITS)

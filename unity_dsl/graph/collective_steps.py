@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 
+from ..cached_hash import cached_hash
 from .layout import Layout
 
 
@@ -27,6 +27,7 @@ BEGUN = frozenset({*SUMS, StepKind.ALL_GATHER, StepKind.ALL_TO_ALL})
 """What a program can begin, and wait for later, as the last step of a conversion."""
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Step:
     """One local or collective operation on local tensors, over the group spanned by mesh axes (major first).
@@ -55,10 +56,3 @@ class Step:
     source: Layout | None = None
     target: Layout | None = None
     first: tuple[int, ...] = ()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.kind, self.axes, self.dim, self.to_dim, self.member, self.source, self.target, self.first))

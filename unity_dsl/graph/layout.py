@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import prod
 
+from ..cached_hash import cached_hash
+
 
 @dataclass(frozen=True, order=True)
 class MeshAxis:
@@ -194,18 +196,12 @@ def _transposed(kind: Kind) -> Kind:
     return kind
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Layout:
     """The kind of a tensor along every mesh axis."""
 
     kinds: tuple[Kind, ...]
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self.kinds)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.kinds))

@@ -19,6 +19,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from ..cached_hash import cached_hash
 from ..index.axes.axis_classes import AxisKind, classify, gradient_free, linear_operands, local_native
 from ..index.equations.instance import Equation, Instance, Key, Operand
 from ..index.library import Library
@@ -43,6 +44,7 @@ class Uniformly:
         return str(self.kind)
 
 
+@cached_hash
 @dataclass(frozen=True, order=True)
 class Along:
     """The mesh axis divides this axis of the operator; `by` names the parallel op that cuts the slices.
@@ -53,13 +55,6 @@ class Along:
 
     axis: str
     by: str = PARTITION
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.axis, self.by))
 
     def __str__(self) -> str:
         return self.axis if self.by == PARTITION else f"{self.by}({self.axis})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from math import inf, prod
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from ..cached_hash import cached_hash
 from ..graph.plan import Exposure
 from ..graph.precision import FULL, TF32
 from ..resources import folder
@@ -95,6 +96,7 @@ class Counting:
     origin: Machine | None = field(default=None, compare=False, repr=False)
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Machine:
     """`peak` is flops per second by FACTOR_TYPES, bandwidths are bytes per second, times are seconds.
@@ -120,13 +122,6 @@ class Machine:
     collectives: Collectives = field(default_factory=Collectives)
     kinds: tuple[DeviceKind, ...] = ()
     counting: Counting = field(default_factory=Counting)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.name, self.device, self.memory_bandwidth, self.memory_bytes, self.levels, self.exposure))
 
     @property
     def exposure(self) -> Exposure:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
 
+from ...cached_hash import cached_hash
 from .guard import Guard, settled
 from .polynomial import ONE, Poly, Var, fresh, of
 from .step_limit import Unsupported as Unsupported
@@ -62,6 +63,7 @@ class Element:
         return Element(self.tensor, tuple(part.substitute(mapping) for part in self.index))
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Function:
     """An uninterpreted scalar function of forms. `known_finite`: its value is a finite number wherever it has one."""
@@ -92,13 +94,6 @@ class Function:
     def height(self) -> int:
         """The nesting depth of functions and maxima."""
         return 1 + max((term.height for argument in self.arguments for term in argument), default=0)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.name, self.arguments))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     @cached_property
     def infinities(self) -> frozenset[int]:
@@ -135,6 +130,7 @@ class Family:
         return f"{[v.key + '<' + v.size.key for v in self.bound]}{[g.key for g in self.guards]}{form_key(self.value)}"
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Extremum:
     """The maximum of a union of families; minus infinity where the union is empty.
@@ -168,13 +164,6 @@ class Extremum:
         return 1 + max((term.height for family in self.families for term in family.value), default=0)
 
     @cached_property
-    def _hash(self) -> int:
-        return hash(self.families)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
     def infinities(self) -> frozenset[int]:
         found = NONE.union(*(infinities(family.value) for family in self.families))
         return found if self.inhabited else found | BELOW
@@ -188,6 +177,7 @@ class Extremum:
 Atom: TypeAlias = "Element | Function | Extremum"
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Term:
     coefficient: Poly
@@ -228,13 +218,6 @@ class Term:
         bound = ",".join(f"{var.key}<{var.size.key}" for var in self.bound)
         guards = ",".join(condition.key for condition in self.guards)
         return f"{self.coefficient.key}|{bound}|{guards}|{','.join(f'{a.key}^{n}' for a, n in self.factors)}"
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.coefficient, self.bound, self.guards, self.factors))
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 Form: TypeAlias = "tuple[Term, ...]"

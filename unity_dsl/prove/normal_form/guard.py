@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from math import gcd
 
+from ...cached_hash import cached_hash
 from .polynomial import ONE, ZERO, Monomial, Poly, Var, is_plainly_not_negative, of, plain_quotient
 
 
@@ -20,6 +21,7 @@ class Relation(StrEnum):
 _NEGATION = {Relation.EQUAL: Relation.UNEQUAL, Relation.UNEQUAL: Relation.EQUAL}
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Guard:
     """`poly relation 0`, over the integers."""
@@ -30,13 +32,6 @@ class Guard:
     @cached_property
     def key(self) -> str:
         return f"{self.relation}{self.poly.key}"
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.poly, self.relation))
-
-    def __hash__(self) -> int:
-        return self._hash
 
     def negated(self) -> Guard:
         if self.relation is Relation.NOT_NEGATIVE:

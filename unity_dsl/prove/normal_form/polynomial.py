@@ -14,6 +14,8 @@ from functools import cached_property, lru_cache
 from itertools import count
 from typing import TypeAlias
 
+from ...cached_hash import cached_hash
+
 MAX_DEGREE = 8
 """The sign of a monomial of higher degree is not determined: each 1 + s' doubles the number of terms."""
 
@@ -78,6 +80,7 @@ def symbol_key(symbol: Symbol) -> str:
     return symbol if isinstance(symbol, str) else symbol.key
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Poly:
     """A sum of coefficient × monomial, sorted, without zero coefficients."""
@@ -87,16 +90,6 @@ class Poly:
     @cached_property
     def key(self) -> str:
         return "+".join(f"{c}{''.join(f'.{symbol_key(s)}^{n}' for s, n in m)}" for m, c in self.terms)
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash(self.terms)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __reduce__(self) -> tuple[type[Poly], tuple[object, ...]]:
-        return Poly, (self.terms,)  # without the cached hash, which differs between processes
 
     def __add__(self, other: Poly) -> Poly:
         if not self.terms or not other.terms:

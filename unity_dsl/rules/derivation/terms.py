@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
 
+from ...cached_hash import cached_hash
 from ...prove.normal_form.polynomial import Poly
 
 Kind: TypeAlias = "tuple[str, int, int, tuple[str, ...], tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]"
@@ -28,6 +29,7 @@ class Shape:
     bound: Poly | None = None
 
 
+@cached_hash
 @dataclass(frozen=True)
 class Head:
     """A call without its operands. `values` are those of the attributes, then the sizes of split axes of a view."""
@@ -35,13 +37,6 @@ class Head:
     kind: Kind
     degrees: tuple[str, ...] = ()
     values: tuple[Poly, ...] = ()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.kind, self.degrees, self.values))
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
+from ...cached_hash import cached_hash
 from ..rational import Rational
 from ..span import Span, span_field
 from .expressions import Apply, DeviceName, Expr, Name, Number, Size
@@ -108,6 +109,7 @@ class NativeSteps:
 NativeArgument = Number | Name | Size | NativeString | NativeCall | NativeList
 
 
+@cached_hash
 @dataclass(frozen=True)
 class OperatorDecl:
     """`op name(inputs; attributes) -> outputs where conditions`, statements, then clauses.
@@ -132,14 +134,8 @@ class OperatorDecl:
     doc: str = ""
     span: Span | None = span_field()
 
-    def __hash__(self) -> int:
-        return self._hash
 
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.name, self.inputs, self.attributes, self.outputs, self.conditions, self.statements))
-
-
+@cached_hash
 @dataclass(frozen=True)
 class ParallelDecl:
     """`parallel name[p, k; dim](x: …) -> y: … where …` with one statement. `p` is the degree of its device axis."""
@@ -153,13 +149,6 @@ class ParallelDecl:
     statements: tuple[Statement, ...]
     doc: str = ""
     span: Span | None = span_field()
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    @cached_property
-    def _hash(self) -> int:
-        return hash((self.name, self.attributes, self.inputs, self.outputs, self.conditions, self.statements))
 
 
 @dataclass(frozen=True)
