@@ -24,4 +24,12 @@ def test_what_is_no_amount_is_refused(text: str) -> None:
 
 
 def test_they_are_told_with_three_digits() -> None:
-    assert [describe_bytes(count) for count in (80e9, 1.2345e7, 256)] == ["80 GB", "12.3 MB", "256 bytes"]
+    counts = (1.5e12, 80e9, 999_999, 1.2345e7, 256, 0)
+    assert [describe_bytes(count) for count in counts] == [
+        "1500 GB",
+        "80 GB",
+        "1 MB",
+        "12.3 MB",
+        "256 bytes",
+        "0 bytes",
+    ]

@@ -12,7 +12,10 @@ from unity_dsl.machine.written_figures import duration, percent
 
 @pytest.mark.parametrize(
     ("seconds", "told"),
-    [(0.0000123, "12.3 µs"), (0.00124, "1.24 ms"), (0.17, "170 ms"), (41.9943, "42 s"), (1700.4, "1700 s")],
+    [
+        *((0.0, "0 µs"), (0.0000123, "12.3 µs"), (0.00124, "1.24 ms"), (0.17, "170 ms"), (41.9943, "42 s")),
+        *((0.9996, "1 s"), (0.99949, "999 ms"), (0.00099951, "1 ms"), (999.6, "1000 s"), (1700.4, "1700 s")),
+    ],
 )
 def test_durations(seconds: float, told: str) -> None:
     assert duration(seconds) == told
@@ -20,7 +23,16 @@ def test_durations(seconds: float, told: str) -> None:
 
 @pytest.mark.parametrize(
     ("hundredths", "told"),
-    [(0.354, "0.35 %"), (9.96, "10 %"), (24.1, "24 %"), (99.4, "99 %"), (99.7, "100 %"), (160.3, "160 %")],
+    [
+        (0.0, "0 %"),
+        (0.0038, "under 0.01 %"),
+        (0.354, "0.35 %"),
+        (9.96, "10 %"),
+        (24.1, "24 %"),
+        (99.4, "99 %"),
+        (99.7, "100 %"),
+        (160.3, "160 %"),
+    ],
 )
 def test_hundredths(hundredths: float, told: str) -> None:
     assert percent(hundredths) == told

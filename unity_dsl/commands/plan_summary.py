@@ -13,7 +13,7 @@ from ..graph.model_flops import seconds_at_peak
 from ..graph.padding import padding_words
 from ..graph.plan import Advice, Plan, Proof
 from ..machine.machine import Machine, read_machine
-from ..machine.written_figures import duration, percent
+from ..machine.written_figures import duration, in_units, percent
 from ..search.accounting.kept_iterations import recomputed_words, segment_words
 from ..search.plan_notes import DUALITY
 from ..simulation.timeline import StepTime
@@ -23,6 +23,7 @@ from .division_words import division_words, overlap_words, rewrite_words
 from .summary import batch_text, kernel_notes, memory_text, precision_text, stored_layouts
 
 LINES = 12
+_SPEEDS = {"M tokens/s": 1e6, "k tokens/s": 1e3, "tokens/s": 1.0}
 _NAMED = 8
 """Of many weights in one layout these are told: plan.json has them all."""
 
@@ -94,7 +95,7 @@ def _speed(plan: Plan, machine: Machine) -> str:
     told = [f"{duration(plan.seconds)} predicted"]
     tokens = batch_tokens(plan.model)
     if tokens and plan.seconds:
-        told.append(f"{_rounded(plan.micro_batches * tokens / plan.seconds)} tokens/s")
+        told.append(in_units(plan.micro_batches * tokens / plan.seconds, _SPEEDS))
     least = seconds_at_peak(plan.model, machine.peak, plan.mesh.size)
     if plan.seconds and least:
         told.append(f"{percent(100 * plan.micro_batches * least / plan.seconds)} of the devices' peak FLOP/s")
@@ -119,14 +120,6 @@ def _limit(plan: Plan, spent: StepTime) -> str:
         if plan.mesh.size > 1
         else ", ".join(told)
     )
-
-
-def _rounded(count: float) -> str:
-    """Three significant digits in M or k."""
-    for unit, scale in (("M", 1e6), ("k", 1e3)):
-        if count >= scale:
-            return f"{count / scale:.3g} {unit}"
-    return f"{count:.3g}"
 
 
 def _assumed(compilation: Compilation) -> Iterator[Line]:

@@ -14,7 +14,7 @@ from ..graph.graph import Buffer, Weight
 from ..graph.model_flops import model_flops
 from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
-from ..machine.written_figures import duration
+from ..machine.written_figures import duration, in_units
 
 KERNELS_FILE = "kernels.py"
 
@@ -105,10 +105,7 @@ def describe_flops(plan: Plan) -> str:
 
 def operations(flops: float) -> str:
     """Three significant digits in PFLOP, TFLOP, …"""
-    for unit, scale in (("PFLOP", 1e15), ("TFLOP", 1e12), ("GFLOP", 1e9)):
-        if flops >= scale:
-            return f"{flops / scale:.3g} {unit}"
-    return f"{flops / 1e6:.3g} MFLOP"
+    return in_units(flops, {"PFLOP": 1e15, "TFLOP": 1e12, "GFLOP": 1e9, "MFLOP": 1e6})
 
 
 def relative(seconds: float, of: float) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ..syntax.diagnostic import fail, suggest
+from .written_figures import in_units
 
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
@@ -30,7 +31,4 @@ def parse_bytes(text: str) -> int:
 
 def describe_bytes(count: float) -> str:
     """Three significant digits in GB, MB or kB; fewer than 1000 bytes in full."""
-    for unit in ("GB", "MB", "kB"):
-        if count >= _UNITS[unit]:
-            return f"{count / _UNITS[unit]:.3g} {unit}"
-    return f"{count:.0f} bytes"
+    return in_units(round(count), {unit: _UNITS[unit] for unit in ("GB", "MB", "kB")} | {"bytes": 1})
