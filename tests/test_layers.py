@@ -19,7 +19,7 @@ STAGES = (
     *("syntax", "index", "graph", "prove", "rules", "schedule", "machine", "simulation", "search", "emit", "profiling"),
     *("frontend", "report", "compilation", "importer", "commands", "api", "cli", "__main__"),
 )
-BELOW_ALL = ("cached_hash", "collector", "resources", "__init__")
+BELOW_ALL = ("cached_hash", "collector", "resources", "written_figures", "__init__")
 """Modules that every stage may import and that import no stage."""
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

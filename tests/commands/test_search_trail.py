@@ -9,7 +9,7 @@ import pytest
 
 from unity_dsl.cli import run
 from unity_dsl.emit.plan_file import NAME, load_plan_file
-from unity_dsl.machine.written_figures import duration
+from unity_dsl.written_figures import duration
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "mlp_unity.udl"
 

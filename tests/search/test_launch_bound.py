@@ -6,10 +6,10 @@ import pytest
 
 from unity_dsl.compilation import Request, compile_model
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.machine.written_figures import duration
 from unity_dsl.resources import folder
 from unity_dsl.simulation.step_tasks import simulate_step
 from unity_dsl.simulation.task import COMPUTE
+from unity_dsl.written_figures import duration
 
 MLP = folder("examples") / "mlp.udl"
 

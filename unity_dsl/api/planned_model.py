@@ -20,9 +20,9 @@ from ..commands.what_if import WhatIf, what_if
 from ..compilation import Compilation, Request, compile_model
 from ..emit.output_folder import write_program
 from ..machine.byte_count import describe_bytes
-from ..machine.written_figures import duration
 from ..search.search_end import SearchEnd
 from ..simulation.trace import render_trace
+from ..written_figures import duration
 
 Pins = Mapping[str, str]
 

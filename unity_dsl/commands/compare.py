@@ -144,7 +144,7 @@ _HEAD = ("strategy", "step", "speedup", "search", "memory", "sent", "mesh", "rul
 
 def _cells(comparison: Comparison, row: Row) -> tuple[str, ...]:
     from ..machine.byte_count import describe_bytes
-    from ..machine.written_figures import duration
+    from ..written_figures import duration
 
     speedup, times = comparison.speedup(row), Counter(row.rules)
     named = ", ".join(f"{rule} x {count}" if count > 1 else rule for rule, count in list(times.items())[:_NAMED])

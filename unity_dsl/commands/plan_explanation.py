@@ -15,7 +15,7 @@ from ..emit.passes_data import describe_passes
 from ..graph.model_flops import model_flops, seconds_at_peak
 from ..graph.padding import padding_words
 from ..machine.byte_count import describe_bytes
-from ..machine.written_figures import duration
+from ..written_figures import duration
 from .console import show_lines
 from .summary import batch_text, describe_flops, precision_text, relative
 from .what_if import WhatIf, show_what_if, what_if

@@ -13,11 +13,11 @@ from ..graph.model_flops import seconds_at_peak
 from ..graph.padding import padding_words
 from ..graph.plan import Advice, Plan, Proof
 from ..machine.machine import Machine, read_machine
-from ..machine.written_figures import duration, in_units, percent
 from ..search.accounting.kept_iterations import recomputed_words, segment_words
 from ..search.plan_notes import DUALITY
 from ..simulation.timeline import StepTime
 from ..syntax.diagnostic import first_of
+from ..written_figures import duration, in_units, percent
 from .console import show_lines
 from .division_words import division_words, overlap_words, rewrite_words
 from .summary import batch_text, kernel_notes, memory_text, precision_text, stored_layouts

@@ -10,10 +10,10 @@ import click
 from ..graph.plan import Plan
 from ..graph.search_trail import Trial
 from ..machine.machine import Machine
-from ..machine.written_figures import duration, percent
 from ..simulation.hardware import hardware_of
 from ..simulation.lower_bound import lower_bound
 from ..simulation.timeline import Timeline
+from ..written_figures import duration, percent
 
 LAST = 5
 """Moves that were tried last and are told with what they would have given."""

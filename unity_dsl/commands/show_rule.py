@@ -81,7 +81,7 @@ def parse_size(text: str) -> tuple[str, int]:
 def price_lines(priced: Sequence[SidePrice], sizes: Mapping[str, int], machine: Machine) -> Iterator[str]:
     """A heading, and a line for each side."""
     from ..machine.byte_count import describe_bytes
-    from ..machine.written_figures import duration
+    from ..written_figures import duration
     from .summary import operations
 
     yield f"price      at {', '.join(f'{name} = {size}' for name, size in sizes.items())}"

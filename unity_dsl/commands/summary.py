@@ -14,7 +14,7 @@ from ..graph.graph import Buffer, Weight
 from ..graph.model_flops import model_flops
 from ..graph.plan import Memory, Plan, PlannedGraph, PlannedSegment
 from ..machine.byte_count import describe_bytes
-from ..machine.written_figures import duration, in_units
+from ..written_figures import duration, in_units
 
 KERNELS_FILE = "kernels.py"
 

@@ -84,8 +84,8 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
 def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
     """A few lines for people."""
     from ..machine.byte_count import describe_bytes
-    from ..machine.written_figures import duration
     from ..search.accounting.kept_iterations import recomputed_words, segment_words
+    from ..written_figures import duration
     from .summary import batch_text
 
     found = summarise_timeline(timeline)

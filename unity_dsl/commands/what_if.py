@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..machine.byte_count import describe_bytes
-from ..machine.written_figures import duration
+from ..written_figures import duration
 from .summary import relative
 
 if TYPE_CHECKING:

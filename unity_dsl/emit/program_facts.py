@@ -9,7 +9,7 @@ from ..graph.padding import padding_words
 from ..graph.plan import Advice, Plan, Proof
 from ..graph.precision import TF32
 from ..machine.byte_count import describe_bytes
-from ..machine.written_figures import duration
+from ..written_figures import duration
 from .program_names import docstring_text
 
 NODE = 8

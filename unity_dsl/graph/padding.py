@@ -14,6 +14,7 @@ from math import inf, prod
 from ..index.equations.term import fresh
 from ..index.instantiation.instantiate import Shape, instantiate
 from ..index.library import Library
+from ..written_figures import percent
 from .graph import Buffer, Graph, Input, Model, Node, Segment, Series, Value, Weight
 from .padded_operators import MASKED, PaddedOperator, Tails
 from .padding_claims import PaddingClaim
@@ -81,7 +82,7 @@ def padding_words(model: Model) -> str:
         f"{path}:{dim}": size for path, value in _stored(model.graph, "") for dim, size in enumerate(value.model_shape)
     }
     told = [
-        f"{place} {own[place]:,} -> {size:,} (+{100 * (size / own[place] - 1):.2g} %)"
+        f"{place} {own[place]:,} -> {size:,} (+{percent(100 * (size / own[place] - 1))})"
         for place, size in model.padding.items()
         if place in own
     ]

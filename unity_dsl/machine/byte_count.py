@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..syntax.diagnostic import fail, suggest
-from .written_figures import in_units
+from ..written_figures import in_units
 
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")

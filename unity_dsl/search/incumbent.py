@@ -7,8 +7,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from ..graph.plan import Plan, Proof
-from ..machine.written_figures import percent
 from ..syntax.diagnostic import fail
+from ..written_figures import percent
 from .constants import GAIN
 from .search_end import SearchAbandoned, SearchEnd, SearchEnded
 from .search_progress import tell_incumbent

@@ -8,9 +8,9 @@ from dataclasses import replace
 from ..graph.plan import Advice, Plan
 from ..index.library import Library
 from ..machine.machine import Machine
-from ..machine.written_figures import duration
 from ..simulation.step_tasks import simulate_step
 from ..simulation.timeline import HOST, Timeline
+from ..written_figures import duration
 
 LEAST_TOLD = 0.1
 """The part of a step that is told."""

@@ -12,8 +12,8 @@ from ..graph.precision import FULL, PRECISIONS
 from ..machine.byte_count import describe_bytes
 from ..machine.machine import Machine
 from ..machine.mesh import describe_mesh
-from ..machine.written_figures import duration, percent
 from ..syntax.diagnostic import first_of
+from ..written_figures import duration, percent
 from .accounting.unproved_divisions import ALL_WHOLE
 from .memory_limit.multiplier_search import Tried
 from .meshes.mesh_search import Outcome

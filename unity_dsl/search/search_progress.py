@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from logging import getLogger
 from math import isfinite
 
-from ..machine.written_figures import duration, percent
+from ..written_figures import duration, percent
 
 LOG = getLogger(__name__)
 

@@ -14,7 +14,7 @@ from ..index.library import Library
 from ..machine.machine import Machine
 from ..machine.measured_price import HALF, TOGETHER
 from ..machine.operator_price import is_padded, price_operator
-from ..machine.written_figures import duration
+from ..written_figures import duration
 
 LEAST_TOLD = 0.02
 """The part of a step that is told."""

@@ -10,7 +10,7 @@ from itertools import accumulate, groupby
 
 from ..graph.plan import without_iterations
 from ..machine.byte_count import describe_bytes
-from ..machine.written_figures import duration
+from ..written_figures import duration
 from .task import COMPUTE, Phase, Purpose
 from .timeline import Timeline
 

@@ -12,7 +12,7 @@ from functools import partial
 
 from ...graph.plan import Plan
 from ...machine.byte_count import describe_bytes
-from ...machine.written_figures import duration
+from ...written_figures import duration
 from .memory_budget import Budget, memory_warnings
 from .recomputation import added, segments
 from .weighed_plan import counted, forward_price, gathered_paths

@@ -11,7 +11,7 @@ from ...index.library import Library
 from ...machine.byte_count import describe_bytes
 from ...machine.conversion_model import ConversionModel
 from ...machine.machine import Machine
-from ...machine.written_figures import duration
+from ...written_figures import duration
 from .memory_budget import Budget, memory_warnings
 from .memory_prediction import kept_gathered
 from .plan_cost import conversion_seconds

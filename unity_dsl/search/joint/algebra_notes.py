@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ...graph.plan import AppliedRule, Plan, Proof
-from ...machine.written_figures import percent
+from ...written_figures import percent
 from .extracted_model import Algebra
 from .joint_search import JointOptimum
 

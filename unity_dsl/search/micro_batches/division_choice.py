@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from ...graph.plan import Advice, Exposure, Plan
 from ...machine.byte_count import describe_bytes
 from ...machine.machine import Machine
-from ...machine.written_figures import duration
 from ...syntax.diagnostic import InputError
+from ...written_figures import duration
 from ..constants import CLOSE_DIVISION, NEAR_FREE
 from ..memory_limit.stored_bytes import StoredBytes
 from ..search_end import SearchEnded, check_end, why_ended

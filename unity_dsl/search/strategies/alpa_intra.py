@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...graph.layout_typing import TypedOperator, Uniformly
+from ...written_figures import duration
 from ..model_variants.rewritten_model import Variant
 from .communication import communication_costs
 from .kept_storage import KeptAsRead
@@ -44,7 +45,7 @@ def _plans(space: Space) -> Iterator[Chosen]:
         plan, cost = Assignments(problem, allowed_domains(problem, _divided)).best(solution.choice)
         if plan is not None:
             proved = "" if solution.proved else ", not proved to be the least"
-            note = f"integer linear programme: {solution.cost * 1e3:.4g} ms of communication{proved}"
+            note = f"integer linear programme: {duration(solution.cost)} of communication{proved}"
             yield Chosen(Variant(space.model), problem, plan, cost, notes=(note,))
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from ...graph.layout import Mesh
 from ...machine.machine import Machine
 from ...machine.mesh import all_meshes
+from ...written_figures import duration
 from ..folded_solver.problem_part import everything
 from ..model_variants.rewritten_model import Variant
 from .layout_programme import solve_programme
@@ -47,5 +48,5 @@ def _plans(space: Space) -> Iterator[Chosen]:
         plan, cost = Assignments(problem, domains).best(solution.choice)
         if plan is not None:
             proved = "" if solution.proved else ", not proved to be the least"
-            note = f"integer linear programme: {solution.cost * 1e3:.4g} ms{proved}"
+            note = f"integer linear programme: {duration(solution.cost)}{proved}"
             yield Chosen(Variant(space.model), problem, plan, cost, notes=(note,))

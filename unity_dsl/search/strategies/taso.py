@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ...written_figures import duration
 from ..exact_search.bounded_search import optimise
 from ..folded_solver.problem_part import everything
 from ..model_variants.rewritten_model import Variant
@@ -45,7 +46,7 @@ def told(variant: Variant, before: float, after: float, whole: bool) -> str:
     """What substitutions for one device saved."""
     ended = "" if whole else "; the search ended at its limits"
     count = len(variant.rules)
-    return f"{count} substitution{'s' if count != 1 else ''}, on one device {(before - after) * 1e3:.3g} ms less{ended}"
+    return f"{count} substitution{'s' if count != 1 else ''}, on one device {duration(before - after)} less{ended}"
 
 
 def in_data_parallel(space: Space, variant: Variant, note: str, name: str) -> Chosen:

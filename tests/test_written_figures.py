@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from unity_dsl.machine.written_figures import duration, percent
+from unity_dsl.written_figures import duration, percent
 
 
 @pytest.mark.parametrize(
