@@ -7,13 +7,15 @@ from pathlib import Path
 
 import unity_dsl
 from unity_dsl.syntax.codes import CODES
+from unity_dsl.syntax.mistakes import MISTAKES
 
 PACKAGE = Path(unity_dsl.__file__).parent
 
 
 def raised() -> set[str]:
     texts = (path.read_text() for path in PACKAGE.rglob("*.py"))
-    return {code for text in texts for code in re.findall(r"\"([EW]\d{3})\"", text)}
+    of_mistakes = {mistake.code for mistakes in MISTAKES.values() for mistake in mistakes}
+    return of_mistakes | {code for text in texts for code in re.findall(r"\"([EW]\d{3})\"", text)}
 
 
 def test_codes_are_raised_and_explained() -> None:

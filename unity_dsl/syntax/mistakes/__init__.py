@@ -1,15 +1,39 @@
 """Broken snippets and what is wrong with them. They choose the words of a syntax error and are the corpus of its test.
 
-A snippet stands for every text that stops the parser in the same state; see `diagnose`.
+A snippet stands for every text that stops the parser in the same state; see `diagnose`. The .toml files beside this one
+have those of a language: each text stands within a frame, at `{}`.
 """
 
 from __future__ import annotations
 
-from .mistake import Mistake
-from .models import UDL
-from .operators import UOP
-from .rules import RULES
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 __all__ = ["MISTAKES", "Mistake"]
 
-MISTAKES = {"uop": UOP, "udl": UDL, "rules": RULES}
+
+@dataclass(frozen=True)
+class Mistake:
+    """Texts that go wrong in one way. `any_token`: whatever follows, the fault is the same."""
+
+    code: str
+    message: str
+    snippets: tuple[str, ...]
+    label: str = ""
+    help: str = ""
+    any_token: bool = False
+
+
+def _read(name: str) -> tuple[Mistake, ...]:
+    table = tomllib.loads((Path(__file__).parent / name).read_text())
+    return tuple(_mistake(entry, table["frames"]) for entry in table["mistakes"])
+
+
+def _mistake(entry: dict[str, Any], frames: dict[str, str]) -> Mistake:
+    snippets = (frame.replace("{}", text) for kind, frame in frames.items() for text in entry.pop(kind, ()))
+    return Mistake(snippets=tuple(snippets), **entry)
+
+
+MISTAKES = {"uop": _read("operators.toml"), "udl": _read("models.toml"), "rules": _read("rules.toml")}
