@@ -153,7 +153,7 @@ def _padded_where_shorter(found: Compilation, request: Request, end: SearchEnd) 
         return found
     padding = useful_padding(found.model, request.devices, found.library)
     with suppress(InputError):  # of pins that the padded model cannot have
-        padded = _compiled(request, end, padding) if padding else found
+        padded = _compiled(request, end, padding, plan.trail[0].seconds or inf) if padding else found
         fits, fitted = not plan.warnings, not padded.plan.warnings
         shorter = padded.plan.seconds < SHORTER * plan.seconds
         return padded if fitted > fits or (fitted == fits and shorter) else found
@@ -165,8 +165,8 @@ def _model_of(request: Request) -> Model:
     return build_model(file, library, request.settings, request.preset, request.precision)
 
 
-def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Compilation:
-    """The same with this padding, None for that of the request."""
+def _compiled(request: Request, end: SearchEnd, padding: Padding | None, known: float = inf) -> Compilation:
+    """The same with this padding, None for that of the request. A search without it began with `known` seconds."""
     begun = monotonic()
     imported = _imported_plan(request.plan)
     if imported is not None:
@@ -227,7 +227,7 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None) -> Comp
         offloads=request.strategy == AUTO and imported is None and request.recompute == request.offload == AUTOMATIC,
     )
     solver = Solver(space, meshes, part_of)
-    found = Search(solver, evaluator, efforts)
+    found = Search(solver, evaluator, efforts, known=known)
     incumbent = found.incumbent
 
     @cache

@@ -77,6 +77,20 @@ def test_more_evaluations_extend_the_trail(name: str, build: Build, library: Lib
     assert trails[-1] == whole.trail
 
 
+def test_a_search_ends_early_where_another_model_is_far_better(build: Build, library: Library) -> None:
+    """Its trail is then the beginning of that of the whole search; where it is near, it is the whole one."""
+    machine = load_machine("dgx-h100")
+    model = build(TOWERS.replace("d = 16", "d = 1024"))
+    searches = [searching(model, all_meshes(machine, 4), machine, library) for _ in range(3)]
+    whole = found(searches[0])
+    for search, known in zip(searches[1:], (0.5 * whole.seconds, whole.trail[0].seconds), strict=True):
+        assert known is not None
+        search.known = known
+        found(search)
+    short, same = searches[1].trail, searches[2].trail
+    assert same == searches[0].trail and short == same[: len(short)] and 0 < len(short) < len(same)
+
+
 def test_a_search_goes_on_from_points_whose_branches_are_not_placed(build: Build, library: Library) -> None:
     """Those with branches have no edits but fusions; edits of others are tried though their steps are much longer."""
     machine = load_machine("dgx-h100")

@@ -60,7 +60,8 @@ class Looked:
 class Search:
     """The state of a search: its points, the incumbent and the trail. It does what each of its efforts allows, one
     after the other, so that more of them only extend the trail. `division_notes` tell how the number of micro-batches
-    was chosen, if it was.
+    was chosen, if it was. Where the search of another model began with a step of `known` seconds, this one ends with
+    the lowest effort if that leads nowhere near.
     """
 
     solver: Solver
@@ -74,6 +75,7 @@ class Search:
     seen: set[object] = field(default_factory=set)
     expanded: set[object] = field(default_factory=set)
     division_notes: tuple[str, ...] = ()
+    known: float = inf
 
     def shortest(self, expected: Exposure, start: Start, first: First = lambda count: None) -> Plan:
         """The plan of the shortest step that is found until nothing gets better, or all evaluations are done. The
@@ -102,6 +104,8 @@ class Search:
                 if self.seconds(point) <= WIDE * self.below:
                     self._settle(point)
             self._improve()
+            if self.below > NEAR * self.known:
+                return
 
     def first(self, expected: Exposure, start: Start) -> Plan:
         """The plan of a strategy that has no choice, with the passes that it has best."""
