@@ -91,6 +91,16 @@ def test_a_search_ends_early_where_another_model_is_far_better(build: Build, lib
     assert same == searches[0].trail and short == same[: len(short)] and 0 < len(short) < len(same)
 
 
+def test_one_more_point_is_expanded_where_a_step_has_few_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of xdl_unity on 96 V100, whose step takes a third longer without."""
+    request = Request(EXAMPLES / "xdl_unity.udl", settings={"b": 768}, machine="summit", devices=96)
+    plans = [compile_model(request).plan]
+    monkeypatch.setattr(improve, "FEW", 0)
+    plans.append(compile_model(request).plan)
+    more, fewer = plans
+    assert more.trail[: len(fewer.trail)] == fewer.trail and more.seconds < 0.75 * fewer.seconds
+
+
 def test_a_search_goes_on_from_points_whose_branches_are_not_placed(build: Build, library: Library) -> None:
     """Those with branches have no edits but fusions; edits of others are tried though their steps are much longer."""
     machine = load_machine("dgx-h100")

@@ -22,7 +22,7 @@ from ..graph.plan import Exposure, Plan
 from ..graph.search_trail import Trial
 from ..rules.process_map import shared_map
 from .accounting.unproved_divisions import with_undivided
-from .constants import CLOSE, EFFORTS, GAIN, NEAR, ROUNDS, SHORTER, VALUES_IN_TURNS, WIDE, WORTH, Effort
+from .constants import CLOSE, EFFORTS, FEW, GAIN, NEAR, ROUNDS, SHORTER, VALUES_IN_TURNS, WIDE, WORTH, Effort
 from .evaluate import BudgetSpent, Evaluations, Evaluator
 from .incumbent import Incumbent
 from .meshes.mesh_search import processes_for
@@ -297,11 +297,14 @@ class Search:
             stale = 0 if shorter else stale + (not point.restricted.placed)
 
     def _patience(self) -> int:
-        """Points that are expanded without a shorter step: what placed branches save depends on the layouts more than
-        on the step before, so one more is tried where some are.
+        """Points that are expanded without a shorter step: one more where a step has few tasks, and where branches of
+        some are placed, as what these save depends on the layouts more than on the step before.
         """
+        if not self.effort.stale or self.best is None:
+            return 0
         placed = any(point.restricted.placed for point in self.points)
-        return self.effort.stale + placed if self.effort.stale else 0
+        few = len(self.evaluator.timeline(self.best.plan).graph.tasks) < FEW
+        return self.effort.stale + placed + few
 
     def _next(self) -> Point | None:
         """The point of the shortest step that is not expanded."""

@@ -20,6 +20,7 @@ from ..constants import (
     COARSE,
     EFFORT_COARSE,
     EFFORT_SCOUTED,
+    EFFORT_WHOLE,
     HOPELESS,
     HOPELESS_MANY,
     LARGE,
@@ -224,12 +225,14 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
 
 
 def _search_whole(task: Task, every: Sequence[Fine], outcome: Outcome) -> None:
-    """Searches the most promising fine mesh as a whole for a cheaper plan, if it is SMALL, and as long as no plan is
-    known the next ones.
+    """Searches fine meshes as a whole for a cheaper plan: the most promising ones of few configurations together, and
+    further ones as long as no plan is known.
     """
-    for number, one in enumerate(every):
+    left: float = EFFORT_WHOLE
+    for one in every:
         known = min([outcome.cost, *(near.cost * (1 + TOLERANCE) for near in outcome.near.values())])
-        if known < inf and (number or one.effort > SMALL):
+        left -= one.effort
+        if known < inf and left < 0:
             break
         surveys = Surveys(task)
         if (surveyed := surveys.of(one.mesh)) is None:
