@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -22,18 +23,25 @@ from unity_dsl.emit.rank_comparison import load_program
 from unity_dsl.importer.keras_models import torch_for_keras
 from unity_dsl.importer.model_import import import_module
 
-with torch_for_keras():
-    keras = pytest.importorskip("keras", reason="the package keras is not installed")
-if keras.backend.backend() != "torch":
-    pytest.skip("Keras runs on another backend than torch", allow_module_level=True)
-from . import keras_factories as factories
-
-FACTORY = f"{factories.__name__}:"
+FACTORY = f"{__package__}.keras_factories:"
 RATE = 0.5
+keras: Any
+factories: Any
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded() -> None:
+    """Keras takes seconds to load, which a process that collects tests, and runs others, need not wait for."""
+    global keras, factories
+    with torch_for_keras():
+        keras = pytest.importorskip("keras", reason="the package keras is not installed")
+    if keras.backend.backend() != "torch":
+        pytest.skip("Keras runs on another backend than torch")
+    factories = importlib.import_module(f"{__package__}.keras_factories")
 
 
 @pytest.fixture(autouse=True)
-def numbered_anew() -> None:
+def numbered_anew(loaded: None) -> None:
     keras.utils.clear_session()
 
 
