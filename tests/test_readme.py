@@ -28,6 +28,7 @@ from unity_dsl.rules.wellformed import load_rules
 from unity_dsl.syntax.format import format_model, format_ops, format_rules
 from unity_dsl.syntax.parse_model import parse_model
 from unity_dsl.syntax.parse_ops import parse_ops
+from unity_dsl.syntax.read import read_source
 from unity_dsl.syntax.span import Source
 
 ROOT = Path(__file__).parent.parent
@@ -179,7 +180,7 @@ def test_what_is_not_run_is_still_there() -> None:
 
 
 def shipped(*names: str) -> list[Source]:
-    return [Source(name, (ROOT / "ops" / name).read_text()) for name in names]
+    return [read_source(ROOT / "ops" / name) for name in names]
 
 
 @pytest.mark.parametrize("block", of_kind("uop"), ids=str)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import pytest
+
 from unity_dsl.index.declarations.loading import library_of, library_sources
 from unity_dsl.index.library import Library
 from unity_dsl.syntax.span import Source
@@ -48,8 +50,10 @@ op blur(x: [b.., l]) -> y: [b.., l]
 
 
 def library_with(*texts: str) -> Library:
-    """These declarations, and the shipped ones but those of the same names."""
-    return library_of(sources_with(Source(f"own{i}.uop", text) for i, text in enumerate(texts)))
+    """These declarations, and the shipped ones but those of the same names. Facts of the shipped ones stand."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("unity_dsl.index.declarations.loading.facts_tried", lambda *_: True)
+        return library_of(sources_with(Source(f"own{i}.uop", text) for i, text in enumerate(texts)))
 
 
 def sources_with(own: Iterable[Source]) -> list[Source]:
