@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, is_dataclass, replace
 from random import Random
-from typing import cast
+from typing import cast, get_args
 
 import pytest
 
@@ -15,9 +15,13 @@ from tests.fuzz.plans import random_plan
 from tests.program.test_chunked_products import LAYERS
 from tests.program.test_interleaved_repeats import CHAINS
 from tests.program.test_updates import AVERAGES
+from unity_dsl.graph.graph import Value
 from unity_dsl.graph.interleaved_repeats import independent_repeats, side_by_side
+from unity_dsl.graph.layout import Layout
 from unity_dsl.graph.model_graph import build_model
+from unity_dsl.graph.plan import PlannedNode
 from unity_dsl.index.declarations.loading import load_library
+from unity_dsl.schedule import ir
 from unity_dsl.schedule.build import build_schedule
 from unity_dsl.schedule.ir import (
     Arrive,
@@ -209,7 +213,8 @@ def placed(reads: bool, makes: bool) -> Callable[[object], object | None]:
         if not is_read(one) or one.deferred is not None or not one.reads:
             return None
         given = tuple(map(unknown, one.reads)) if reads else one.reads
-        return Placed((), (), given, (one,), tuple(map(unknown, one.makes)) if makes else ())
+        leaving = one.makes if reads else tuple(map(unknown, one.makes)) if makes else ()
+        return Placed((), (), given, (one,), leaving)
 
     return change
 
@@ -317,13 +322,62 @@ def test_what_is_built_is_legal(built: list[Function]) -> None:
     assert {"Begin", "Arrive", "Defer", "StartGathers", "Interleave", "Iterate", "Updates", "Keep"} <= kinds
 
 
-def test_each_instruction_is_its_own(built: list[Function]) -> None:
+def test_each_instruction_is_its_own() -> None:
     """Two with the same content are two: each has begun, arrives, is deferred or gathered for itself."""
-    seen = [one for function in built for one in (function, *function.instructions, *function.results)]
-    seen += [one.loop for one in seen if isinstance(one, Open)]
-    assert len({type(one) for one in seen}) > 15
-    for one in seen:
-        assert replace(one) != one
+    kinds = [kind for kind in vars(ir).values() if is_dataclass(kind) and kind.__module__ == ir.__name__]
+    assert {*get_args(Instruction), Tensor, Loop, Function} == {*kinds}
+    assert all(kind.__eq__ is object.__eq__ and kind.__hash__ is object.__hash__ for kind in kinds)
+
+
+@dataclass(frozen=True)
+class Alone:
+    """An operator as a kernel of its own, in double precision."""
+
+    nodes: tuple[PlannedNode, ...]
+    dtype: str = "f64"
+
+    @property
+    def reads(self) -> tuple[tuple[Value, Layout], ...]:
+        (step,) = self.nodes
+        return tuple(zip(step.node.arguments, step.typed.arguments, strict=True))
+
+    @property
+    def makes(self) -> tuple[tuple[Value, Layout], ...]:
+        (step,) = self.nodes
+        return tuple(zip(step.node.results, step.typed.results, strict=True))
+
+
+def test_kernels_read_floats_in_their_type_and_what_was_sent_when_it_arrives() -> None:
+    """Each operator is one: the schedule is legal, and makes what its operators make."""
+    kernels = 0
+    for number in range(12):
+        model = build_model(parse_model(Source("text.udl", (CHAINS, AVERAGES)[number % 2])), LIBRARY)
+        plan = random_plan(model, mesh_of(*DEGREES[number % 2]), LIBRARY, Random(number))
+        if sets := independent_repeats(plan):
+            plan = side_by_side(plan, sets)
+
+        def groups(steps: Sequence[PlannedNode], *_: object) -> list[Group]:
+            return [Alone((step,)) for step in steps]
+
+        for apart in (False, True):
+            function = build_schedule(plan, LIBRARY, groups=groups, apart=apart)
+            check_schedule(function)
+            bodies = [body for one in function.instructions if isinstance(one, Open) for body in one.loop.bodies]
+            for one in (one for part in (function, *bodies) for one in part.instructions if isinstance(one, Fused)):
+                kernels += 1
+                assert [(made.value, made.layout) for made in one.makes] == [*one.group.makes]
+                assert all(read.dtype == ("f64" if read.value.dtype != "int" else "int") for read in one.reads)
+    assert kernels > 50
+
+
+def test_no_operator_comes_twice_where_outputs_come_first() -> None:
+    """What the loss needs besides is computed behind them."""
+    for number in range(12):
+        model = build_model(parse_model(Source("text.udl", (LAYERS, CHAINS, AVERAGES)[number % 3])), LIBRARY)
+        plan = random_plan(model, mesh_of(*DEGREES[number % 2]), LIBRARY, Random(number))
+        function = build_schedule(plan, LIBRARY, apart=True)
+        names = [one.step.node.name for one in function.instructions if isinstance(one, Compute)]
+        assert len(names) == len({*names})
 
 
 @pytest.mark.parametrize("name", EDITS)

@@ -175,7 +175,7 @@ class Defer:
     product: WeightProduct
     reads: Tensor
     travelling: Value
-    in_blocks: bool = False
+    in_blocks: bool
 
 
 @dataclass(frozen=True, eq=False)
