@@ -337,6 +337,6 @@ class Function:
     instructions: tuple[Instruction, ...]
     results: tuple[Tensor, ...]
     leaving: frozenset[str]
-    first: tuple[Convert, ...] = ()
-    interleaved: bool = False
-    defers: bool = False
+    first: tuple[Convert, ...]
+    interleaved: bool
+    defers: bool
