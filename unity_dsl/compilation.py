@@ -153,7 +153,8 @@ def _padded_where_shorter(found: Compilation, request: Request, end: SearchEnd) 
         return found
     padding = useful_padding(found.model, request.devices, found.library)
     with suppress(InputError):  # of pins that the padded model cannot have
-        padded = _compiled(request, end, padding, plan.trail[0].seconds or inf) if padding else found
+        began = next((trial.seconds for trial in plan.trail), None) or inf
+        padded = _compiled(request, end, padding, began) if padding else found
         fits, fitted = not plan.warnings, not padded.plan.warnings
         shorter = padded.plan.seconds < SHORTER * plan.seconds
         return padded if fitted > fits or (fitted == fits and shorter) else found

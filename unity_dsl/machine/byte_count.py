@@ -8,6 +8,7 @@ from ..syntax.diagnostic import fail, suggest
 from ..written_figures import in_units
 
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_TOLD = {unit: _UNITS[unit] for unit in ("GB", "MB", "kB")} | {"bytes": 1}
 _AMOUNT = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 _UPPER = {unit.upper(): unit for unit in _UNITS}
 
@@ -31,4 +32,4 @@ def parse_bytes(text: str) -> int:
 
 def describe_bytes(count: float) -> str:
     """Three significant digits in GB, MB or kB; fewer than 1000 bytes in full."""
-    return in_units(round(count), {unit: _UNITS[unit] for unit in ("GB", "MB", "kB")} | {"bytes": 1})
+    return in_units(round(count), _TOLD)

@@ -107,12 +107,12 @@ come first in the order are searched, one in any case.
 """
 EFFORT_SCOUTED = 200_000
 """Configurations on further meshes of two axes that are bounded."""
+SCOUTED = 2
+"""Of these, how many at most are searched."""
 EFFORT_WHOLE = 20_000
 """Configurations of fine meshes that are searched as a whole. With 5,000, of the first mesh alone, mlp_unity takes 6 %
 longer on 64 H100, and 3 % on 96 V100.
 """
-SCOUTED = 2
-"""Of these, how many at most are searched."""
 NEGLIGIBLE = 1e-4
 """Of the best plan's cost: a large problem is not searched for plans that save less, which its bound tells."""
 CANDIDATES = 4
