@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from ..graph.plan import PlannedNode
-from ..graph.shared_calls import SharedCalls
 from ..schedule.ir import Compute, Function, Tensor
 from .comment_words import origin
 from .module_text import ModuleText
@@ -36,22 +35,16 @@ class ForwardText(Protocol):
 
 def add_joined(text: ForwardText, compute: Compute) -> None:
     """The last of several concatenations, which joins the parts of all."""
-    dim = _shared(text).joined_along(compute.step)
     parts = ", ".join(map(text.variable, compute.parts))
-    _bind(text, [compute.step], compute.makes, f"torch.cat([{parts}], {dim})")
+    _bind(text, [compute.step], compute.makes, f"torch.cat([{parts}], {compute.along})")
 
 
 def add_split(text: ForwardText, compute: Compute) -> None:
     """The first of the operators that take all slices of a tensor, for all of them."""
-    found = _shared(text).slices(compute.step)
-    assert found is not None, "they share a call"
-    dim, slices = found
     steps, makes = zip(*compute.slices, strict=True)
-    _bind(text, steps, makes, split_text(text.variable(compute.reads[0]), dim, [length for _, length in slices]))
-
-
-def _shared(text: ForwardText) -> SharedCalls:
-    return SharedCalls(text.function.planned, text.program.mesh, text.program.library)
+    mesh, dim = text.program.mesh, compute.along
+    lengths = [tensor.layout.local_shape(tensor.value.shape, mesh)[dim] for tensor in makes]
+    _bind(text, steps, makes, split_text(text.variable(compute.reads[0]), dim, lengths))
 
 
 def _bind(text: ForwardText, steps: Sequence[PlannedNode], makes: Sequence[Tensor], call: str) -> None:

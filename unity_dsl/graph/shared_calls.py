@@ -70,10 +70,8 @@ class SharedCalls:
                 found.setdefault(value.name, []).append(step)
         return found
 
-    def slices(self, step: PlannedNode) -> tuple[int, list[tuple[PlannedNode, int]]] | None:
-        """The dimension and, in order and with their lengths, the operators whose results are all parts of what this
-        one takes a part of.
-        """
+    def slices(self, step: PlannedNode) -> tuple[int, list[PlannedNode]] | None:
+        """The dimension and, in order, the operators whose results are all parts of what this one takes a part of."""
         part = self._taken(step)
         if part is None:
             return None
@@ -88,7 +86,7 @@ class SharedCalls:
         whole = layout.local_shape(source.shape, self.mesh)[part.dim]
         if len(found) < 2 or [start for start, _, _ in found] != [0, *ends[:-1]] or ends[-1] != whole:
             return None
-        return part.dim, [(other, length) for _, length, other in found]
+        return part.dim, [other for _, _, other in found]
 
     def _taken(self, step: PlannedNode) -> Part | None:
         match self._call(step):

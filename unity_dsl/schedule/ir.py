@@ -57,8 +57,9 @@ class Compute:
 
     A concatenation that other ones join later runs in their call (`joined`); one that joins such is given all their
     `parts`. Of operators that take all slices of a tensor, the first one runs for all of them (`slices`, with what they
-    make), the others are `sliced`. A product may run in blocks of what `arrives`, or its result is sent in parts by the
-    conversion that it `sends`, as `chunked` says; the gradient of its weight is computed where that was `deferred`.
+    make), the others are `sliced`. `along` is the dimension of such a call. A product may run in blocks of what
+    `arrives`, or its result is sent in parts by the conversion that it `sends`, as `chunked` says; the gradient of its
+    weight is computed where that was `deferred`.
     """
 
     step: PlannedNode
@@ -68,6 +69,7 @@ class Compute:
     parts: tuple[Tensor, ...] = ()
     slices: tuple[tuple[PlannedNode, Tensor], ...] = ()
     sliced: bool = False
+    along: int = 0
     chunked: ChunkedProduct | None = None
     arrives: Begin | None = None
     deferred: Defer | None = None

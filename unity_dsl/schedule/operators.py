@@ -82,7 +82,7 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
         function.instructions.append(Compute(step, (source,), (made,), sliced=True))
         function.add(made)
         return True
-    if shared.joined_along(step) is not None:
+    if (dim := shared.joined_along(step)) is not None:
         parts: list[Tensor] = []
         reads: list[Tensor] = []
         for value, layout in zip(node.arguments, step.typed.arguments, strict=True):
@@ -96,7 +96,7 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
         if not later:
             function.arrive(parts, turn=True)
         longer = not later and len(parts) > len(reads)
-        compute = Compute(step, tuple(reads), makes, joined=later, parts=tuple(parts) if longer else ())
+        compute = Compute(step, tuple(reads), makes, joined=later, parts=tuple(parts) if longer else (), along=dim)
         if later or longer:
             function.instructions.append(compute)
             function.add(makes[0])
@@ -105,13 +105,13 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
         return later or longer
     if (found := shared.slices(step)) is None:
         return False
-    _, slices = found
+    dim, slices = found
     source = function.tensor(node.arguments[0], step.typed.arguments[0])
     function.arrive([source], turn=True)
-    made_of = [(other, new_tensors(other.node.results, other.typed.results)[0]) for other, _ in slices]
+    made_of = [(other, new_tensors(other.node.results, other.typed.results)[0]) for other in slices]
     function.slices = {other.node.results[0].name: made for other, made in made_of}
     own = function.slices.pop(name)
-    function.instructions.append(Compute(step, (source,), (own,), slices=tuple(made_of)))
+    function.instructions.append(Compute(step, (source,), (own,), slices=tuple(made_of), along=dim))
     function.add(own)
     return True
 

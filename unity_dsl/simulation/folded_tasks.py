@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Protocol, Self
 
-from .iteration_turns import AT_FIRST, Fold, NotAlikeError, Stretch
+from .iteration_turns import Fold, NotAlikeError, Stretch
 from .task import Task, copied, work_of
 
 _Region = tuple[int, bool, Fold]
@@ -156,7 +156,7 @@ class _Unfolding:
                 continue
             fold = stretch.fold
             own = listed if iteration == fold.iteration(stretch.position) else map(copied, listed)
-            alike = compared[stretch.region][fold.alike(stretch.position)[0] - AT_FIRST]
+            alike = compared[stretch.region][stretch.position % fold.period]
             for task, (after, reads, place) in zip(own, alike, strict=True):
                 task.after = tuple([one.of(iteration) for one in after])
                 task.reads = tuple([one.of(iteration) for one in reads])
@@ -169,7 +169,7 @@ class _Unfolding:
     def compared(self, region: _Region) -> list[list[_Alike]]:
         """What the tasks of a period of iterations refer to, and their places, where those of three are alike."""
         by_position, fold = self.regions[region], region[2]
-        periods = range(AT_FIRST, AT_FIRST + fold.period)
+        periods = range(fold.period, 2 * fold.period)
         return [self._compared([by_position[alike] for alike in fold.alike(position)]) for position in periods]
 
     def _compared(self, spans: Sequence[_Span]) -> list[_Alike]:

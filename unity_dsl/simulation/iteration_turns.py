@@ -20,14 +20,16 @@ FULL = 2**31
 """Bytes of which what one bucket of 25 MiB of gradients holds is no small part: where a device holds less, all are
 listed.
 """
-AT_FIRST, AT_LAST = 1, 2
-"""Iterations of a fold that are listed before those that are compared, and behind them at least."""
+AT_LAST = 2
+"""Iterations of a fold that are listed behind those that are compared, at least."""
 WORTH = 3
 """Copies for each iteration that is listed, of folds that are taken: to compare and to copy takes time as well. Of the
 24 layers of bert_large a list with copies took 1.7 times what one of all takes, of the 48 of gpt2_xl half.
 """
 PERIODS = 1, 2
-"""Of a fold: after so many iterations buckets of gradients are sent where they were before."""
+"""Of a fold: after so many iterations buckets of gradients are sent where they were before. Tasks of an iteration refer
+to those of as many iterations before it at most: to one, or where activations are offloaded to two.
+"""
 ATTEMPTS = 4
 """Times that a step is listed to find where folds are to begin anew. Buckets that small gradients fill in other
 iterations of each micro-batch would take as many as there are micro-batches.
@@ -71,8 +73,8 @@ EVERY = Listed()
 @dataclass(frozen=True)
 class Fold:
     """So many iterations of a segment, one after the other, that are alike if they are a `period` apart. Listed are the
-    first ones and the last ones; those between are copies of the last period of the first. A position is a number
-    among those that are listed.
+    first ones, a period more than are compared, and the last ones; those between are copies of the last period of the
+    first. A position is a number among those that are listed.
     """
 
     segment: str
@@ -83,7 +85,7 @@ class Fold:
     @property
     def before(self) -> int:
         """Iterations that are listed before the copies, the last period of which they are copies of."""
-        return AT_FIRST + 2 * self.period
+        return 3 * self.period
 
     @property
     def copies(self) -> int:
@@ -100,11 +102,11 @@ class Fold:
 
     def is_compared(self, position: int) -> bool:
         """Whether that iteration is to be like those a period before or behind."""
-        return AT_FIRST <= position < self.before + self.period
+        return self.period <= position < self.before + self.period
 
     def alike(self, position: int) -> range:
         """The positions of the three that are to be alike, of one of these."""
-        first = AT_FIRST + (position - AT_FIRST) % self.period
+        first = self.period + position % self.period
         return range(first, self.before + self.period, self.period)
 
     def copied(self, position: int) -> range:
@@ -143,7 +145,7 @@ class Stretch:
         """Whether another stretch of the backward pass comes behind all copies, and not next to this one."""
         if now is None or now.fold != self.fold:
             return True
-        return now.position < AT_FIRST and self.position - now.position > self.fold.period
+        return now.position < self.fold.period and self.position - now.position > self.fold.period
 
     @property
     def region(self) -> tuple[int, bool, Fold]:

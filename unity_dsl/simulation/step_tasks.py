@@ -62,7 +62,7 @@ def _device_graph(plan: Plan, schedule: Function, prices: ConversionModel, place
         return tasks.finished(held)
 
     cuts = frozenset[tuple[str, int]]()
-    for period in PERIODS:
+    for period in PERIODS[-1:] if plan.passes.offloaded else PERIODS:
         for _ in range(ATTEMPTS):
             try:
                 return graph(Listed(once=True, period=period, cuts=cuts))
