@@ -103,6 +103,6 @@ def _other_buckets(plan: Plan, other: Plan, evaluator: Evaluator) -> Plan:
     while size not in (before, 0) and size < BUCKET_MIB << DOUBLED:
         if abs(evaluator.seconds(other) / evaluator.seconds(plan) - 1) > GAIN:
             break
-        size = size // 4 if size < before else size * 4
+        size = size // 2 if size < before else size * 2
         other = other.with_passes(bucket_mib=size)
     return other
