@@ -28,7 +28,7 @@ _WHERE = {
     "parallelize": "api.parallel_module",
     "replaces": "importer.block_calls",
 }
-"""The modules of the public names, which are loaded when they are asked for: the prover and torch take seconds."""
+"""The modules of the public names, imported on first access, as importing the prover and torch takes seconds."""
 
 
 def __getattr__(name: str) -> Any:

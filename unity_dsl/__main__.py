@@ -1,4 +1,4 @@
-"""Console entry, `unityc` or `python -m unity_dsl`: an interruption while modules are imported has no traceback."""
+"""Console entry, `unityc` or `python -m unity_dsl`: an interruption during imports shows no traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hashes that are computed once: those of objects that tables are asked for all the time."""
+"""Hashes that are computed once, for objects that are often used as keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ Kept = TypeVar("Kept")
 
 
 def cached_hash(kind: type[Kept]) -> type[Kept]:
-    """A frozen dataclass whose objects keep their hash. Pickles leave it out: in another process texts have others."""
+    """Decorates a frozen dataclass to cache each object's hash. Pickles omit the hash, as that of a text differs
+    between processes.
+    """
     of_fields = kind.__hash__
 
     def hash_of(one: Any) -> int:

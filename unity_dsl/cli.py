@@ -37,13 +37,13 @@ def main() -> None:
     print_anything()
     show_progress()
     code = run(sys.argv[1:])
-    if "triton" not in sys.modules:  # which looks for leaks at the end, and finds what is frozen
-        gc.freeze()  # Everything ends here: without this, Python would first look for cycles among all objects.
+    if "triton" not in sys.modules:  # triton looks for leaks at exit, and would report frozen objects
+        gc.freeze()  # Otherwise Python would look for cycles among all objects before it exits.
     sys.exit(code)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code, with every failure told on stderr."""
+    """Run one command line and return its exit code; every failure is reported on stderr."""
     try:
         return run_to_its_end(arguments)
     except (click.Abort, KeyboardInterrupt):
@@ -52,11 +52,11 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def run_to_its_end(arguments: Sequence[str]) -> int:
-    """The same. Raises Abort or KeyboardInterrupt where it is interrupted."""
+    """Run one command line and return its exit code. Raises Abort or KeyboardInterrupt if it is interrupted."""
     from .syntax.diagnostic import InputError
 
     try:
-        # Not in click's standalone mode, which would exit itself: then this is None or the code of an Exit.
+        # Not in click's standalone mode, which exits the process. The result is None or the code of an Exit.
         code: int | None = unityc.main(list(arguments), prog_name="unityc", standalone_mode=False)
         sys.stdout.flush()
     except InputError as error:
@@ -69,7 +69,7 @@ def run_to_its_end(arguments: Sequence[str]) -> int:
     except click.Abort:
         raise
     except BrokenPipeError:
-        # The reader of a pipe has left: as click does it. What is still to be flushed at exit has nowhere to go.
+        # The pipe's reader has closed it. As click does, redirect stdout so that the flush at exit does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
@@ -84,7 +84,7 @@ def run_to_its_end(arguments: Sequence[str]) -> int:
 
 
 class Commands(click.Group):
-    """`unityc MODEL.udl …` means `unityc compile MODEL.udl …`. What few commands need is loaded with them."""
+    """`unityc MODEL.udl …` means `unityc compile MODEL.udl …`. Commands in modules of their own are imported on use."""
 
     def list_commands(self, context: click.Context) -> list[str]:
         return sorted([*self.commands, *ELSEWHERE])
@@ -146,7 +146,7 @@ ELSEWHERE = {
     "profile": load_profile_command,
     "trace": load_trace_command,
 }
-"""Commands that have modules of their own."""
+"""Loaders of commands that have modules of their own."""
 
 
 @click.group(
@@ -267,7 +267,7 @@ def compile_command(
     unityc model.udl -o out/ --devices 4 --mesh 2,2 --pin 'layer.w=S0,I' --set d=512
     """
     begun = monotonic()
-    # As in a search, what is loaded and written here lives until the process ends: nothing is looked for in it.
+    # As in a search, objects made here live until the process ends, so garbage collection would find nothing.
     gc.disable()
     from math import prod
 

@@ -1,4 +1,4 @@
-"""The garbage collector, paused while a stage makes many objects that stay."""
+"""Pauses the garbage collector while a stage creates many long-lived objects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Within it nothing looks for garbage. Types, graphs and plans refer to their parts alone: counts of references
-    free them, and the collector walks over a million of them in vain, a sixth of the time of a search.
+    """Within this context the garbage collector is off. Types, graphs and plans only refer to their parts, so reference
+    counting frees them. The collector would walk over a million of them in vain, a sixth of the time of a search.
     """
     enabled = gc.isenabled()
     gc.disable()

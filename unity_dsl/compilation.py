@@ -64,17 +64,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Request:
-    """What to compile, for what, and how to choose.
+    """A request: what to compile, for which machine, and how to choose the plan.
 
-    `settings` and `preset` choose the model's parameters, `precision` the float type of its arithmetic, None what
-    the model says, or else the types that its tensors are declared with. `pins` are as written, `w1=S0,I`, and so are
-    `recompute` and `offload`, `layer,head.step`, and `pad`, `wte:0`; `kernels` says as what operators run on a GPU.
-    `operators` are folders of the user's own `.uop` files, `rules` files of rules.
-    `memory` are bytes that a device may hold, if not all that it has. `micro_batches` are so many, None where memory
-    decides. `shipped_rules` says whether the shipped fusions are used;
-    `forbidden` are names of rules that are not, shipped or of these files. The search ends with the best plan known
-    once it has done what the `effort` allows, or after `time_limit` seconds. A `plan` is the file of one that another
-    system exported, which is taken in place of what `strategy` chooses, with its micro-batches and what it recomputes.
+    `settings` and `preset` choose the model's parameters. `precision` is the float type of its arithmetic, by default
+    the one that the model says, or else the types that its tensors are declared with. These are given as text: `pins`
+    as `w1=S0,I`, `recompute` and `offload` as `layer,head.step`, and `pad` as `wte:0`. `kernels` says how operators run
+    on a GPU. `operators` are folders of the user's own `.uop` files, `rules` files of rules. `memory` is the number of
+    bytes that a device may use, by default all that it has. `micro_batches` is their number; None lets memory decide.
+    `shipped_rules` says whether the shipped fusions are used. `forbidden` are names of rules that are not used, shipped
+    or from these files. The search ends with the best known plan once it has done the work of its `effort`, or after
+    `time_limit` seconds. A `plan` is the file of a plan exported by another system. It replaces the choice of
+    `strategy`, and also gives the micro-batches and the recomputation.
     """
 
     model: Path
@@ -103,7 +103,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Compilation:
-    """A plan, with the texts and the library it came from: what writing the program needs. `rules` are all proved. The
+    """A plan, with the texts and the library it came from, as needed to write the program. `rules` are all proved. The
     `model` is that of the texts, before rules and padding.
     """
 
@@ -116,17 +116,17 @@ class Compilation:
 
     @property
     def parts(self) -> tuple[Plan, Library, Sources]:
-        """What writing the program takes."""
+        """The inputs for writing the program."""
         return self.plan, self.library, self.sources
 
 
 @collector_paused()
 def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation:
-    """Read, build and plan a model. Raises InputError for any fault in what the user gave; writes nothing.
+    """Read, build and plan a model. Raises InputError for any fault in the user's input; writes nothing.
 
-    The search ends at the time limit of the request, or when `end` says so. Raises E320 where it has no plan then. What
-    devices do not divide is padded where the request says so; where it leaves that open, if strategy or pins cannot do
-    without, or if the step is shorter.
+    The search ends at the time limit of the request, or when `end` says so. Raises E320 if it has no plan then. Axes
+    that the devices do not divide are padded if the request says so. If the request leaves that open, they are padded
+    if the strategy or pins need it, or if the step becomes shorter.
     """
     end = end or SearchEnd(request.time_limit)
     found = padded_as_needed(
@@ -140,19 +140,19 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
 
 
 SHORTER = 0.995
-"""The part of its step that a plan takes with padding, at most."""
+"""Padding is kept if the step takes less than this fraction of the step without it."""
 
 
 def _padded_where_shorter(found: Compilation, request: Request, end: SearchEnd) -> Compilation:
-    """The compilation, or that of the padded model where its step is shorter. That is tried where devices do not divide
-    the batch, so that they must divide other axes.
+    """The compilation, or that of the padded model if its step is shorter, or if only it has no warnings. Padding is
+    tried only if devices do not divide the batch and so must divide other axes.
     """
     plan, divided = found.plan, batch_size(found.model) % request.devices == 0
     limited = end.seconds is not None or end.raised or end.interrupted
     if request.strategy != AUTO or request.plan is not None or divided or limited:
         return found
     padding = useful_padding(found.model, request.devices, found.library)
-    with suppress(InputError):  # of pins that the padded model cannot have
+    with suppress(InputError):  # pins may not fit the padded model
         began = next((trial.seconds for trial in plan.trail), None) or inf
         padded = _compiled(request, end, padding, began) if padding else found
         fits, fitted = not plan.warnings, not padded.plan.warnings
@@ -167,7 +167,9 @@ def _model_of(request: Request) -> Model:
 
 
 def _compiled(request: Request, end: SearchEnd, padding: Padding | None, known: float = inf) -> Compilation:
-    """The same with this padding, None for that of the request. A search without it began with `known` seconds."""
+    """The compilation with this padding, None for that of the request. If a search without padding came first, `known`
+    is the step time that it began with.
+    """
     begun = monotonic()
     imported = _imported_plan(request.plan)
     if imported is not None:
@@ -233,7 +235,7 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None, known: 
 
     @cache
     def usual() -> Sequence[RuleDecl]:
-        """The fusions that other strategies have as well."""
+        """The fusions that other strategies use as well."""
         texts = fusion_texts(sources.fusions)
         return [accepted.rule for accepted in fusions_for(model, texts, library, request.forbidden)]
 
@@ -242,8 +244,8 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None, known: 
         return solver.by_strategy(by, count, every, expected, usual())
 
     def improve(first: Plan | None) -> Plan:
-        if first is not None and end.seconds is not None:  # else the search finds what is as good
-            apart = Evaluator(machine, library)  # so that the trail is that of a search without a limit
+        if first is not None and end.seconds is not None:  # without a limit the search finds plans as good as these
+            apart = Evaluator(machine, library)  # keeps the trail equal to that of a search without a limit
             for by in BOTH_WAYS:
                 plan = climbed(start(first.micro_batches, by), apart)
                 incumbent.offer(replace(plan, simulated=apart.seconds(plan)))
@@ -277,14 +279,14 @@ def _compiled(request: Request, end: SearchEnd, padding: Padding | None, known: 
     accept_used(plan, fusing if algebra else (), shipped)
     used = {*(rule.rule for rule in plan.rules), *(accepted.rule.name for accepted in fusions)}
     if used:
-        shipped.fitting(model)  # which of the texts they are in
+        shipped.fitting(model)  # finds which texts the used rules are in
     sources = sources if algebra else replace(sources, fusions=shipped.of(used))
     accepted = (*rules, *fusions, *shipped.accepted.values())
     return Compilation(_with_assumed_facts(plan, accepted), library, sources, given, rules, timeline.spent())
 
 
 def _imported_plan(path: Path | None) -> ImportedPlan | None:
-    """The plan in a file, if one is given: only then the formats of other systems are loaded."""
+    """The plan in a file, if one is given. The formats of other systems are imported only then."""
     if path is None:
         return None
     from .search.imports.plan_reading import read_plan
@@ -299,13 +301,13 @@ def shipped_texts(strategy: str) -> tuple[Source, ...]:
 
 
 def _with_assumed_facts(plan: Plan, rules: Sequence[AcceptedRule]) -> Plan:
-    """The plan with what the proofs of the rules that it applies assume."""
+    """The plan, with the unproved assumptions of the proofs of its applied rules."""
     assumed = {accepted.rule.name: accepted.assumed for accepted in rules}
     return replace(plan, rules=tuple(replace(applied, assumed=assumed[applied.rule]) for applied in plan.rules))
 
 
 def proved_rules(paths: Sequence[Path], sources: Sequence[Source], library: Library) -> tuple[AcceptedRule, ...]:
-    """The rules of these files, which the certificates beside them may spare a new proof.
+    """The proved rules of these files. Certificates in files beside them may replace a new proof.
 
     Raises E542 for a rule that is not proved, E024 for two of one name.
     """

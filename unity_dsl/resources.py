@@ -12,8 +12,8 @@ _PACKAGE = Path(__file__).resolve().parent
 def folder(name: str) -> Path:
     """The directory of one declarative folder (`ops`, `machines`, …).
 
-    A wheel carries them under `unity_dsl/data`; a checkout has them at its top. Raises FileNotFoundError for an
-    installation that lacks the folder, and KeyError for a name that is none of them.
+    A wheel has the folders under `unity_dsl/data`; a checkout has them at its top. Raises FileNotFoundError if the
+    installation lacks the folder, and KeyError if the name is not one of FOLDERS.
     """
     if name not in FOLDERS:
         raise KeyError(name)

@@ -1,4 +1,4 @@
-"""Times, ratios and amounts as readers expect them written: never with an exponent."""
+"""Formats times, ratios and amounts for readers, never with an exponent."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 _TIMES = {"s": 1.0, "ms": 1e-3, "µs": 1e-6}
 LEAST = 0.01
-"""Of a hundredth: what is less is not told exactly."""
+"""In hundredths: smaller values are only reported as below this."""
 
 
 def duration(seconds: float) -> str:
@@ -15,8 +15,8 @@ def duration(seconds: float) -> str:
 
 
 def in_units(amount: float, units: Mapping[str, float]) -> str:
-    """Three significant digits in the first unit of which it is one or more, or else in the last; whole numbers of 1000
-    or more. Units go from the largest to the smallest.
+    """Three significant digits in the first unit in which the amount is at least one, or else in the last; whole
+    numbers of 1000 or more. Units go from the largest to the smallest.
     """
     rounded = float(f"{amount:.3g}")
     unit = next((unit for unit, size in units.items() if rounded >= size), list(units)[-1])
@@ -25,7 +25,7 @@ def in_units(amount: float, units: Mapping[str, float]) -> str:
 
 
 def percent(hundredths: float) -> str:
-    """Two significant digits of a number of hundredths; whole ones of 100 or more: `0.35 %`, `10 %`, `160 %`."""
+    """Two significant digits of a number of hundredths; whole numbers from 100 on: `0.35 %`, `10 %`, `160 %`."""
     if 0 < hundredths < LEAST:
         return f"under {LEAST} %"
     return f"{hundredths:.0f} %" if hundredths >= 99.5 else f"{hundredths:.2g} %"

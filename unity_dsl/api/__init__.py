@@ -1,1 +1,1 @@
-"""What `import unity_dsl` gives: models compiled and explained from Python, and torch modules made parallel."""
+"""The contents of `import unity_dsl`: models compiled and explained from Python, and torch modules made parallel."""

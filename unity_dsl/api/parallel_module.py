@@ -34,12 +34,12 @@ def parallelize(
     device: str | torch.device = "cpu",
     **options: Any,
 ) -> tuple[PlannedModel, ParallelModule]:
-    """A plan of a module, and a module that runs it on as many ranks, each with its part of the weights.
+    """A plan of a module, and a module that runs the plan on as many ranks, each with its part of the weights.
 
-    `devices` is the number of ranks of the default process group, if one is there, else 1; with another number there is
-    a plan alone to look at, and calling the module raises. The module has to return its loss, as for `unityc import`,
-    which says what `verify` compares. A compiled Keras model is called by names: `x` and `y`. All ranks call this
-    together. Raises InputError.
+    `devices` is by default the number of ranks of the default process group, or 1 if there is none. With another number
+    the plan can only be inspected, and calling the module raises RuntimeError. The module has to return its loss, as
+    for `unityc import`, which says what `verify` compares. A compiled Keras model is called by names: `x` and `y`. All
+    ranks call this together. Raises InputError.
     """
     ranks = dist.get_world_size() if dist.is_initialized() else 1
     name = "".join(part if part.isalnum() else "_" for part in type(module).__name__.lower())
@@ -58,18 +58,18 @@ def parallelize(
 
 
 class ParallelModule(nn.Module):
-    """A module whose weights are those of this rank, and whose calls run its compiled program on all ranks.
+    """A module with this rank's part of the weights, whose calls run its compiled program on all ranks.
 
-    It is called as the module that it was made of, on the whole batch, and returns what that returned. `state_dict` has
-    the module's names and whole tensors, which all ranks have to ask for together. Gradients are summed over ranks when
-    `backward` ends.
+    It is called like the module that it was made from, on the whole batch, and returns what that module returned.
+    `state_dict` has the module's names and whole tensors; all ranks have to call it together. Gradients are summed over
+    ranks when `backward` ends.
     """
 
     def __init__(
         self, module: nn.Module, found: ImportedModel, folder: TemporaryDirectory[str], device: torch.device
     ) -> None:
         super().__init__()
-        self._folder = folder  # which goes away with the module
+        self._folder = folder  # deleted together with the module
         self._found = found
         self._prepare = found.prepare
         self._states = _names_by_tensor(module)
@@ -90,11 +90,11 @@ class ParallelModule(nn.Module):
     # ------------------------------------------------------------------------------------------ calls
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module returns for a whole batch, which all ranks pass."""
+        """The module's results for a whole batch, which all ranks pass."""
         if self.model is None:
             raise RuntimeError(f"this module runs on {self._program.WORLD_SIZE} ranks: start as many by torchrun")
         with torch.random.fork_rng():
-            torch.manual_seed(2**32 * self.model.seed + self.steps)  # as all ranks draw what is drawn for a batch
+            torch.manual_seed(2**32 * self.model.seed + self.steps)  # so that all ranks draw the same for a batch
             prepared = self._prepare(self._batch(args, kwargs))
         inputs = {name: tensor.to(self.model.device) for name, tensor in prepared.items()}
         if self.training:
@@ -113,7 +113,7 @@ class ParallelModule(nn.Module):
         return gradient
 
     def _batch(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The tensors of a call by the names that they have in the graph."""
+        """The tensors of a call by their names in the graph. Raises TypeError for other arguments than the examples."""
         given, named = self._found.captured.given
         if len(args) != len(given) or set(kwargs) != set(named):
             wanted, found = (
@@ -136,12 +136,12 @@ class ParallelModule(nn.Module):
     # ------------------------------------------------------------------------------------------ weights
 
     def grad_norm(self) -> Tensor:
-        """Of all gradients, whatever their parts are on. All ranks together."""
+        """The norm of all gradients, however they are divided. All ranks call this together."""
         norm: Tensor = self.model.grad_norm()
         return norm
 
     def state_dict(self, *args: Any, destination: Any = None, prefix: str = "", keep_vars: bool = False) -> Any:
-        """The whole tensors by the module's names. All ranks together."""
+        """The whole tensors by the module's names. All ranks call this together."""
         found = dict(self._left)
         for name, tensor in to_states(self.model.global_tensors(), self._weights).items():
             found |= dict.fromkeys(self._states[name], tensor)
@@ -150,7 +150,7 @@ class ParallelModule(nn.Module):
         return destination
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Takes whole tensors by the module's names, all of them."""
+        """Loads whole tensors by the module's names. If `strict`, raises KeyError unless all are there."""
         missing = sorted(set(self._left) - set(state_dict)) if strict else []
         if missing:
             raise KeyError(f"names that are not there: {', '.join(missing)}")
@@ -160,7 +160,7 @@ class ParallelModule(nn.Module):
 
 
 def _names_by_tensor(module: nn.Module) -> dict[str, list[str]]:
-    """The names of the tensor that has a name: several of tied weights."""
+    """For each name, all names of its tensor: several for tied weights."""
     states = module.state_dict(keep_vars=True)
     same: dict[int, list[str]] = {}
     for name, tensor in states.items():
@@ -169,7 +169,7 @@ def _names_by_tensor(module: nn.Module) -> dict[str, list[str]]:
 
 
 def _arranged(tensor: Tensor, view: View) -> Tensor:
-    """A value in the arrangement of a view."""
+    """A value permuted, expanded and reshaped as a view of it."""
     axes = [axis for dim in view.base for axis in dim]
     apart = tensor.reshape([axis.size for axis in axes])
     wanted = [axis for dim in view.dims for axis in dim]

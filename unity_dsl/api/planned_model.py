@@ -28,7 +28,7 @@ Pins = Mapping[str, str]
 
 
 class Options(TypedDict, total=False):
-    """More of what `unityc` takes: see `unityc --help`. `operators` and `rules` are paths."""
+    """Further options of `unityc`: see `unityc --help`. `operators` and `rules` are paths."""
 
     preset: str | None
     precision: str | None
@@ -66,7 +66,7 @@ def compile(
     time_limit: float | None = None,
     **options: Unpack[Options],
 ) -> PlannedModel:
-    """Plan a model of a `.udl` file for so many devices of a machine, a shipped one or a file.
+    """Plan the model of a `.udl` file for this number of devices of a machine, which is a shipped one or a file.
 
     `pins` are layouts by the names of values and weights, `settings` the model's parameters by name. After `time_limit`
     seconds the search ends with the best plan that it has. Raises InputError as `unityc` prints it.
@@ -95,17 +95,17 @@ class PlannedModel:
 
     @property
     def name(self) -> str:
-        """Of the model."""
+        """The name of the model."""
         return self._compilation.plan.model.name
 
     @property
     def seconds(self) -> float:
-        """Of a simulated step."""
+        """The seconds of a simulated step."""
         return self._compilation.plan.seconds
 
     @property
     def memory_bytes(self) -> float:
-        """That the device with the most of them holds."""
+        """The peak memory of the device that needs the most, in bytes."""
         return self._compilation.plan.cost.memory.total
 
     @property
@@ -120,28 +120,30 @@ class PlannedModel:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user of the plan has to know, the proofs of the search among them."""
+        """What a user of the plan has to know, including the proofs of the search."""
         return tuple(map(str, self._compilation.plan.notes))
 
     # ------------------------------------------------------------------------------------------ what it does
 
     def summary(self) -> Report:
-        """The lines that `unityc` prints of a compile."""
+        """The lines that `unityc` prints after a compile."""
         width = max(len(label) for label, _ in self._lines)
         return Report("\n".join(f"{label:<{width}}  {text}" for label, text in self._lines))
 
     def explain(self, part: str | None = None) -> Report:
-        """What a step is spent on, as `unityc explain OUT` prints it; of one operator or value, if `part` names it."""
+        """What a step is spent on, as `unityc explain OUT` prints it, or only one operator or value, if `part` names
+        it.
+        """
         return self._printed(lambda out: explain_plan(out, part, (), (), False))
 
     def what_if(self, pins: Pins | None = None, without: Pins | None = None) -> list[WhatIf]:
-        """What the best plan with these pins, or without these layouts, would cost and hold."""
+        """The cost and memory of the best plan with these pins, or without these layouts."""
         with self._folder() as out:
             found = explained(out)
             return what_if(found.record, found.plan, found.machine, _written(pins), _written(without))
 
     def trace(self, path: str | Path = "trace.json") -> Path:
-        """Writes a simulated step in the trace-event format of Perfetto."""
+        """Writes a simulated step in the trace-event format of Perfetto. Returns the path."""
         with self._folder() as out:
             Path(path).write_text(render_trace(explained(out).timeline))
         return Path(path)
@@ -154,7 +156,7 @@ class PlannedModel:
         return Report("\n".join(table_lines(compared(replace(self._request, pins=()), names, ()))))
 
     def write(self, out: str | Path, *, force: bool = False) -> list[Path]:
-        """Writes the program; files that were edited are written over only with `force`. Returns the files."""
+        """Writes the program and returns its files. Files that were edited are overwritten only with `force`."""
         return write_program(*self._compilation.parts, self._request, Path(out), force)
 
     # ------------------------------------------------------------------------------------------ how it is shown

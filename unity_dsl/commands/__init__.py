@@ -1,1 +1,1 @@
-"""The command line: what prints, asks and exits; no other stage does."""
+"""The command line: the only stage that prints, asks and exits."""

@@ -61,7 +61,7 @@ def audit_command(file: Path, as_json: bool, readings: tuple[str, ...], processe
             if not as_json:
                 show_finding(finding)
     finally:
-        # After an interruption, too, what is finished is told.
+        # What is finished is printed after an interruption too.
         clear_progress()
         seconds = perf_counter() - begun
         if as_json:
@@ -90,7 +90,7 @@ def summarise_audit(answered: Sequence[Finding], reading: Reading, seconds: floa
 
 
 def show_reading(reading: Reading) -> None:
-    """What each operator is taken to mean, and which other meanings there are."""
+    """Prints what each operator is taken to mean, and which other meanings there are."""
     width = max(map(len, reading.texts))
     for kind, text in reading.texts.items():
         others = [name for name in reading.format.meanings[kind] if name != reading.choices.get(kind, name)]
@@ -102,7 +102,7 @@ def show_reading(reading: Reading) -> None:
 
 
 def show_finding(finding: Finding) -> None:
-    """Of a rule that is not simply proved the status, the conditions, and where its sides differ."""
+    """Prints the status of a rule that is not simply proved, its conditions, and where its sides differ."""
     status = str(finding.status)
     if status == "proved":
         return
@@ -117,7 +117,7 @@ def show_finding(finding: Finding) -> None:
 
 
 class Progress:
-    """On a terminal a bar of how many rules are done, on one line of stderr."""
+    """Progress bar of finished rules, on one line of stderr, if that is a terminal."""
 
     WIDTH = 40
 
@@ -132,6 +132,6 @@ class Progress:
 
 
 def clear_progress() -> None:
-    """Removes the bar."""
+    """Removes the progress bar."""
     if sys.stderr.isatty():
         click.echo("\r\x1b[K", nl=False, err=True)

@@ -1,4 +1,4 @@
-"""What `unityc check` found, for people."""
+"""Prints what `unityc check` found, for people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMED = 6
 
 
 def show_report(report: CheckReport, plan: PlanFile) -> None:
-    """The largest relative errors, what the plan divides, and the verdict."""
+    """Prints the largest relative errors, what the plan divides, and the verdict."""
     errors = {"loss": report.loss_rel_err, "gradients": report.grad_rel_err, "parameters": report.param_rel_err}
     if not report.trained:
         errors = {"outputs": report.loss_rel_err, "stored tensors": report.param_rel_err}
@@ -45,7 +45,7 @@ def show_report(report: CheckReport, plan: PlanFile) -> None:
 
 
 def divided_lines(plan: PlanFile) -> list[tuple[str, str]]:
-    """How many operators are divided, and along what most of them are; a warning where none is."""
+    """How many operators are divided, and along what most of them are; a warning if none is."""
     operators = list(_operators(plan.graph))
     divided = [axes for axes in map(_axes, operators) if axes]
     if not divided:
@@ -57,7 +57,7 @@ def divided_lines(plan: PlanFile) -> list[tuple[str, str]]:
 
 
 def _operators(graph: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The operators of a planned graph, those of a repeat once for each of its plans."""
+    """The operators of a planned graph. Those of a repeat come once for each of its plans."""
     for step in graph["steps"]:
         if "node" in step:
             yield step
@@ -66,7 +66,7 @@ def _operators(graph: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _axes(operator: Mapping[str, Any]) -> list[str]:
-    """The axes along which an operator is divided, each once, or what else its devices share."""
+    """The axes along which an operator is divided, each once, or the words for other ways to divide it."""
     roles = [role for role in operator["configuration"] if role not in ("I", "R")]
     words = ("terms of sums" if role.startswith("linearly") else role.removeprefix("along ") for role in roles)
     return list(dict.fromkeys(words))

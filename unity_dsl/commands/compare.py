@@ -108,7 +108,7 @@ def compare_command(
 
 
 def chosen_strategies(listed: str | None) -> tuple[str, ...]:
-    """The strategies of a list, each once. Raises E310 for what is none."""
+    """The strategies in a comma-separated list, each once; all if there is no list. Raises E310 for an unknown one."""
     from ..search.strategies import STRATEGIES, check_strategy
 
     if listed is None:
@@ -122,7 +122,7 @@ def chosen_strategies(listed: str | None) -> tuple[str, ...]:
 
 
 def table_lines(comparison: Comparison) -> Iterator[str]:
-    """A table for people, the fastest plan first, then why strategies have none."""
+    """A table for people, the fastest plan first, then why strategies have no plan."""
     batch = f", {comparison.global_batch} examples a step" if comparison.global_batch else ""
     devices = f"{comparison.devices} device{'s' if comparison.devices != 1 else ''}"
     yield click.style(f"{comparison.model} on {devices} of {comparison.machine}{batch}", bold=True)
@@ -163,4 +163,4 @@ def _cells(comparison: Comparison, row: Row) -> tuple[str, ...]:
 
 
 _NAMED = 3
-"""Of many rules these are named: --json has all."""
+"""How many of a plan's rules are named; --json has all."""

@@ -15,7 +15,7 @@ from .strategy_comparison import BASELINE, Comparison
 KINDS = (".svg", ".png", ".pdf")
 LIBRARY = "matplotlib"
 COLOURS = 20
-"""Of matplotlib's palette tab20."""
+"""The number of colours in matplotlib's palette tab20."""
 
 
 def check_picture(path: Path) -> None:
@@ -29,14 +29,14 @@ def check_picture(path: Path) -> None:
 
 
 def draw(comparisons: Sequence[Comparison], path: Path) -> None:
-    """Write the picture. Raises E319 where no model has a plan of data parallelism, E030 where it cannot be written."""
+    """Write the picture. Raises E319 if no model has a plan of data parallelism, E030 if the file cannot be written."""
     shown = [found for found in comparisons if any(found.speedup(row) is not None for row in found.strategies)]
     if not shown:
         raise fail("E319", f"no model has a plan by `{BASELINE}`, over which a speedup could be shown")
     import matplotlib
 
     matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "unity-dsl"  # else the same picture would be other bytes each time
+    matplotlib.rcParams["svg.hashsalt"] = "unity-dsl"  # otherwise the same picture would have other bytes each time
     from matplotlib import pyplot
 
     names = list(dict.fromkeys(row.name for found in shown for row in found.strategies))

@@ -1,4 +1,4 @@
-"""`unityc rules configurations`: the table of what is proved of operators."""
+"""`unityc rules configurations`: the table of what is proved about dividing operators."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def configurations_command(names: tuple[str, ...], ops: tuple[Path, ...], as_jso
 
 
 def show_rows(rows: Sequence[Row]) -> None:
-    """Operator, axis, class, status, theorems and milliseconds, in columns; below that, reason and assumed facts."""
+    """Prints operator, axis, class, status, theorems and milliseconds in columns; below, the reason and the assumed
+    facts.
+    """
     for row in rows:
         status = click.style(f"{row.status:<11}", fg=COLOURS[row.status])
         proofs = f"{row.theorems:>2} theorems {row.seconds * 1e3:>8.1f} ms" if row.theorems else row.reason

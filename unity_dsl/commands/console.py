@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 LIBRARY = __name__.partition(".")[0]
-"""The package, whose modules tell what they are at work on."""
+"""The package, whose modules log what they work on."""
 
 
 def show_lines(lines: Sequence[tuple[str, str]]) -> None:
-    """Labels in a column, bold on a terminal; never folded, so that output can be piped."""
+    """Prints lines with labels in a column, bold on a terminal. Lines are never folded, so that output can be piped."""
     width = max(len(label) for label, _ in lines)
     for label, text in lines:
         click.echo(click.style(f"{label:<{width}}  ", bold=True) + text)
 
 
 def show_progress() -> None:
-    """On a terminal, say on stderr which declarations are tried, each on a line."""
+    """On a terminal, say on stderr which declarations are tried, one per line."""
     if sys.stderr.isatty():
         import logging
 
@@ -43,7 +43,7 @@ def show_progress() -> None:
 
 
 def show_diagnostic(diagnostic: Diagnostic) -> None:
-    """A fault of the input or a warning on stderr, coloured on a terminal."""
+    """Prints an input error or a warning on stderr, coloured on a terminal."""
     from ..syntax.render import render
 
     text = render(diagnostic).rstrip("\n")
@@ -53,7 +53,7 @@ def show_diagnostic(diagnostic: Diagnostic) -> None:
 
 
 def show_usage_error(error: click.ClickException) -> None:
-    """What is wrong with the command line on stderr, arguments of thousands of letters in part."""
+    """Prints an error of the command line on stderr, with very long arguments shortened."""
     from ..syntax.render import shortened
 
     text = StringIO()
@@ -70,10 +70,10 @@ def _coloured(text: str) -> str:
 
 
 def keep_interruptions() -> None:
-    """See to it that no interruption is lost, for as long as the process runs.
+    """Make sure that no interruption is lost while the process runs.
 
-    Python cannot raise what a finaliser raises: a SIGINT that arrives while one runs would be shown and forgotten, and
-    every formula of z3 has a finaliser. Such an interruption is sent once more, a moment later.
+    Python cannot propagate an exception from a finaliser. A SIGINT that arrives while one runs would be shown and
+    forgotten, and every formula of z3 has a finaliser. Such an interruption is sent once more, a moment later.
     """
     show = sys.unraisablehook
 
@@ -89,17 +89,17 @@ def keep_interruptions() -> None:
 
 
 def print_anything() -> None:
-    """Escape what a terminal's encoding has no bytes for: micro signs in ASCII, file names that are not UTF-8."""
+    """Escape characters that the output's encoding lacks: micro signs in ASCII, file names that are not UTF-8."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def replace_file(path: Path, contents: str | bytes) -> None:
-    """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 where it cannot."""
+    """Give a file new contents in one step: an interruption leaves the old ones. Raises E030 if it cannot."""
     from ..syntax.diagnostic import fail
 
-    # A link keeps pointing to the file: what it points to is replaced, not the link.
+    # A symbolic link is kept: the file that it points to is replaced.
     target = path.resolve()
     new = target.with_name(f".{target.name}.{os.getpid()}")
     try:

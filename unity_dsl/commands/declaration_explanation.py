@@ -1,4 +1,4 @@
-"""`unityc explain NAME`: what there is of an operator, a parallel op or an element function."""
+"""`unityc explain NAME`: explains an operator, a parallel op or an element function."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ if TYPE_CHECKING:
 
 
 def explain_declaration(name: str, ops: Sequence[Path], tell: Callable[[str], None] = lambda _: None) -> str:
-    """What there is of that name: an operator may share it with an element function. Raises E031 for an unknown one.
+    """The descriptions of everything of that name: an operator may share it with an element function. Raises E031 for
+    an unknown name.
 
-    `tell` is told each axis and set of operands of an operator once its theorems are looked at, which may take seconds.
+    `tell` is called for each axis and set of operands of an operator after its theorems were looked at, which may take
+    seconds.
     """
     from ..index.cost.explanation import describe_function, describe_operator, describe_parallel
     from ..index.declarations.loading import load_library
@@ -52,7 +54,7 @@ def explain_declaration(name: str, ops: Sequence[Path], tell: Callable[[str], No
 
 
 def pinnable(parallel: ParallelDecl) -> str:
-    """Whether a layout may be made by a parallel op, so that a pin can name it, and why not."""
+    """Whether a pin can name a layout that a parallel op makes, and if not, why."""
     from ..graph.declared_slices import free_attributes, why_no_cut
     from ..graph.halo import is_halo_op
     from ..graph.layout import PARTITION
@@ -73,7 +75,7 @@ def pinnable(parallel: ParallelDecl) -> str:
 
 
 def users(function: FunctionDecl, library: Library) -> list[str]:
-    """The operators that apply an element function."""
+    """The names of the operators that apply an element function."""
     from ..index.equations.term import walk
     from ..syntax.ast import Apply
 

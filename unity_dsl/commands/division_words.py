@@ -19,14 +19,14 @@ _WORDS = {
     MIXED: "each operator in its own layout",
     DEVICES: "no matrix product divided",
 }
-"""What axes are named after, as readers call it."""
+"""The usual terms for what axes are named after."""
 _CUT = ("tensor", "expert")
-"""Axes along which weights are cut: the parts of the model whose weights are, are told."""
+"""Axes along which weights are cut. The parts of the model with such weights are named."""
 _NAMED = 5
 
 
 def division_words(plan: Plan) -> str:
-    """What the mesh axes do, those that do the same together."""
+    """What the mesh axes do. Axes that do the same are listed together."""
     parts: dict[str, list[int]] = {}
     for number, name in enumerate(axis.name for axis in plan.mesh.axes):
         parts.setdefault(name.partition("_")[0], []).append(number)
@@ -43,7 +43,7 @@ def _words(stem: str, axes: Sequence[int], plan: Plan) -> str:
 
 
 def _cut(graph: PlannedGraph, axes: set[int], prefix: str) -> Iterator[str]:
-    """The blocks, or weights of no block, that are stored in slices along mesh axes; repeats are left out of names."""
+    """The blocks, or weights outside of blocks, that are stored in slices along mesh axes. Names leave out repeats."""
     for weight in graph.graph.weights:
         if axes & {*graph.values[weight.value.name].produced.where(Shard)}:
             yield prefix + weight.value.name.rpartition(".")[0] or weight.value.name
@@ -54,7 +54,7 @@ def _cut(graph: PlannedGraph, axes: set[int], prefix: str) -> Iterator[str]:
 
 
 def overlap_words(plan: Plan) -> str:
-    """How the program overlaps communication and computation, besides gradient buckets of the usual size."""
+    """How the program overlaps communication and computation, apart from gradient buckets of the usual size."""
     told = {
         f"interleaved execution of {len(plan.passes.interleaved)} sets of repeats": len(plan.passes.interleaved) > 1,
         "interleaved execution": len(plan.passes.interleaved) == 1,
@@ -67,7 +67,7 @@ def overlap_words(plan: Plan) -> str:
 
 
 def rewrite_words(plan: Plan) -> str:
-    """What rules changed, each with how often, or that none does."""
+    """The rules that were applied, each with its count, or that none was."""
     counts: dict[str, int] = {}
     for used in plan.rules:
         counts[used.rule] = counts.get(used.rule, 0) + 1

@@ -92,14 +92,14 @@ def generate_command(
 
 
 def tell(what: str, done: int, whole: int) -> None:
-    """A progress bar on a terminal."""
+    """Shows a progress bar on a terminal."""
     if sys.stderr.isatty():
         part = WIDTH * done // max(whole, 1)
         click.echo(f"\r{'█' * part}{'·' * (WIDTH - part)} {done}/{whole} {what}\x1b[K", nl=False, err=True)
 
 
 def show_generation(made: Generation, output: Path) -> None:
-    """The counts of all stages, and the files."""
+    """Prints the counts of all stages, and the files."""
     for what, count in made.counts.items():
         click.echo(f"{count:>9,}  {what.replace('_', ' ')}")
     for one in made.files:
@@ -107,8 +107,8 @@ def show_generation(made: Generation, output: Path) -> None:
 
 
 def summarise_generation(made: Generation) -> dict[str, Any]:
-    """The counts, those of each theme's enumeration, the median processor milliseconds of a proof with all that belongs
-    to it, and what was not kept.
+    """The counts, those of each theme's enumeration, and the rules that were not kept. `median_ms` is the median
+    processor time of a proof with all that belongs to it, in milliseconds.
     """
     from ..rules.generation.rule_text import sides_text
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def shipped_files() -> list[Path]:
-    """The files of rules that ship."""
+    """The shipped files of rules."""
     from ..resources import folder
 
     return sorted(folder("rules").glob("*.rules"))

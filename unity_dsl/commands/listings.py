@@ -1,4 +1,4 @@
-"""`unityc list`: what there is, a line each."""
+"""`unityc list`: operators, machines, strategies and examples, one per line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def list_operators(ops: Sequence[Path]) -> list[tuple[str, str]]:
 
 
 def list_machines() -> list[tuple[str, str]]:
-    """Shipped machines with how many devices each has."""
+    """Shipped machines, each with its number of devices and its levels."""
     from ..machine.machine import load_machine
     from ..resources import folder
 
@@ -31,7 +31,7 @@ def list_machines() -> list[tuple[str, str]]:
 
 
 def list_strategies() -> list[tuple[str, str]]:
-    """Strategies with what each does."""
+    """Strategies, each with what it does."""
     from ..search.strategies import RANDOM, STRATEGIES, random
 
     return [

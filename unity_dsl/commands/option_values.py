@@ -10,8 +10,8 @@ import click
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
-    """`d=64` as a name and the text of its value, which the model's own parameter then reads. Raises E024 for a name
-    with two values.
+    """`d=64` as a name and the text of its value, which the model's parameter then reads. Raises E024 if a name has two
+    values.
     """
     from ..syntax.diagnostic import fail
 
@@ -42,7 +42,7 @@ def parse_mesh(text: str | None) -> tuple[int, ...] | None:
 
 
 def parse_seconds(context: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """A positive number of seconds, not infinite: what an option calls back."""
+    """A positive and finite number of seconds; the callback of an option."""
     if text is None:
         return None
     with suppress(ValueError):

@@ -1,4 +1,4 @@
-"""`unityc explain OUT`: what the time of a compiled program's step is spent on, and what bounds it, by simulation."""
+"""`unityc explain OUT`: what a simulated step of a compiled program spends its time on, and what bounds it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from ..simulation.timeline import Timeline
 
 SHOWN = 20
-"""Rows of the table: --json has them all."""
+"""Rows of the table; --json has all."""
 COMPARED = "data_parallel"
-"""The strategy that a plan is put beside."""
+"""The strategy that a plan is compared with."""
 
 
 @dataclass(frozen=True)
 class Explained:
-    """A simulated plan, and the same model's by data parallelism on as many devices, or why that is `refused`."""
+    """A simulated plan, and the simulated data-parallel plan of the same model on as many devices, or why that is
+    `refused`.
+    """
 
     plan: Plan
     timeline: Timeline
@@ -50,7 +52,7 @@ class Explained:
 
     @property
     def utilisation(self) -> float | None:
-        """Model FLOPs utilisation of the simulated step; None of one that takes no time, as it computes nothing."""
+        """Model FLOPs utilisation of the simulated step; None if the step takes no time because it computes nothing."""
         plan = self.plan
         if not self.timeline.seconds:
             return None
@@ -59,11 +61,12 @@ class Explained:
 
 
 def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Sequence[str], as_json: bool) -> None:
-    """Print what a step of the program in `out` is spent on; of one operator or value, if `part` names it. With pins or
-    layouts that are `forbidden`, what the best plan under these would be; of a plan that has pins, one without them.
+    """Print what a step of the program in `out` is spent on, or only one operator or value, if `part` names it. With
+    pins or `forbidden` layouts, also print the best plan under them. For a plan with pins, also print the plans without
+    these.
 
-    Raises E403 to E405 for a folder without a sound plan, E031 where the plan has nothing of that name, and what
-    `what_if` raises.
+    Raises E403 to E405 for a folder without a sound plan, E031 if the plan has nothing of that name, and what `what_if`
+    raises.
     """
     found = explained(out)
     others = (
@@ -82,7 +85,9 @@ def explain_plan(out: Path, part: str | None, pins: Sequence[str], forbidden: Se
 
 
 def show_schedule(out: Path) -> None:
-    """Print the step of the program in `out` in the order in which devices issue it: of each sort of device."""
+    """Print the step of the program in `out` in the order in which devices issue it, for each group of devices that act
+    alike.
+    """
     from ..simulation.step_text import step_lines
 
     _, timeline, *_ = simulated_plan(out)
@@ -94,7 +99,7 @@ def show_schedule(out: Path) -> None:
 
 
 def simulated_plan(out: Path) -> tuple[Plan, Timeline, Machine, Library, PlanFile]:
-    """The plan of a written program, its simulated step, and what both were made of."""
+    """The plan of a compiled program, its simulated step, and what both were made from."""
     from ..emit.plan_file import load_plan_file
     from ..emit.written_plan import written_plan
     from ..machine.machine import read_machine
@@ -142,9 +147,10 @@ def uniterated(path: str) -> str:
 
 
 def full_names(found: Explained, part: str) -> tuple[str, ...]:
-    """What `part` names, as the plan does: itself, or the paths of the values that a pin of that name would be of.
+    """The names in the plan that `part` stands for: itself, or the paths of the values to which a pin of that name
+    applies.
 
-    Raises E031 where there is nothing of that name, E306 where one word of the program's texts stands for several.
+    Raises E031 if there is nothing of that name, E306 if one word of the program's texts stands for several.
     """
     from ..search.choices.restriction import places
     from ..search.layout_pins import matching
@@ -165,7 +171,7 @@ def full_names(found: Explained, part: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class NextBest:
-    """The cheapest plan on the same mesh in which a value is in none of the layouts that it has now."""
+    """The cheapest plan on the same mesh in which a value has none of its present layouts."""
 
     layouts: tuple[str, ...]
     cost_seconds: float
@@ -173,7 +179,9 @@ class NextBest:
 
 
 def next_best_of(found: Explained, part: str) -> NextBest | None:
-    """What the value that `part` names would be in otherwise; None where there is no other plan: it may be pinned."""
+    """The next best plan for the value that `part` names; None if there is none, for example because the value is
+    pinned.
+    """
     from ..graph.plan import in_micro_batches
     from ..search.layout_pins import parse_pins
     from ..search.plan_search import search
@@ -213,7 +221,7 @@ def values_called(
 ) -> Iterator[tuple[str, PlannedValue]]:
     """Every value of that name with its path, once for iterations of a loop that share a plan.
 
-    `prefix` and `anywhere` stand before the names of a body, with its iterations and without.
+    `prefix` and `anywhere` stand before the names of a body: the former with its iterations, the latter with `*`.
     """
     from ..graph.plan import PlannedSegment
 
@@ -232,12 +240,12 @@ def values_called(
 
 
 def made_in(graph: PlannedGraph, part: str) -> list[Layout]:
-    """The layouts in which a value is made, or stored."""
+    """The layouts in which a value is made or stored."""
     return [planned.produced for _, planned in values_called(graph, part)]
 
 
 def layouts_of(graph: PlannedGraph, part: str) -> dict[str, str]:
-    """The layouts in which a value is made, or stored, and those it is converted to, by its path."""
+    """The layouts in which a value is made or stored, and those it is converted to, by its path."""
     found = {}
     for path, planned in values_called(graph, part):
         others = ", ".join(str(made.layout) for made in planned.materialised)
@@ -252,7 +260,7 @@ def summarise_explained(
     next_best: NextBest | None,
     others: Sequence[WhatIf],
 ) -> dict[str, Any]:
-    """As plain data: seconds, bytes."""
+    """The explanation as plain data, in seconds and bytes."""
     return {
         "model": found.plan.model.name,
         "machine": found.plan.machine,
@@ -281,7 +289,7 @@ def summarise_explained(
 
 
 def show_explained(found: Explained, layouts: dict[str, str], next_best: NextBest | None) -> None:
-    """A few lines for people."""
+    """Prints a few lines for people."""
     from ..search.accounting.kept_iterations import recomputed_words, segment_words
     from ..search.pass_notes import bucket_words, chunked_words
 
@@ -334,7 +342,9 @@ def _next_best_text(next_best: NextBest, plan: Plan, timeline: Timeline) -> str:
 
 
 def show_table(rows: Sequence[Spent], seconds: float) -> None:
-    """What holds up the step the longest first. Of collectives `exposed` counts: kernels run beside the rest."""
+    """Prints what takes most of the step first. Only the `exposed` part of collectives counts, as kernels overlap with
+    the rest.
+    """
     if not rows:
         return
     click.echo(f"\n{'share':>6} {'forward':>9} {'backward':>9} {'exposed':>9}  {'bound by':<10}  what")

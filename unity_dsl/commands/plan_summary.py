@@ -1,4 +1,4 @@
-"""What `unityc` prints of a plan: at most a dozen lines, or with --verbose every layout and note."""
+"""What `unityc` prints about a plan: at most a dozen lines, or with --verbose every layout and note."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from .summary import batch_text, kernel_notes, memory_text, precision_text, stor
 LINES = 12
 _SPEEDS = {"M tokens/s": 1e6, "k tokens/s": 1e3, "tokens/s": 1.0}
 _NAMED = 8
-"""Of many weights in one layout these are told: plan.json has them all."""
+"""How many weights of one layout are named; plan.json has them all."""
 
 Line = tuple[str, str]
 
 
 def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH, verbose: bool = False) -> None:
-    """A few lines for people; `verbose`, all layouts and notes."""
+    """Prints a few lines for people; with `verbose` all layouts and notes."""
     plan = compilation.plan
     first = summary_lines(compilation)
     last = [("wrote", f"{files[0].parent}: {', '.join(path.name for path in files)}")]
@@ -49,7 +49,9 @@ def show_summary(compilation: Compilation, files: Sequence[Path], kernels: str =
 
 
 def summary_lines(compilation: Compilation) -> list[Line]:
-    """What, where, how fast and what limits it, memory, how it is divided, how sure that is."""
+    """The lines on what is planned, where, how fast and what limits it, on memory, on how it is divided, and how sure
+    that is.
+    """
     return list(_head(compilation.plan, read_machine(compilation.sources.machine), compilation.spent))
 
 
@@ -80,7 +82,9 @@ def _head(plan: Plan, machine: Machine, spent: StepTime | None) -> Iterator[Line
 
 
 def _proofs(plan: Plan) -> list[str]:
-    """How far the plan may be from the best one: within the memory, if that is the limit, else of layouts and rules."""
+    """How far the plan may be from the best one: within the memory limit, if that decides, else among layouts and
+    rules.
+    """
     proofs = [note for note in plan.notes if isinstance(note, Proof)]
     if within := [proof.removeprefix(DUALITY) for proof in proofs if proof.startswith(DUALITY)]:
         return [proof.partition(", as the search")[0] for proof in within]
@@ -91,7 +95,7 @@ _PLAINLY = "the additive cost model", "the sum of costs, overlap not counted"
 
 
 def _speed(plan: Plan, machine: Machine) -> str:
-    """Predicted seconds, with what they make of the batch and of the devices' peak."""
+    """Predicted seconds of a step, tokens per second, and the fraction of the devices' peak."""
     told = [f"{duration(plan.seconds)} predicted"]
     tokens = batch_tokens(plan.model)
     if tokens and plan.seconds:

@@ -1,4 +1,4 @@
-"""`unityc profile`: a machine file of what this machine does."""
+"""`unityc profile`: measures this machine and writes a machine file."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def profile_command(output: Path, ranks: int, device: str, seconds: float) -> No
 
 
 def check_output(output: Path) -> None:
-    """Raises E030 at once for a file that could not be written after minutes."""
+    """Raises E030 at once for a file that could not be written after minutes of measuring."""
     from ..syntax.diagnostic import fail
 
     if output.suffix != ".toml":
@@ -85,7 +85,7 @@ def check_output(output: Path) -> None:
 
 
 def memory_of(device: str, ranks: int) -> float:
-    """Bytes that one rank has. Raises a usage error where there are fewer GPUs than ranks."""
+    """The memory of one rank in bytes. Raises a usage error if there are fewer GPUs than ranks."""
     if device == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / ranks
     import torch
@@ -96,7 +96,7 @@ def memory_of(device: str, ranks: int) -> float:
 
 
 def header(ranks: int, device: str) -> list[str]:
-    """When, on what, and by what it was measured."""
+    """The header of the machine file: when, on what, and by what it was measured."""
     from importlib.metadata import version
 
     processor = processor_name()

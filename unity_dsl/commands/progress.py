@@ -1,4 +1,4 @@
-"""What long work is doing, on stderr: one line that is renewed on a terminal, else a line every ten seconds."""
+"""Progress of long work on stderr: one line that is renewed on a terminal, else a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .console import LIBRARY
 EVERY = 1.0
 """Seconds between renewals on a terminal."""
 EVERY_LINE = 10.0
-"""Seconds between lines that are no terminal's."""
+"""Seconds between lines if stderr is not a terminal."""
 
 
 class _Progress(threading.Thread):
-    """Renews the last thing that was told, with the seconds since the beginning, until it is ended."""
+    """Shows the last message again and again, with the seconds since the beginning, until it is ended."""
 
     def __init__(self, what: str, terminal: bool) -> None:
         super().__init__(daemon=True)
@@ -35,7 +35,7 @@ class _Progress(threading.Thread):
             self.show()
 
     def tell(self, message: str) -> None:
-        """Told by forked processes too, which show nothing."""
+        """Records a message. Forked processes call this too, but show nothing."""
         self.last = message
         if self.terminal and os.getpid() == self.process:
             self.show()
@@ -58,8 +58,8 @@ class _Progress(threading.Thread):
 
 @contextmanager
 def say_progress(what: str) -> Iterator[Callable[[str], None]]:
-    """Shows for as long as something goes on the last thing that the library, or the caller of what is returned, told
-    of it.
+    """While this context lasts, shows the last message that the library logged, or that the caller passed to the
+    returned function.
     """
     progress = _Progress(what, sys.stderr.isatty())
 

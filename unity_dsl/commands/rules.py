@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..syntax.parse_rules import RuleDecl
 
 PROCESSES = 2
-"""Processes of `verify` and `generate`."""
+"""Processes of `verify`."""
 COLOURS = {"proved": "green", "refuted": "red", "not_proved": "yellow"}
 
 
@@ -113,7 +113,7 @@ def prove_command(
             if write:
                 write_certificates(path, answered[before:], library)
     finally:
-        # After an interruption, too, what is finished is told.
+        # What is finished is printed after an interruption too.
         faults = [fault for _, _, found in loaded for fault in found]
         if as_json:
             told = [summarise_diagnostic(fault.diagnostic) for fault in faults]
@@ -127,7 +127,7 @@ def prove_command(
 def _answers(
     rules: Sequence[RuleDecl], library: Library, *, conditions: bool = False, processes: int = 1
 ) -> Iterator[Verdict]:
-    """The answers as they come; on a terminal with a line that tells how far it is, gone before each.
+    """The answers as they come. On a terminal a progress line is shown, and removed before each answer.
 
     Conditions are looked for by one process.
     """
@@ -164,7 +164,9 @@ def status_of(verdict: Verdict) -> str:
 
 
 def show_verdicts(verdicts: Sequence[Verdict], library: Library, heading: str = "") -> None:
-    """One line a rule; below those that are not proved, why, and where they hold; below others, what they assume."""
+    """Prints one line per rule. Below a rule that is not proved: why, and where it holds. Below others: what they
+    assume.
+    """
     if heading:
         click.echo(f"{heading}:")
     width = max((len(verdict.rule.name) for verdict in verdicts), default=0)
@@ -173,7 +175,7 @@ def show_verdicts(verdicts: Sequence[Verdict], library: Library, heading: str = 
 
 
 def show_verdict(verdict: Verdict, library: Library, width: int) -> None:
-    """The lines of one rule, its name in a column of that width."""
+    """Prints the lines of one rule, its name in a column of this width."""
     status = status_of(verdict)
     word = click.style(f"{status.replace('_', ' '):<11}", fg=COLOURS[status])
     time = f"{verdict.answer.seconds * 1e3:>8.1f} ms"
@@ -184,7 +186,7 @@ def show_verdict(verdict: Verdict, library: Library, width: int) -> None:
 
 
 def _reasons(verdict: Verdict, library: Library) -> Iterator[str]:
-    """Why a rule is not proved, and the conditions under which it is; of one that is, the facts that are assumed."""
+    """Why a rule is not proved, and the conditions under which it is. For a proved rule, the facts that are assumed."""
     from ..prove.answer import NotProved, Proved, Refuted
     from ..prove.refutation.counterexample import counterexample_table
     from ..prove.refutation.numeric_run import Difference
@@ -232,7 +234,7 @@ def _summarise_difference(found: Difference) -> dict[str, Any]:
 
 
 def make_folder(folder: Path) -> None:
-    """Raises E030 where it cannot be made."""
+    """Creates a folder. Raises E030 if it cannot be created."""
     from ..syntax.diagnostic import fail
 
     try:
@@ -242,7 +244,9 @@ def make_folder(folder: Path) -> None:
 
 
 def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path) -> None:
-    """What the proofs of these rules asked of z3, a file a question. Raises E030 where it cannot be written."""
+    """Writes the questions that the proofs of these rules asked z3, one file each. Raises E030 if one cannot be
+    written.
+    """
     from ..prove.rule_proof import follow_rule
     from ..prove.smtlib import smt_files
 
@@ -253,7 +257,7 @@ def write_questions(verdicts: Sequence[Verdict], library: Library, folder: Path)
 
 
 def write_certificates(path: Path, verdicts: Sequence[Verdict], library: Library) -> None:
-    """The certificates of the rules that are proved, beside their file. Raises E030 where it cannot be written."""
+    """Writes the certificates of the proved rules beside their file. Raises E030 if it cannot be written."""
     from ..prove.answer import Proved
     from ..rules.certificate import certificates_path, certify, render_certificates
 
@@ -328,7 +332,7 @@ def tell_all(faults: Sequence[InputError]) -> None:
 
 
 def show_totals(verdicts: Sequence[Verdict], seconds: float) -> None:
-    """How many rules are proved and how many are not, and how long it took."""
+    """Prints how many rules are proved and how many are not, and how long it took."""
     proved = sum(status_of(verdict) == "proved" for verdict in verdicts)
     each = median(verdict.answer.seconds for verdict in verdicts) if verdicts else 0.0
     text = f"{proved} rules proved, {len(verdicts) - proved} not proved, in {seconds:.1f} s"

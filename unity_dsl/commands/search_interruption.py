@@ -1,4 +1,4 @@
-"""An interruption that ends a search, whose best plan is then taken, and not the command."""
+"""An interruption that ends a search, whose best plan is then taken, but not the command."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..search.search_end import SearchEnd
 
 @contextmanager
 def ending_search(seconds: float | None, begun: float) -> Iterator[SearchEnd]:
-    """The end of a search that begins in this context: so many seconds after the command had `begun`, or at the first
-    interruption of it. The second one, and one before it begins, interrupts the command.
+    """The end of a search that begins in this context: `seconds` after the command had `begun`, or at the first
+    interruption of the search. A second interruption, or one before the search begins, interrupts the command.
     """
     end, before = SearchEnd(seconds, begun), signal.getsignal(signal.SIGINT)
     ours = before is signal.default_int_handler and current_thread() is main_thread()

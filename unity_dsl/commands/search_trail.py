@@ -1,4 +1,4 @@
-"""What `unityc explain OUT --search` prints: every plan that the search looked at, and how good the last one is."""
+"""What `unityc explain OUT --search` prints: every plan that the search looked at, and how good the result is."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..simulation.timeline import Timeline
 from ..written_figures import duration, percent
 
 LAST = 5
-"""Moves that were tried last and are told with what they would have given."""
+"""How many of the moves tried last are listed, with the step that they would have given."""
 
 
 def show_search(out: Path) -> None:
@@ -31,7 +31,9 @@ def show_search(out: Path) -> None:
 
 
 def trail_lines(trail: tuple[Trial, ...]) -> list[str]:
-    """A table: simulated steps until then, the move, where, the step, and the plans that were the best by then."""
+    """A table: simulated steps so far, the move, the mesh and micro-batches, the step, and whether it was the best so
+    far.
+    """
     if not trail:
         return ["the plan was not searched for: its strategy chose it"]
     rows = [("simulated", "move", "mesh", "micro-batches", "step", "")]
@@ -44,7 +46,7 @@ def trail_lines(trail: tuple[Trial, ...]) -> list[str]:
 
 
 def result_lines(plan: Plan, trail: tuple[Trial, ...], timeline: Timeline, machine: Machine) -> Iterator[str]:
-    """How far the step is from a bound, what limits it, and what was tried after the plan was found."""
+    """The gap between the step and its lower bound, what limits the step, and what was tried after the best plan."""
     bound = lower_bound(timeline.graph, hardware_of(machine))
     gap = percent(100 * max(0.0, timeline.seconds / bound.seconds - 1)) if bound.seconds else "0 %"
     yield f"gap: the step takes {duration(timeline.seconds)}, {gap} more than its tasks take in any order"

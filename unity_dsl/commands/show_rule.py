@@ -57,7 +57,7 @@ def show_rule_command(
         hint = suggest(name, known) or "`--rules FILE` says in which file to look"
         raise fail("E541", f"there is no rule called `{name}`", help=hint)
     hardware = load_machine(machine)
-    # Of a file only this rule has to be well formed.
+    # Only this rule of a file has to be well formed.
     rule = check_rule(known[name], library)
     sizes = sizes_of_layer(rule) | dict(map(parse_size, given))
     try:

@@ -1,4 +1,4 @@
-"""Plans of the strategies for a model side by side, all timed by one simulator."""
+"""The plans of several strategies for a model side by side, all timed by one simulator."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
     from ..compilation import Compilation, Request
 
 BASELINE = "data_parallel"
-"""The strategy that others are faster than by the factor that is shown."""
+"""The strategy over which speedups are computed."""
 REFUSALS = ("E309", "E311", "E318", "E320")
-"""What a strategy says where it has no plan for a model on these devices."""
+"""The error codes of a strategy that has no plan for a model on these devices."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """The plan of a strategy: seconds of the search and of a simulated step, those that its tasks take at least in any
-    order, the peak of a device's memory and what it sends in a step, in bytes, and the rules that it applied; or why
-    there is none. `ended` says what ended its search before it was through.
+    """The plan of a strategy. `search_s` and `iteration_s` are seconds of the search and of a simulated step; `bound_s`
+    is the least that the tasks of the step take in any order. Then come the peak memory of a device and what it sends
+    in a step, in bytes, and the rules that were applied. `refused` says why there is no plan. `ended` says what ended
+    the search before it was through.
     """
 
     name: str
@@ -44,8 +45,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Rows of strategies for a model, and the examples that a step trains on: the same for all. Where it was
-    `interrupted`, rows are missing.
+    """Rows of strategies for a model. `global_batch` is the number of examples per step, the same for all. If the
+    comparison was `interrupted`, rows are missing.
     """
 
     model: str
@@ -56,14 +57,15 @@ class Comparison:
     interrupted: bool = False
 
     def speedup(self, row: Row) -> float | None:
-        """How many times faster than the baseline; None where either has no plan, or a step takes no time."""
+        """How many times faster than the baseline; None if either has no plan, or if a step takes no time."""
         base = next((other.iteration_s for other in self.strategies if other.name == BASELINE), None)
         return None if base is None or not row.iteration_s else base / row.iteration_s
 
 
 def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ()) -> Comparison:
-    """The plans in files of other systems and those of some strategies for a model; of those before an interruption.
-    Raises InputError for what no strategy could plan, and for files that hold no plan of this model.
+    """Compares the plans in files of other systems and those of some strategies for a model. After an interruption it
+    returns the rows so far. Raises InputError for what no strategy could plan, and for files that hold no plan of this
+    model.
     """
     from ..compilation import compile_model
     from ..syntax.diagnostic import InputError
@@ -76,7 +78,7 @@ def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ())
         begun = perf_counter()
         try:
             with say_progress(f"{model}: {name}, {number + 1} of {len(wanted)}"), collector_paused():
-                gc.collect()  # what the strategy before left: it would stay while nothing is looked for
+                gc.collect()  # frees what the previous strategy left: the collector is paused
                 found = compile_model(asked)
                 name = f"{found.plan.strategy}: {name}" if asked.plan is not None else name
                 rows.append(simulated(found, name, perf_counter() - begun))
@@ -93,7 +95,7 @@ def compared(request: Request, names: Sequence[str], plans: Sequence[Path] = ())
 
 
 def simulated(found: Compilation, name: str, seconds: float) -> Row:
-    """The row of a plan that took so many seconds to find."""
+    """The row of a plan that took `seconds` to find."""
     from ..machine.machine import read_machine
     from ..simulation.lower_bound import lower_bound
     from ..simulation.step_tasks import simulate_step
@@ -116,14 +118,14 @@ def simulated(found: Compilation, name: str, seconds: float) -> Row:
 
 
 def global_batch(found: Compilation) -> int:
-    """The examples of a step, 0 where no input has a first dimension."""
+    """The number of examples in a step; 0 if no input has a first dimension."""
     plan = found.plan
     shapes = [source.value.shape for source in plan.model.graph.inputs if source.value.shape]
     return plan.micro_batches * shapes[0][0] if shapes else 0
 
 
 def as_data(comparison: Comparison) -> dict[str, Any]:
-    """A comparison as plain data: seconds and bytes."""
+    """A comparison as plain data, in seconds and bytes."""
     rows = [
         {**asdict(row), "rules": list(row.rules), "mesh": list(row.mesh), "speedup": comparison.speedup(row)}
         for row in comparison.strategies

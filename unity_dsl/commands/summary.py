@@ -1,4 +1,4 @@
-"""What was chosen, as plain data and as parts of sentences."""
+"""The chosen plan, as plain data and as parts of sentences."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ KERNELS_FILE = "kernels.py"
 
 
 def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TORCH) -> dict[str, Any]:
-    """What was chosen, as plain data: seconds, bytes per device, and the layout of every weight and buffer. `kernels`
-    are those that were asked for.
+    """The chosen plan as plain data: seconds, bytes per device, and the layout of every weight and buffer. `kernels` is
+    the kind of kernels that was asked for.
     """
     plan = compilation.plan
     return {
@@ -46,7 +46,7 @@ def summarise(compilation: Compilation, files: Sequence[Path], kernels: str = TO
 
 
 def stored_layouts(compilation: Compilation) -> dict[str, str]:
-    """The layout in which each weight and buffer is stored; `layer.*.w` where all iterations of a repeat agree."""
+    """The layout in which each weight and buffer is stored; `layer.*.w` if all iterations of a repeat agree."""
     return _stored(compilation.plan.graph)
 
 
@@ -71,20 +71,20 @@ def _stored(graph: PlannedGraph) -> dict[str, str]:
 
 
 def kernel_notes(files: Sequence[Path], kernels: str) -> list[str]:
-    """What there is to say where kernels were asked for and the program has none."""
+    """A note if kernels were asked for and the program has none."""
     if kernels == TORCH or any(path.name == KERNELS_FILE for path in files):
         return []
     return [f"no operators run as one kernel: none that follow each other can be fused, so there is no {KERNELS_FILE}"]
 
 
 def batch_text(plan: Plan) -> str:
-    """In how many micro-batches a step runs its batch."""
+    """The number of micro-batches in a step, and their size."""
     name, size = next(iter(plan.part_of_batch.items()))
     return f"{plan.micro_batches} micro-batches of {name} = {size} a step of {name} = {plan.parameters[name]}"
 
 
 def memory_text(memory: Memory, limit: float | None = None) -> str:
-    """The peak memory of a device, of how much it has, what it is made of, and when."""
+    """The peak memory of a device, its limit, what it is made of, and when it occurs."""
     parts = {
         "parameters": memory.parameters,
         "buffers": memory.buffers,
@@ -99,7 +99,7 @@ def memory_text(memory: Memory, limit: float | None = None) -> str:
 
 
 def describe_flops(plan: Plan) -> str:
-    """The operations of a step that count for its utilisation."""
+    """The operations of a step that count for its utilisation (model FLOPs)."""
     return operations(plan.micro_batches * sum(model_flops(plan.model).values()))
 
 
@@ -109,10 +109,10 @@ def operations(flops: float) -> str:
 
 
 def relative(seconds: float, of: float) -> str:
-    """How much longer than `of`: `+2.50%`; of no time at all the difference itself."""
+    """How much longer than `of`: `+2.50%`. If `of` is zero it is the difference itself."""
     return f"{seconds / of - 1:+.2%}" if of else f"+{duration(seconds)}"
 
 
 def precision_text(plan: Plan) -> str:
-    """The precision, after a comma; nothing of a model that has none."""
+    """The precision, after a comma; empty for a model that has none."""
     return f", {plan.model.precision}" if plan.model.precision is not None else ""

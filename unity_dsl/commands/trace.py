@@ -1,4 +1,4 @@
-"""`unityc trace`: what a step of a compiled program does when, by simulation."""
+"""`unityc trace`: what a compiled program does when in a simulated step."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def summarise_timeline(timeline: Timeline) -> dict[str, Any]:
 
 
 def show_timeline(plan: Plan, timeline: Timeline, output: Path) -> None:
-    """A few lines for people."""
+    """Prints a few lines for people."""
     from ..machine.byte_count import describe_bytes
     from ..search.accounting.kept_iterations import recomputed_words, segment_words
     from ..written_figures import duration

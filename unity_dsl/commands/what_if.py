@@ -1,4 +1,4 @@
-"""`unityc explain OUT --pin …`: what the best plan with other pins costs and holds beside the one that was compiled."""
+"""`unityc explain OUT --pin …`: the cost and memory of the best plan with other pins, next to the compiled one."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from ..machine.machine import Machine
 
 SHOWN = 20
-"""Of the layouts that differ these are shown: --json has them all."""
+"""How many of the differing layouts are shown; --json has all."""
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """The best plan under other conditions, in words, on the mesh of the plan that it is put beside.
+    """The best plan under a `condition`, in words, on the mesh of the plan that it is compared with.
 
-    `differ` are the layouts in which weights are stored and values made, where they are others: by path, before and
-    then. Seconds are those of the search's cost and of the simulation, bytes those of a device.
+    `differ` are the layouts of stored weights and of values that differ: by path, before and then. Seconds are those of
+    the search's cost and of the simulation, bytes those of a device.
     """
 
     condition: str
@@ -43,11 +43,11 @@ class WhatIf:
 def what_if(
     record: PlanFile, plan: Plan, machine: Machine, pins: Sequence[str], forbidden: Sequence[str]
 ) -> list[WhatIf]:
-    """The best plan with all these pins and without these layouts, where they win over its own pins of those names; if
-    there are none, what the plan would be without each of its own pins, and without any.
+    """The best plan with all these pins and without the `forbidden` layouts. They win over the plan's own pins of the
+    same names. Without either: the plans without each of its own pins, and without any.
 
-    Raises E305 to E308 for what is no pin of this model, E307 and E309 where there is no such plan. A plan that is not
-    searched, drawn by chance or of one device, has none of it.
+    Raises E305 to E308 for what is no pin of this model, E307 and E309 if there is no such plan. A plan that is not
+    searched, random or of one device, has no alternatives; asking for pins then raises a usage error.
     """
     from ..search.layout_pins import parse_pin
     from ..search.strategies import STRATEGIES
@@ -90,7 +90,9 @@ def _searched(
 
 
 def layouts_by_path(graph: PlannedGraph) -> dict[str, str]:
-    """The layout in which every weight is stored and every value made; of iterations that differ, each once."""
+    """The layout in which every weight is stored and every value made. If iterations differ, each of their layouts is
+    listed.
+    """
     found: dict[str, dict[str, None]] = {}
     for path, layout in _layouts(graph, ""):
         found.setdefault(path, {})[layout] = None
@@ -109,7 +111,7 @@ def _layouts(graph: PlannedGraph, prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def show_what_if(found: Sequence[WhatIf], plan: Plan, simulated: float) -> None:
-    """A table, and below it the layouts that differ."""
+    """Prints a table, and below it the layouts that differ."""
     if not found:
         return
     width = max(len("this plan"), *(len(other.condition) for other in found))

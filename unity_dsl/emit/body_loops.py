@@ -12,7 +12,7 @@ from .program_names import is_identifier
 
 
 class Written(Gathering, Protocol):
-    """A forward function while it is written: by value the variables that hold it."""
+    """A forward function that is being written. `variables_of` has the variables that hold a value, by its name."""
 
     variables_of: dict[str, set[str]]
 
@@ -20,8 +20,8 @@ class Written(Gathering, Protocol):
 def carried_names(
     text: Written, given: Sequence[Tensor], current: Sequence[str], results: Sequence[str]
 ) -> Iterator[str]:
-    """Variables of what a segment carries: those that hold what it begins with, where nothing else reads that, as in
-    `x = layer(x)`; else new ones.
+    """The variables of the values that a segment carries. The variable of an initial value is reused if nothing else
+    reads it, as in `x = layer(x)`; otherwise the name is new.
     """
     function, graph = text.function, text.function.planned.graph
     reads = Counter(value.name for step in graph.steps for value in step.reads)
@@ -32,13 +32,13 @@ def carried_names(
         once = reads[name] == 1 and name not in function.leaving and not function.defers
         own = holding[variable] == 1 and variable in text.variables_of.get(name, ())
         if once and own and is_identifier(variable):
-            del text.variables_of[name]  # the variable is of another value from here on
+            del text.variables_of[name]  # the variable holds another value from here on
             yield variable
         else:
             yield text.names.fresh(result)
 
 
 def iterations(modules: str, numbers: range, count: int) -> str:
-    """The modules of iterations of a segment that has `count`: all of them, or a slice."""
+    """The text of the modules of some iterations: all `count` of the segment, or a slice."""
     first, last = numbers.start or "", "" if numbers.stop == count else numbers.stop
     return modules if len(numbers) == count else f"{modules}[{first}:{last}]"

@@ -1,4 +1,4 @@
-"""Which products are written with padded columns: those that are priced so."""
+"""Chooses the products that are written with padded columns: those that the machine's prices assume padded."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from ..machine.operator_price import is_padded
 
 @dataclass(frozen=True)
 class ColumnPadding:
-    """Chosen by prices of a machine, and noted by path and configuration: other sizes of a model are written alike."""
+    """The choice by a machine's prices. It is remembered by path and configuration, so that the text of a model is the
+    same at other sizes.
+    """
 
     machine: Machine
     noted: dict[tuple[str, Configuration], bool] = field(default_factory=dict)
 
     def columns(self, path: str, step: PlannedNode, mesh: Mesh, library: Library) -> tuple[int, int] | None:
-        """The columns that the operator at that path makes, and how many more it computes; None if it is not padded."""
+        """The columns of the operator's result, and how many more it computes; None if it is not padded."""
         key, instance = (path, step.typed.configuration), step.node.instance
         if key not in self.noted:
             typed, dtype = replace(step.typed, native=step.native), priced_type(step.node, step.native, library)

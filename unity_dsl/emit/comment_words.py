@@ -44,7 +44,7 @@ def origin(node: Node, roles: str) -> str:
 
 
 def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> str:
-    """What each mesh axis does for an operator: `: b along a, copies along b`; nothing where all is Invariant."""
+    """What each mesh axis does for an operator: `: b along a, copies along b`; empty if all are Invariant."""
     words = []
     for role, same in groupby(range(len(mesh.axes)), lambda axis: configuration[axis]):
         axes = list(same)
@@ -63,8 +63,8 @@ def roles(configuration: Configuration, mesh: Mesh, operands: Sequence[str]) -> 
 
 
 def body_words(step: PlannedSegment, run: Run) -> list[str]:
-    """`bert.udl:41  layer.0; layouts differ from layer.1 to layer.10: x is S0, not I`: of which iterations a body is,
-    and in what layouts it differs from that of most. Lines of a docstring.
+    """The docstring lines of a body: its iterations, and the layouts in which it differs from the body of most
+    iterations. For example `bert.udl:41  layer.0; layouts differ from layer.1 to layer.10: x is S0, not I`.
     """
     segment = step.segment
     words = f"{where(segment.span)}{_iterations(step, run)}"
@@ -78,7 +78,7 @@ def body_words(step: PlannedSegment, run: Run) -> list[str]:
 
 
 _TOLD = 4
-"""Of many layouts that differ these are told."""
+"""How many of the differing layouts are listed."""
 
 
 def _iterations(step: PlannedSegment, run: Run) -> str:
@@ -89,7 +89,9 @@ def _iterations(step: PlannedSegment, run: Run) -> str:
 
 
 def _unlike(body: PlannedGraph, other: PlannedGraph) -> Iterator[str]:
-    """`x is S0, not I` of every value that is made or stored in another layout, or else converted to others."""
+    """`x is S0, not I` for every value that is produced in another layout; then the values that are converted to
+    others.
+    """
     for name, planned in body.values.items():
         beside = other.values.get(name)
         if beside is not None and planned.produced != beside.produced:
@@ -107,7 +109,7 @@ def _listed(layouts: Sequence[str]) -> str:
 
 
 def loop_words(segment: Segment) -> str:
-    """`repeat 3 as layer`: how a loop is written."""
+    """`repeat 3 as layer`: a loop as the model's text has it."""
     if not segment.sliced:
         return f"repeat {segment.count} as {segment.name}"
     parts = (f"{series.part.name} in {series.whole.name} along {series.dim}" for series in segment.sliced)

@@ -1,4 +1,4 @@
-"""Text of the class that holds what no input and no parameter changes: each thing once, in order of first use."""
+"""Text of the class of constants: tensors that depend on no input or parameter, each once, in order of first use."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .source_lines import above, broken
 from .torch_text import term_text
 
 HOLDER = "constants"
-"""The attribute of the model that holds them."""
+"""The attribute of the model that has the constants."""
 
 Spelling = Callable[[Term], str]
 
 
 @dataclass
 class ConstantsText:
-    """The statements of the class's constructor, which is given the model. `smaller` says that dimensions of inputs may
-    be smaller in a call than the program was compiled for: then a part of a constant is read.
+    """The statements of the class's constructor, which takes the model. `smaller` means that inputs may be smaller in a
+    call than the program was compiled for; such a call reads a slice of a constant.
     """
 
     smaller: bool = False
@@ -30,7 +30,9 @@ class ConstantsText:
     known: dict[tuple[str, ...], list[str]] = field(default_factory=dict)
 
     def add(self, constants: Constants, operator: str, words: str, spelling: Spelling) -> list[str]:
-        """The attributes that hold the results of an operator's constants. `spelling` is that of state `model`."""
+        """Adds an operator's constants. Returns the attributes of their results. `spelling` writes terms of the state
+        `model`.
+        """
         own = _Spelled(constants, spelling)
         lines, values = list(own.lines()), [own.text(root) for root in own.roots]
         key = (*lines, *values)
@@ -44,7 +46,7 @@ class ConstantsText:
 
 
 class _Spelled:
-    """Constants as text, in a scope of their own."""
+    """Constants as text, with variable names of their own."""
 
     def __init__(self, constants: Constants, spelling: Spelling) -> None:
         results = set(constants.results)

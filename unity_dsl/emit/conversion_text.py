@@ -28,17 +28,17 @@ _FUNCTIONS = {
     StepKind.REDUCE_SCATTER: "reduce_scatter",
     StepKind.ALL_TO_ALL: "all_to_all",
 }
-"""The function of parallel.py for a step whose group says who has which part."""
+"""Functions of parallel.py for steps whose group determines which device has which part."""
 
 _PLANNED = frozenset({StepKind.EXCHANGE, StepKind.PERMUTE})
-"""Steps of which the emitted program plans at its start who sends what to whom."""
+"""Steps whose senders and receivers the emitted program determines when it starts."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Devices that differ along these mesh axes only, major first, as an attribute of the groups' object.
+    """Devices that differ along these mesh axes only, major first, as an attribute of the groups object.
 
-    What is sent in two steps goes through the groups named `first` and `last`.
+    A collective in two steps uses the groups named `first` and `last`.
     """
 
     name: str
@@ -47,14 +47,16 @@ class Group:
     last: str = ""
 
     def code(self, mesh: Mesh) -> str:
-        """The expression that makes it."""
+        """The expression that creates the group."""
         axes = axis_tuple(self.axes, mesh)
         return f"TwoGroups(mesh, {axes}, self.{self.first}, self.{self.last})" if self.first else f"Group(mesh, {axes})"
 
 
 @dataclass(frozen=True)
 class Planned:
-    """An exchange or a permutation as an attribute of the groups' object: `code` makes it, `layouts` says of what."""
+    """An exchange or a permutation as an attribute of the groups object. `code` creates it; `layouts` describes the
+    layouts that change.
+    """
 
     name: str
     code: str
@@ -67,7 +69,9 @@ class Planned:
 
 @dataclass(frozen=True)
 class StepText:
-    """A step as the template writes it: a function, its arguments after the tensor, and an attribute of the groups."""
+    """A step as the template writes it: a function, its arguments after the tensor, and an attribute of the groups
+    object.
+    """
 
     function: str
     arguments: tuple[int, ...]
@@ -80,7 +84,9 @@ class StepText:
 
 @dataclass(frozen=True)
 class ConversionText:
-    """One function of parallel.py. `deferred` is the last step of a parameter's gradient, which GradientSync does."""
+    """A conversion function of parallel.py. `deferred` is the last step of a parameter's gradient, which GradientSync
+    runs.
+    """
 
     name: str
     layouts: str
@@ -94,17 +100,17 @@ class ConversionText:
 
     @property
     def travels(self) -> bool:
-        """Whether it ends in what can be begun and waited for later, or its way back does."""
+        """Whether its forward or its backward ends in a step that can be started now and waited for later."""
         return any(steps and steps[-1].function in BEGUN for steps in (self.forward, self.backward))
 
     @property
     def direct(self) -> bool:
-        """Whether the parameter is read as it is, and its gradient summed as it comes."""
+        """Whether the parameter is read without a conversion, and its gradient needs only the deferred step."""
         return not (self.forward or self.backward)
 
     @property
     def lines(self) -> list[str]:
-        """The statement that makes the function."""
+        """The statement that creates the function."""
         steps = {"forward": self.forward, "backward": self.backward}
         given = [f"{end}=[{', '.join(step.code for step in found)}]" for end, found in steps.items() if found]
         if self.deferred is None:
@@ -118,8 +124,8 @@ _Key = tuple[tuple[Step, ...], tuple[Step, ...], bool, tuple[tuple[int, int], ..
 
 @dataclass
 class Collectives:
-    """Collects what is asked for, each thing once, in order of first use. `elsewhere` says that some devices alone
-    compute something, `owned` that they alone store something.
+    """Collects the groups and functions that the program asks for, each once, in order of first use. `elsewhere` means
+    that only some devices compute something, `owned` that only some devices store something.
     """
 
     mesh: Mesh
@@ -153,9 +159,9 @@ class Collectives:
         ahead: bool = False,
         deferred: bool = False,
     ) -> ConversionText | None:
-        """The function from one layout to another of a tensor of `count` bytes, and `back` of its gradient, if that is
-        another number; None where it would do nothing. An all-gather that comes first may be begun `ahead`, a sum at
-        the end of the way back `deferred` to a bucket.
+        """The function that converts a tensor of `count` bytes from one layout to another; None if it would do nothing.
+        `back` is the number of bytes of its gradient, if that differs. With `ahead`, an all-gather that comes first may
+        be prefetched. With `deferred`, a reduction at the end of the backward is left to a bucket.
         """
         found = self.converting.conversion(source, target, shape, count, back, in_buckets=in_buckets, ahead=ahead)
         if not found.forward and not (gradient and found.backward):
@@ -165,7 +171,7 @@ class Collectives:
     def between(
         self, found: Conversion, source: Layout, target: Layout, shape: tuple[int, ...], *, deferred: bool = False
     ) -> ConversionText:
-        """The function that takes the steps of a conversion from one layout to another; `deferred` as above."""
+        """The function that runs the steps of a conversion between two layouts; `deferred` as in `conversion`."""
         name = conversion_name(source, target, self.mesh)
         return self.function(found, shape, name, changes(source, target, self.mesh), parameter=deferred)
 
@@ -189,7 +195,9 @@ class Collectives:
         return STANDARDISED
 
     def group(self, axes: tuple[int, ...], first: tuple[int, ...] = ()) -> str:
-        """The name of the group along some axes; of one in two steps, over the axes `first` and over the others."""
+        """The name of the group along some axes. With `first`, a group in two steps: over the axes `first`, then over
+        the others.
+        """
         if (axes, first) not in self.groups:
             name, parts = self._axis_names(axes), tuple[str, ...]()
             if first:
@@ -201,7 +209,7 @@ class Collectives:
     def function(
         self, found: Conversion, shape: tuple[int, ...], name: str, layouts: str, *, parameter: bool = False
     ) -> ConversionText:
-        """The function that takes these steps. `layouts` are words about it, of a tensor of this shape."""
+        """The function that runs these steps on a tensor of this shape. `layouts` describes it in a comment."""
         parameter = parameter and found.ends_in_sum
         extents = {extent for step in (*found.forward, *found.backward) for extent in _extents(step, shape)}
         key = found.forward, found.backward, parameter, tuple(sorted(extents))
@@ -222,12 +230,12 @@ class Collectives:
 
     @property
     def parameters(self) -> list[ConversionText]:
-        """Those of parameters, whose gradients GradientSync sums."""
+        """The conversions of parameters whose gradients GradientSync sums."""
         return [made for made in self.functions if made.deferred]
 
     @property
     def steps(self) -> frozenset[str]:
-        """The step functions that anything uses."""
+        """The names of the step functions that are used."""
         return frozenset(step.function for text in self.functions for step in text.steps)
 
     @property
@@ -237,7 +245,7 @@ class Collectives:
 
     @property
     def staged(self) -> bool:
-        """Whether anything is sent in two steps."""
+        """Whether any collective has two steps."""
         return any(group.first for group in self.groups.values())
 
     def _step(self, step: Step, shape: tuple[int, ...]) -> StepText:
@@ -287,7 +295,9 @@ class Collectives:
 
 
 def _extents(step: Step, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The dimensions that an exchange cuts, with their extents: on these alone it depends."""
+    """The dimensions that an exchange cuts, with their extents; empty for other steps. An exchange depends on these
+    extents alone.
+    """
     if step.kind is not StepKind.EXCHANGE or step.source is None or step.target is None:
         return ()
     kinds = (*step.source.kinds, *step.target.kinds)
@@ -298,7 +308,7 @@ def _extents(step: Step, shape: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
 
 
 def conversion_name(source: Layout, target: Layout, mesh: Mesh) -> str:
-    """What happens, by mesh axes: `replicate_a`, `gather_0_b`, `reduce_a_and_partition_1_b`."""
+    """The name of a conversion by mesh axes: `replicate_a`, `gather_0_b`, `reduce_a_and_partition_1_b`."""
     verbs = [
         (_verb(before, after), axis)
         for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))
@@ -355,7 +365,7 @@ def _verb(before: Kind, after: Kind) -> str:
 
 
 def changes(source: Layout, target: Layout, mesh: Mesh) -> str:
-    """The kinds that change: `a: I -> R; b: S0 -> I`, and the order of the axes that cut a dimension, where it does."""
+    """The kinds that change, `a: I -> R; b: S0 -> I`, and the order of the axes that cut a dimension, if it changes."""
     words = [
         f"{mesh.axes[axis].name}: {before} -> {after}"
         for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True))

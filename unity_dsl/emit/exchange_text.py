@@ -1,6 +1,6 @@
-"""Text of exchanges and permutations: what of two layouts parallel.py needs, to find which slices go where.
+"""Text of exchanges and permutations: what parallel.py needs to know of two layouts to find which slices go where.
 
-Positions are found by the emitted program, on each device at its start: the text depends on the mesh axes, not on how
+Each device of the emitted program finds the positions when it starts. The text depends on the mesh axes, not on how
 many devices or elements there are.
 """
 
@@ -21,14 +21,14 @@ from .positions_text import PositionsFunction
 from .templates import tuple_text
 
 PositionsOf = Callable[[str], PositionsFunction]
-"""Asking for the function of a declared cut has it written."""
+"""Returns the function of a declared cut, and has it written in parallel.py."""
 
 
 def crossed(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh, library: Library) -> tuple[int, ...]:
-    """The mesh axes along which anything travels, in mesh order.
+    """The mesh axes along which data is sent, in mesh order.
 
-    These are axes whose terms are summed, and axes that cut a dimension in another way than before. A value that
-    becomes terms stays where it is; along an axis of copies every device takes its own.
+    These are the axes over which partial terms are summed, and the axes that cut a dimension differently than before. A
+    value that becomes partial terms stays where it is; along an axis of copies every device uses its own.
     """
     found = set()
     for axis, (before, after) in enumerate(zip(source.kinds, target.kinds, strict=True)):
@@ -43,7 +43,9 @@ def crossed(source: Layout, target: Layout, shape: tuple[int, ...], mesh: Mesh, 
 def exchange_arguments(
     step: Step, shape: tuple[int, ...], mesh: Mesh, library: Library, positions: PositionsOf
 ) -> tuple[str, ...]:
-    """What `Exchange` is given after the mesh and the group: how dimensions are cut, where values become terms."""
+    """The arguments of `Exchange` after the mesh and the group: how dimensions are cut, and the axes along which values
+    become partial terms.
+    """
     source, target = _ends(step)
     dims = [
         f"{dim}: {_dimension(source, target, dim, extent, mesh, library, positions)}"
@@ -60,23 +62,23 @@ def exchange_arguments(
 
 @dataclass(frozen=True)
 class Permuted:
-    """A permutation of the devices that differ along `axes`: pairs of axes that number the same parts of a tensor.
+    """A permutation of the devices that differ along `axes`, as pairs of axes that number the same parts of a tensor.
 
-    A device takes from the one whose coordinates along the first axes of every pair make the same number as its own
-    along the second ones. A dimension's slices are parts, and so are the terms of a sum, and copies.
+    A device receives from the one whose coordinates along the first axes of every pair give the same number as its own
+    along the second axes. Parts are the slices of a dimension, the terms of a sum, or copies.
     """
 
     axes: tuple[int, ...]
     pairs: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
     def arguments(self, mesh: Mesh) -> tuple[str, str]:
-        """What `Permutation` is given after the mesh and the group."""
+        """The arguments of `Permutation` after the mesh and the group."""
         before, after = ([axis_tuple(pair[side], mesh) for pair in self.pairs] for side in (0, 1))
         return f"before={tuple_text(before)}", f"after={tuple_text(after)}"
 
 
 def permuted(step: Step, shape: tuple[int, ...], mesh: Mesh) -> Permuted:
-    """Raises ValueError where a device would not give all it has to one other."""
+    """The permutation that a step is. Raises ValueError if a device would not send all it has to a single other one."""
     source, target = _ends(step)
     pairs = [_changed(_cuts(source, dim), _cuts(target, dim), mesh) for dim in range(len(shape))]
     parts = [(_axes(before), _axes(after)) for before, after in pairs]
@@ -104,7 +106,7 @@ def _ends(step: Step) -> tuple[Layout, Layout]:
 
 
 def _moved(source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, library: Library) -> tuple[int, ...]:
-    """The mesh axes that cut a dimension and along which its elements change places."""
+    """The mesh axes that cut a dimension and along which its elements move."""
     before, after = (_cuts(layout, dim) for layout in (source, target))
     if before == after:
         return ()
@@ -114,11 +116,11 @@ def _moved(source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, li
 
 
 _Cuts = list[tuple[int, Cut]]
-"""Mesh axes that cut a dimension, major first, with their kinds but for the place, which the order says."""
+"""Mesh axes that cut a dimension, major first, with their kinds. The place in a kind is 0, as the order gives it."""
 
 
 def _changed(before: _Cuts, after: _Cuts, mesh: Mesh) -> tuple[_Cuts, _Cuts]:
-    """Without the major cuts in which both begin, and the minor ones that divide the same blocks alike."""
+    """The cuts without shared major ones, and without minor ones that divide the same blocks in the same way."""
     while before and after and before[0] == after[0]:
         before, after = before[1:], after[1:]
     while before and after and before[-1] == after[-1] and _same_blocks(before[:-1], after[:-1], mesh):
@@ -139,15 +141,16 @@ def _overlaps(cuts: _Cuts) -> bool:
 
 
 def _same_blocks(before: _Cuts, after: _Cuts, mesh: Mesh) -> bool:
-    """Whether both cut into equal blocks, as many."""
+    """Whether both cut into the same number of equal blocks."""
     blocks = all(cut.by == PARTITION for _, cut in (*before, *after))
     return blocks and mesh.degree(_axes(before)) == mesh.degree(_axes(after))
 
 
 def _stays(source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, library: Library) -> bool:
-    """Whether every device has all that it is to have of a dimension with slices that overlap.
+    """Whether every device has all that it needs of a dimension with overlapping slices.
 
-    Terms stay if each device is to have all positions at which it has some, copies if it has all that it is to have.
+    Partial terms stay if each device needs all positions at which it has some. Copies stay if each device has all that
+    it needs.
     """
     before, after = source.nesting(dim), target.nesting(dim)
     given, taken = _cuts(source, dim), _cuts(target, dim)
@@ -173,7 +176,7 @@ def _stays(source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, li
 def _dimension(
     source: Layout, target: Layout, dim: int, extent: int, mesh: Mesh, library: Library, positions: PositionsOf
 ) -> str:
-    """How a dimension is cut before and after: in blocks, in declared slices, or in slices that overlap."""
+    """How a dimension is cut before and after: in blocks, in declared slices, or in overlapping slices."""
     before, after = (_cuts(layout, dim) for layout in (source, target))
     if all(cut.by == PARTITION for _, cut in (*before, *after)):
         ends = (axis_tuple(_axes(cuts), mesh) for cuts in (before, after))
@@ -193,7 +196,7 @@ def _dimension(
 
 
 def _declared(cuts: _Cuts, extent: int, mesh: Mesh, library: Library, positions: PositionsOf) -> str:
-    """Cuts, each within the one before; mesh axes with one cut that overlaps are one device axis."""
+    """The cuts as text, each within the one before. Mesh axes of an overlapping cut are one device axis."""
     parts: list[tuple[tuple[int, ...], Cut]] = [((axis,), cut) for axis, cut in cuts]
     if _overlaps(cuts):
         parts = [(_axes(cuts), cuts[0][1])]

@@ -1,6 +1,7 @@
-"""Mixed precision without narrow sums: ATen operators, also backward ones, compute in float32 and round their results.
+"""Mixed precision without narrow accumulation: ATen operators, also backward ones, compute in float32 and round
+results.
 
-A device's own kernels may add up in a narrow type instead. Their errors are compared with those of this arithmetic.
+A device's own kernels may accumulate in a narrow type. Their errors are compared with those of this arithmetic.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 @contextmanager
 def float32_operators() -> Iterator[None]:
-    """Operators on bfloat16 and float16 tensors compute in float32; their first result has the operands' type."""
+    """Operators on bfloat16 and float16 tensors compute in float32. Their first result has the operands' type."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten, tree_map
@@ -20,7 +21,7 @@ def float32_operators() -> Iterator[None]:
     narrow = (torch.bfloat16, torch.float16)
 
     def wide(x: Any) -> Any:
-        if isinstance(x, torch.dtype):  # an operand's, as the gradient of a softmax is told it
+        if isinstance(x, torch.dtype):  # an operand's type, which the backward of softmax takes
             return torch.float32 if x in narrow else x
         return x.float() if isinstance(x, torch.Tensor) and x.dtype in narrow else x
 

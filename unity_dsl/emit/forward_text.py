@@ -1,4 +1,4 @@
-"""Torch text of forward methods: every instruction of a schedule's function as the statements that do it."""
+"""Torch text of forward methods: the statements of every instruction in a schedule's function."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class ForwardText:
-    """Writes the body of one forward method. `state` is what holds groups, seed and the like: `self` or `model`. Of
-    the model's own, `on_outputs` writes what returns the outputs alone.
+    """Writes the body of one forward method. `state` is the object that has groups, seed and the like: `self` or
+    `model`. `on_outputs` writes the early return of outputs alone, in the forward of the model itself.
     """
 
     def __init__(
@@ -64,7 +64,9 @@ class ForwardText:
             self.add([tensor], [path("self", value.name, "_parameters" if trained else "_buffers")])
 
     def add(self, tensors: Sequence[ir.Tensor], variables: Sequence[str]) -> None:
-        """Values that exist from here on; a term of the loss times its share of a step of several batches."""
+        """Names values that exist from here on. A term of the loss is multiplied by its share of a step over several
+        batches.
+        """
         for tensor, variable in zip(tensors, variables, strict=True):
             own = self.state == "self" and not self.function.path
             number = self.program.shares.get(tensor.value.name) if own else None
@@ -75,7 +77,7 @@ class ForwardText:
             self.name(tensor, variable)
 
     def name(self, tensor: ir.Tensor, variable: str) -> None:
-        """The variable that holds a tensor from here on."""
+        """Records the variable that holds a tensor from here on."""
         self.variables[tensor] = variable
         if tensor.dtype == tensor.value.dtype:
             self.variables_of.setdefault(tensor.value.name, set()).add(variable)
@@ -85,13 +87,13 @@ class ForwardText:
         return self.variables[tensor]
 
     def write(self) -> list[str]:
-        """All instructions. Returns the variables that hold the results."""
+        """Writes all instructions. Returns the variables that hold the results."""
         for instruction in self.function.instructions:
             self.instruction(instruction)
         return [self.variables[tensor] for tensor in self.function.results]
 
     def instruction(self, instruction: ir.Instruction) -> None:
-        """The statements of an instruction."""
+        """Writes the statements of an instruction."""
         match instruction:
             case ir.Compute():
                 self._compute(instruction)
@@ -135,7 +137,7 @@ class ForwardText:
     # ------------------------------------------------------------------------------------------ values
 
     def float_type(self, dtype: str) -> str:
-        """The text of a float type: what the program computes in, or what is as wide as what it stores."""
+        """The text of a float type: the program's compute type, or in mixed precision one of its wider types."""
         return float_type(self.state, dtype, self.program.mixed)
 
     def _cast(self, cast: ir.Cast) -> None:
@@ -163,8 +165,8 @@ class ForwardText:
         self.name(made, name)
 
     def _update(self, update: ir.Updates) -> None:
-        """New values of buffers. Such a buffer is another tensor from then on: what the backward pass keeps of the old
-        one stays what it was.
+        """Writes the new values of buffers. An updated buffer becomes a new tensor, so that what the backward pass
+        saved of the old one does not change.
         """
         before, self.module.lines = self.module.lines, []
         self.plain = True
@@ -219,7 +221,9 @@ class ForwardText:
             self.sent[compute] = results[0]
 
     def padded_columns(self, step: PlannedNode) -> tuple[int, int] | None:
-        """The columns of a product that is padded, and how many more it has then. What runs in blocks is not."""
+        """The columns of a product that is padded, and how many are added; None if it is not padded. It is not called
+        for decomposed matmuls, which are never padded.
+        """
         program = self.program
         if program.padding is None:
             return None
@@ -231,7 +235,7 @@ class ForwardText:
         return roles(step.typed.configuration, self.program.mesh, operands)
 
     def _fused(self, fused: ir.Fused) -> None:
-        """Operators that run as one kernel."""
+        """Writes the call of a kernel that computes several operators."""
         kernels, group = self.program.kernels, cast("OperatorGroup", fused.group)
         assert kernels is not None, "they are asked for"
         made = kernels.function(group)
@@ -250,7 +254,7 @@ class ForwardText:
         self.add(fused.makes, results)
 
     def site(self, number: int) -> str:
-        """The random site, which counts a repeat's iterations."""
+        """The text of the random site, which in a body depends on the iteration."""
         if self.state == "self":
             return str(number)
         stride = self.program.random_sites
@@ -258,13 +262,13 @@ class ForwardText:
 
     @property
     def index(self) -> str:
-        """Which iteration of the bodies around it this is: what a module knows and a function is given."""
+        """The text of the enclosing bodies' iteration index: an attribute of a module, an argument of a function."""
         return "self.index" if self.module.stores else "index"
 
     # ------------------------------------------------------------------------------------------ bodies
 
     def _open(self, opened: ir.Open) -> None:
-        """The bodies of a loop, and the slices that they are given by position."""
+        """Writes the bodies of a loop, and unbinds the tensors of which each iteration takes a slice."""
         loop, segment = opened.loop, opened.loop.step.segment
         self.captured[loop] = [self.variables[tensor] for tensor in opened.captured]
         self.slices[loop] = []
@@ -277,7 +281,7 @@ class ForwardText:
         self.modules[loop] = [self._body(loop, number) for number in range(len(loop.bodies))]
 
     def _body(self, loop: ir.Loop, number: int) -> ModuleText:
-        """The class of a run's iterations, or the function if they store nothing."""
+        """The class of a run's iterations, or a function if they store nothing."""
         function, step, program = loop.bodies[number], loop.step, self.program
         stores = stores_anything(function.planned.graph)
         name = body_name(step, number, stores, self.names, program.classes)
@@ -292,7 +296,9 @@ class ForwardText:
         return module
 
     def _close(self, closed: ir.Close) -> None:
-        """What iterations made, stacked; the modules of bodies that store something, others are functions."""
+        """Stacks what iterations made, and registers the modules of bodies that store something. Other bodies are
+        functions.
+        """
         loop, segment = closed.loop, closed.loop.step.segment
         modules, runs = self.modules[loop], loop.step.runs
         if loop.offloaded:
@@ -309,7 +315,7 @@ class ForwardText:
             self.add([made], [name])
 
     def _branch(self, branch: ir.Branch) -> None:
-        """What a cond replaces has one layout, whether its body is executed or not."""
+        """Writes a cond. The values that it replaces have the same layout whether its body runs or not."""
         loop, segment = branch.loop, branch.loop.step.segment
         (module,) = self.modules[loop]
         current = [self.variables[tensor] for tensor in branch.given]
@@ -329,13 +335,17 @@ class ForwardText:
         self.add(branch.makes, carried)
 
     def _call(self, body: str, given: Sequence[str], how: str) -> str:
-        """The text of one execution of a body; `how` is what keeps less of it for the backward pass."""
+        """The text of one execution of a body. `how` names the wrapper that recomputes or offloads what is saved for
+        backward.
+        """
         if how:
             return f"{self.state}.{how}({', '.join([body, *given])})"
         return f"{body}({', '.join(given)})"
 
     def _iterate(self, iterate: ir.Iterate) -> None:
-        """The iterations of a run, or of several that are one loop: the only one, or a loop."""
+        """Writes the iterations of a run, or of several runs that share a loop. A single iteration is a call without a
+        loop.
+        """
         loop, run, segment, once = iterate.loop, iterate.run, iterate.loop.step.segment, iterate.run.count == 1
         module, lines, modules = (
             self.modules[loop][iterate.numbers[0]],

@@ -1,4 +1,4 @@
-"""Text of weights that a program gathers together: what begins, and what waits for it."""
+"""Text of weights that are all-gathered together: the statements that start a gather or wait for it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .source_lines import WIDTH, broken, statement
 
 
 class ForwardText(Protocol):
-    """The forward method that is written. `listed` are the variables of what is gathered later."""
+    """The forward method that is being written. `listed` has the variables of gathers that are waited for later."""
 
     program: Program
     function: Function
@@ -24,11 +24,11 @@ class ForwardText(Protocol):
     listed: dict[tuple[Convert, ...], str]
 
     def name(self, tensor: Tensor, variable: str) -> None:
-        """The variable that holds a tensor from here on."""
+        """Records the variable that holds a tensor from here on."""
 
 
 def add_start(text: ForwardText, start: StartGathers) -> None:
-    """Writes that weights begin to be gathered, and what loops gather first."""
+    """Writes the start of gathers: of weights, and of what loops gather first."""
     text.program.gathered = True
     given = [list_gathers(text, start.gathers)] if start.gathers else []
     entering = [_entered(text, loop) for loop in start.entering]
@@ -37,14 +37,14 @@ def add_start(text: ForwardText, start: StartGathers) -> None:
 
 
 def _entered(text: ForwardText, loop: Loop) -> str:
-    """What the first iteration of a loop gathers first."""
+    """The text of what the first iteration of a loop gathers first."""
     for gather in loop.bodies[0].first:
-        _function(text, gather)  # their functions stand in parallel.py in the order in which they first run
+        _function(text, gather)  # parallel.py has the functions in the order in which they first run
     return f"{path('self', loop.step.segment.name, '_modules')}[0].gathers()"
 
 
 def add_awaited(text: ForwardText, awaited: AwaitGathers) -> None:
-    """Writes that weights are gathered, or waited for if that has begun."""
+    """Writes that weights are gathered, or waited for if their gather was started."""
     gathers, lines = awaited.gathers, text.module.lines
     over = f"{text.state}.{'sync' if gathers[0].parameter else 'groups'}"
     text.program.gathered = True
@@ -66,7 +66,7 @@ def add_awaited(text: ForwardText, awaited: AwaitGathers) -> None:
 
 
 def _sliced(listed: str, awaited: AwaitGathers) -> str:
-    """What is waited for, among all that is listed."""
+    """The text of the listed gathers that are waited for."""
     count, every = len(awaited.gathers), awaited.among
     if count == len(every):
         return listed
@@ -75,7 +75,7 @@ def _sliced(listed: str, awaited: AwaitGathers) -> str:
 
 
 def list_gathers(text: ForwardText, gathers: tuple[Convert, ...]) -> str:
-    """A variable that holds what is to be gathered."""
+    """The variable that holds a list of gathers, which is written on first use."""
     if gathers not in text.listed:
         pairs = list_pairs(text, gathers)
         text.listed[gathers] = text.names.fresh("gathers")
@@ -84,7 +84,7 @@ def list_gathers(text: ForwardText, gathers: tuple[Convert, ...]) -> str:
 
 
 def gathers_first(loop: Loop, iteration: int) -> str:
-    """What an iteration of a loop gathers first; empty if that is nothing."""
+    """The text of what an iteration of a loop gathers first; empty if that is nothing."""
     gathers = loop.bodies[loop.number(iteration)].first
     return f"{path('self', loop.step.segment.name, '_modules')}[{iteration}].gathers()" if gathers else ""
 
@@ -96,12 +96,14 @@ def list_pairs(text: ForwardText, gathers: Sequence[Convert]) -> str:
 
 
 def _function(text: ForwardText, gather: Convert) -> str:
-    """The conversion of a weight in parallel.py."""
+    """The name of a weight's conversion in parallel.py."""
     source, target, shape = gather.source, gather.makes.layout, gather.value.shape
     return text.program.collectives.between(gather.conversion, source, target, shape, deferred=True).name
 
 
 def _targets(names: Sequence[str]) -> str:
-    """The left side of an assignment of several values, in brackets where it may be broken into lines."""
+    """The left side of an assignment. It is in brackets for a single value, and for four or more, which may be broken
+    into lines.
+    """
     joined = ", ".join(names)
     return joined if 1 < len(names) < 4 else f"({joined}{',' if len(names) == 1 else ''})"

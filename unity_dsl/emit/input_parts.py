@@ -1,4 +1,4 @@
-"""Inputs of which a rank reads a block alone: by dimension the mesh axes that divide it, and the size of a block."""
+"""Inputs that a rank reads only one block of: by dimension, the mesh axes that divide it and the size of a block."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .templates import tuple_text
 
 @dataclass(frozen=True)
 class InputPart:
-    """The part of an input that the operators of a rank read: its layout, and of each divided dimension the axes, the
-    first of them major, and the size of a block.
+    """The part of an input that the operators of a rank read: its layout and, for each divided dimension, the axes
+    (major first) and the size of a block.
     """
 
     layout: Layout
@@ -26,7 +26,7 @@ class InputPart:
 
 
 def input_parts(plan: Plan) -> dict[str, InputPart]:
-    """The inputs of which no operator reads more than one block along the divided dimensions, by name."""
+    """The inputs, by name, of which no operator reads more than one block along the divided dimensions."""
     found = {}
     kept = {value.name for value in (*plan.model.returned, *(update.value for update in plan.graph.graph.updates))}
     for given in plan.graph.graph.inputs:
@@ -68,11 +68,11 @@ def _read(graph: PlannedGraph, name: str) -> set[Layout]:
 
 
 def _one_layout(planned: PlannedValue, read: set[Layout], whole: Layout) -> Layout | None:
-    """The layout that is cut out of the whole tensor, if everything that is read is made from it and it is the only one
-    that is.
+    """The layout that is cut out of the whole tensor, if it is the only one and all that is read is made from it; else
+    None.
     """
     sources: dict[Layout, Layout] = {}
-    for made in planned.materialised:  # copies of a layout are that layout: what it was first made from is its source
+    for made in planned.materialised:  # layouts that differ in copies count as one: its first source is kept
         sources.setdefault(made.layout.without_copies, made.source.without_copies)
     produced = planned.produced.without_copies
     first = set()
@@ -96,10 +96,11 @@ def part_entries(plan: Plan, parts: Mapping[str, InputPart]) -> Iterator[str]:
 def write_inputs(
     forward: ForwardText, tensors: Iterable[Tensor], variables: Mapping[str, str], sizes: str, parts: Collection[str]
 ) -> None:
-    """Every rank may have the whole batch: an input is one logical tensor, from which its planned layout is made. Of
-    those of which it reads a part that may be given.
+    """Writes the check of every input, and the cut of its part. Every rank may pass the whole batch: an input is one
+    logical tensor, from which its planned layout is made. If a rank reads only a part of an input, it may pass that
+    part.
 
-    `sizes` is the variable of the sizes that this call has, if they may differ.
+    `sizes` is the variable with the sizes of this call, if they may differ.
     """
     for tensor in tensors:
         name = tensor.value.name

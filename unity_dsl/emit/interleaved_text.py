@@ -1,8 +1,8 @@
-"""Text of what is begun and waited for later, and of the interleaved execution of repeats: one call for all, of bodies
-that are generators.
+"""Text of asynchronous collectives, and of the interleaved execution of repeats: one call for all, with generators as
+bodies.
 
-A body yields where it must wait for what it has begun to send, so that the others compute meanwhile. Autograd runs what
-was computed the latest first, so that the backward passes of the bodies run in turns as well.
+A body yields before it waits for a collective that it started, so that the other repeats compute meanwhile. Autograd
+runs the latest computation first, so the backward passes of the bodies are interleaved as well.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from .source_lines import statement
 
 
 class ForwardText(Gathering, Protocol):
-    """The forward method that is written. `sent` are the variables of what was begun; `captured` and `carried` those
-    that a loop's bodies are given.
+    """The forward method that is being written. `sent` has the variables of started collectives. `captured` and
+    `carried` have the variables that a loop's bodies are given.
     """
 
     sent: dict[Begin | Compute, str]
@@ -33,11 +33,11 @@ class ForwardText(Gathering, Protocol):
         """The variable that holds a tensor."""
 
     def add(self, tensors: Sequence[Tensor], variables: Sequence[str]) -> None:
-        """Values that exist from here on, in these variables."""
+        """Names values that exist from here on, in these variables."""
 
 
 def add_begin(text: ForwardText, begin: Begin) -> None:
-    """Begins a conversion, for whose blocks a product may wait."""
+    """Writes the start of a conversion. A product may wait for its blocks one by one."""
     given, made = begin.reads, begin.makes
     collectives, shape = text.program.collectives, given.value.shape
     found = collectives.between(begin.conversion, begin.source, made.layout, shape)
@@ -51,7 +51,7 @@ def add_begin(text: ForwardText, begin: Begin) -> None:
 
 
 def add_arrive(text: ForwardText, arrive: Arrive) -> None:
-    """Waits for what was begun: where bodies are interleaved, when the others have computed."""
+    """Writes the wait for a started collective. An interleaved body first lets the others compute."""
     begun, made = arrive.begun, arrive.makes
     if arrive.turn:
         text.module.lines.append("yield  # overlapped with the other repeats")
@@ -61,7 +61,7 @@ def add_arrive(text: ForwardText, arrive: Arrive) -> None:
 
 
 def add_interleaved(text: ForwardText, found: Interleave) -> None:
-    """Interleaved execution of so many iterations of each loop."""
+    """Writes the interleaved execution of the same iterations of several loops."""
     segments = [loop.step.segment for loop in found.loops]
     listed = list_gathers(text, found.then) if found.then else ""
     over = [_ahead(loop, found.iterations, "" if place else listed) for place, loop in enumerate(found.loops)]
@@ -86,8 +86,8 @@ def _tuple(names: list[str]) -> str:
 
 
 def _ahead(loop: Loop, numbers: range, behind: str) -> str:
-    """The modules of iterations. While one computes, what the next one gathers is on its way, at last what is gathered
-    `behind` the repeat.
+    """The text of the modules of iterations. While one computes, the gathers of the next one are prefetched. During the
+    last one these are the gathers `behind` the repeat.
     """
     segment = loop.step.segment
     over = iterations(path("self", segment.name, "_modules"), numbers, segment.count)

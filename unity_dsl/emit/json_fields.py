@@ -1,4 +1,4 @@
-"""Fields of data that were read from JSON, each of the type that it must have."""
+"""Fields of data that were read from JSON, each checked for its type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Garbled(Exception):
-    """Data that lack what they must have, said in words."""
+    """Data lack a field, or have one of a wrong type or value; the message says which."""
 
 
 def as_table(value: object, where: str) -> dict[str, Any]:

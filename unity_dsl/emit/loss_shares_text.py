@@ -1,4 +1,6 @@
-"""Text that weighs the terms of a loss over several batches: what each batch counts, and what a term is divided by."""
+"""Text that weights the terms of a loss over several batches: the sums that a batch contributes, and the divisors of
+terms.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,10 @@ _NUMBERS = "torch.float64"
 
 @dataclass(frozen=True)
 class LossShares:
-    """The text of a program's terms that are divided by sums over a batch.
+    """The text of the loss terms that are divided by sums over a batch.
 
-    `counted` are the statements of what a batch sums, `divisors` those of what these sums make. `numbers` are the
-    places of terms among the shares, by the names of their values.
+    `counted` are the statements that compute the sums of a batch. `divisors` are the statements that compute divisors
+    from these sums. `numbers` are the indices of terms among the shares, by the names of their values.
     """
 
     counted: tuple[str, ...]
@@ -33,7 +35,7 @@ class LossShares:
 
 
 def loss_shares(model: Model, collectives: Collectives) -> LossShares | None:
-    """The text of a model's divided terms; None where there is none, or one of them cannot be weighed."""
+    """The text of a model's divided terms; None if there are none, or if one of them cannot be weighted."""
     found = _weighed(model)
     if not found:
         return None
@@ -42,19 +44,19 @@ def loss_shares(model: Model, collectives: Collectives) -> LossShares | None:
 
 
 def is_weighed(model: Model) -> bool:
-    """Whether terms of the loss are weighed over several batches, and each can be."""
+    """Whether the loss has divided terms, and all of them can be weighted over several batches."""
     return bool(_weighed(model))
 
 
 def _weighed(model: Model) -> tuple[DividedTerm, ...]:
-    """The divided terms of a loss; none where one of them cannot be weighed."""
+    """The divided terms of a loss; none if one of them cannot be weighted."""
     terms = divided_terms(model)
     found = tuple(term for term in terms if isinstance(term, DividedTerm))
     return found if len(found) == len(terms) else ()
 
 
 def unweighted_words(model: Model) -> str | None:
-    """Why steps over several batches would be means of means; None where they are not."""
+    """Why a step over several batches would be a mean of means; None if it would not."""
     reasons = (f"{where(term.span)}{term.reason}" for term in divided_terms(model) if isinstance(term, Unweighted))
     return next(reasons, None)
 
@@ -99,7 +101,7 @@ def _divisors(terms: tuple[DividedTerm, ...], collectives: Collectives) -> Itera
 def _text(
     instance: Instance, arguments: list[str], results: list[str], names: Names, collectives: Collectives
 ) -> list[str]:
-    """An operator at the model's sizes, on one device, in float64."""
+    """The text of an operator at the model's sizes, on one device, in float64."""
     lowering = lower_equations(instance, Division(instance.sizes), collectives.library)
     place = Place(names, Mesh(()), collectives.library, collectives, "self", float_type=_NUMBERS)
     return lowering_text(lowering, instance.name, instance.sizes, arguments, results, place)

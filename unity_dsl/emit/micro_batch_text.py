@@ -10,7 +10,7 @@ from .source_lines import broken
 
 
 def joined_outputs(plan: Plan) -> Iterator[str]:
-    """The entries of a dictionary of a batch's outputs, made of those of its micro-batches, `parts`."""
+    """The entries of the dictionary of a batch's outputs, joined from those of its micro-batches, `parts`."""
     if plan.division is None:
         return
     for name, part in zip(plan.model.output_names, plan.division.outputs, strict=True):

@@ -1,4 +1,4 @@
-"""Classes of an emitted program: what they store, which one is a subclass of which, and how their tables are named."""
+"""Classes of an emitted program: what they store, which are subclasses of others, and how their tables are named."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 @dataclass(frozen=True)
 class Stored:
-    """A parameter or buffer that a module holds: its name there, dotted where blocks name it. A parameter may decay."""
+    """A parameter or buffer of a module. Its name there is dotted if blocks contain it. A parameter may have weight
+    decay.
+    """
 
     name: str
     value: Value
@@ -29,13 +31,12 @@ class Stored:
 
 @dataclass
 class ModuleText:
-    """A class of the program: what it stores, the modules it repeats, its forward. A function if it `stores` nothing.
-    `words` are the lines of its docstring.
+    """A class of the program: what it stores, the modules that it repeats, its forward. It is a function if it `stores`
+    nothing. `words` are the lines of its docstring.
 
-    `constants` are the names of its tables of parameters and buffers. `sites` says that random numbers are drawn in it,
-    so that it must know which iteration it is. `gathers` are lines that return what is gathered before all else. The
-    forward of one that runs `in_turns` with others is a generator. Of a class with a `base` only the forward differs
-    from that one.
+    `constants` are the names of its tables of parameters and buffers. `sites` means that it draws random numbers, and
+    so must know its iteration. `gathers` are lines that return what is gathered before all else. With `in_turns` its
+    forward is a generator, which is interleaved with others. A class with a `base` differs from it only in the forward.
     """
 
     name: str
@@ -53,7 +54,7 @@ class ModuleText:
     base: ModuleText | None = None
 
     def stores_as(self, other: ModuleText) -> bool:
-        """Whether both store and gather the same, and neither in a module of its own."""
+        """Whether both store and gather the same, and neither repeats modules."""
         same = self.stored == other.stored and self.gathers == other.gathers and self.sites == other.sites
         return same and not self.repeats and not other.repeats
 
@@ -62,7 +63,7 @@ class ModuleText:
 class Repeat:
     """A ModuleList: per run of iterations with one plan, the class, the first iteration and how many there are.
 
-    Of a cond, the module `alone`.
+    For a cond it is a single module, `alone`.
     """
 
     name: str
@@ -72,9 +73,10 @@ class Repeat:
 
 
 def name_constants(repeat: Repeat, modules: list[ModuleText], names: Names) -> None:
-    """Name the tables of a repeat's classes. Those that store what another stores become its subclasses and share them.
+    """Name the tables of a repeat's classes. Classes that store the same as the base become its subclasses and share
+    its tables.
 
-    The base is the class of the most iterations; it is moved before its subclasses in `modules`.
+    The base is the class of the most iterations. It is moved before its subclasses in `modules`.
     """
     base = max(repeat.runs, key=lambda run: run[2])[0]
     heirs = [module for module, _, _ in repeat.runs if module is not base and module.stores_as(base)]
@@ -91,7 +93,7 @@ def name_constants(repeat: Repeat, modules: list[ModuleText], names: Names) -> N
 
 
 def body_name(step: PlannedSegment, number: int, stores: bool, names: Names, classes: Names) -> str:
-    """The name of a run's class, or that of a function, which no variable here may have."""
+    """The name of a run's class or function. No variable of the caller may have the name of the function."""
     word = step.segment.name.rpartition(".")[2]
     if len(step.runs) > 1 and step.runs[number].count == 1:
         word = {0: f"first_{word}", len(step.runs) - 1: f"last_{word}"}.get(number, word)

@@ -24,29 +24,29 @@ from .torch_text import argument_text, term_text
 
 
 class Collectives(Protocol):
-    """Names of what the operator needs of parallel.py; asking for one has it written there."""
+    """Names of what an operator needs from parallel.py. Asking for a name has the thing written there."""
 
     def replicate(self, axes: tuple[int, ...]) -> str:
-        """Invariant to Replicate: free forwards, an all-reduce backwards."""
+        """Invariant to Replicate: nothing in the forward, an all-reduce in the backward."""
 
     def reduce(self, axes: tuple[int, ...]) -> str:
-        """Partial to Invariant: an all-reduce forwards, free backwards."""
+        """Partial to Invariant: an all-reduce in the forward, nothing in the backward."""
 
     def reduce_over(self, kind: ReductionKind, free: bool) -> str:
-        """A reduction that is no sum, over local dimensions and a group; `free` of gradient or not."""
+        """A reduction other than a sum, over local dimensions and a group. `free` asks for one without a gradient."""
 
     def standardised(self) -> str:
-        """Standardised values with their mean and variance, of local parts and a group."""
+        """Standardised values with their mean and variance, computed over local parts and a group."""
 
     def group(self, axes: tuple[int, ...]) -> str:
-        """The attribute of the groups' object that spans these mesh axes, major first."""
+        """The attribute of the groups object that spans these mesh axes, major first."""
 
 
 @dataclass(frozen=True)
 class ProductCall:
-    """The call of a function that stands for a product: in parallel.py of a weight that was read before, if it is
-    `delayed`; of what was `sent` in blocks; or of one whose result departs, with what more is `given` to send it. If
-    nothing of this is so it is one of the program's with gradients of its own.
+    """The call of a function that replaces a product. In parallel.py these are products whose weight gradient is
+    `delayed`, products of what is `sent` in blocks, and products that send their own result, for which more arguments
+    are `given`. If none of these holds, it is a function of model.py with its own gradients.
     """
 
     product: WeightProduct
@@ -63,13 +63,13 @@ class ProductCall:
 
 @dataclass
 class Place:
-    """Where in the program an operator's text stands.
+    """The place of an operator's text in the program.
 
-    `state` is what holds groups, seed, step, dtype and device (`self` or `model`), `site` the text of the random site,
-    `float_type` that of the type in which the operator runs, by default the state's. Each of several `micro_batches`
-    draws numbers of its own. `random` records that it draws. `constants` holds what depends on no operand, under the
-    comment `words`. A `product` may be computed by a function of parallel.py, beside what travels, or of the program.
-    A linear map of so many columns may be `padded` by so many more.
+    `state` is the object with groups, seed, step, dtype and device (`self` or `model`). `site` is the text of the
+    random site. `float_type` is the text of the type in which the operator runs, by default the state's. With
+    `micro_batches`, each draws numbers of its own. `random` records that the operator draws. `constants` takes what
+    depends on no operand, under the comment `words`. A `product` is computed by a function of parallel.py, overlapped
+    with communication, or by one of model.py. `padded` are the columns of a linear map and how many are added.
     """
 
     names: Names
@@ -90,7 +90,7 @@ class Place:
 def operator_text(
     instance: Instance, typed: TypedOperator, arguments: Sequence[str], results: Sequence[str], place: Place
 ) -> list[str]:
-    """Statements that bind `results` to the operator's outputs on this device, `arguments` being its local inputs."""
+    """Statements that bind `results` to the operator's outputs on this device. `arguments` are its local inputs."""
 
     def text(lowering: Lowering) -> list[str]:
         if place.padded is not None:
@@ -125,7 +125,7 @@ def lowering_text(
 
 
 def _with_call(lowering: Lowering, call: ProductCall) -> Lowering:
-    """The lowering with the function in place of the product."""
+    """The lowering with the call in place of the product."""
     product = call.product
 
     def changed(argument: Argument) -> Argument:
@@ -149,7 +149,7 @@ def _with_call(lowering: Lowering, call: ProductCall) -> Lowering:
 
 
 class _Text:
-    """The statements of one lowering as text; a variable is named where it is bound."""
+    """The statements of one lowering as text. A variable is named where it is bound."""
 
     def __init__(
         self,
@@ -172,7 +172,7 @@ class _Text:
         return [*taken, *(self.line(statement) for statement in self.lowering.statements)]
 
     def take_constants(self, held: ConstantsText) -> list[str]:
-        """Leave functions of positions to what holds them. Returns statements that take what a call needs of these."""
+        """Moves functions of positions to the constants. Returns the statements that slice these for smaller inputs."""
         place = self.place
         dtype = f"model.{(place.float_type or 'dtype').rpartition('.')[2]}"
         found = split_constants(self.lowering, self.local_sizes, dtype, "model.device")
@@ -213,11 +213,11 @@ class _Text:
         return f"{given if given.isidentifier() else statement.name}_r"
 
     def operand(self, term: Term) -> str:
-        """The text of what a draw or a collective is applied to."""
+        """The text of the operand of a draw or a collective."""
         return argument_text(term.arguments[0], self.spelling)
 
     def spelling(self, term: Term) -> str:
-        """The text of what only the program knows."""
+        """The text of a term that depends on the program: variables, state, random numbers and collectives."""
         place, collectives, state = self.place, self.place.collectives, self.place.state
         match term.operation, term.arguments:
             case "name", (Variable() as variable,):
@@ -253,5 +253,5 @@ class _Text:
 
 
 def mesh_axes(axes: tuple[Argument, ...]) -> tuple[int, ...]:
-    """Mesh axes, as a term has them among its arguments."""
+    """The mesh axes among a term's arguments."""
     return tuple(axis for axis in axes if isinstance(axis, int))

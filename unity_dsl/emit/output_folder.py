@@ -1,4 +1,4 @@
-"""Writes a program into its folder, all or nothing, never over what the user edited."""
+"""Writes a program into its folder, all or nothing, and never over what the user edited."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _PACKAGE = '"""Written by unityc from {model}.udl; `plan.json` says how."""\n\nf
 
 
 def render_program(plan: Plan, library: Library, sources: Sources, choices: Choices) -> dict[str, str]:
-    """Every file of the program by name. Pure; the same plan gives the same texts.
+    """Every file of the program by name. Pure: the same plan gives the same texts.
 
-    One device needs no parallel.py, and what has no loss nothing to train it with.
+    A program for one device has no parallel.py. A model without a loss has no files for training.
     """
     machine = read_machine(sources.machine)
     chosen = ContractionChoice(machine), ColumnPadding(machine)
@@ -63,10 +63,12 @@ def render_program(plan: Plan, library: Library, sources: Sources, choices: Choi
 
 
 def _mixing(plan: Plan, library: Library, sources: Sources, choices: Choices) -> str:
-    """Why a step over several batches is none over a larger one: what mixes the examples of a batch."""
+    """Why a step over several batches is not a step over one larger batch: the operator that mixes the examples of a
+    batch. Empty if none does.
+    """
     file = parse_model(sources.model)
     if divided_terms(plan.model):
-        return ""  # which count by their divisors
+        return ""  # weighted by their divisors
     try:
         whole = build_model(file, library, choices.settings, choices.preset, plan.model.precision)
         batch = whole.parameters[batch_parameter(file, whole)]
@@ -93,7 +95,7 @@ def _smaller_sizes(
         model = build_model(file, library, {**settings, name: size}, choices.preset, precision)
         if not text.plan.rules:
             return model
-        # Only a plan with rules has to wait for what applies them, which is most of the prover.
+        # Imported only for plans with rules: the import takes in most of the prover.
         from ..rules.replay import replayed
 
         return replayed(model, text.plan.rules, (*sources.rules, *sources.fusions), library)
@@ -120,8 +122,8 @@ def write_program(
     """Write the program of a plan into `out` and return the files.
 
     Everything is rendered before anything is written. Unless `force`, raises E313 for a plan that does not fit the
-    memory, E402 where the user's edits or another's folder would be destroyed; E401 where the folder cannot be written.
-    Then nothing has changed.
+    memory, and E402 if the user's edits or another's folder would be destroyed. Raises E401 if the folder cannot be
+    written. In all these cases nothing has changed.
     """
     for found in plan.warnings:
         if found.code == "W301" and not force:
@@ -132,7 +134,7 @@ def write_program(
 
 
 def write_files(files: Mapping[str, str], out: Path, force: bool = False) -> list[Path]:
-    """Write texts into a folder, whole or not at all. Files that an earlier compile wrote and this one does not go.
+    """Write texts into a folder, all or nothing. Files that an earlier compile wrote and this one does not are removed.
 
     Raises E401 (cannot be written) and E402 (edited, or not a folder of ours) with nothing changed.
     """
@@ -149,13 +151,13 @@ def write_files(files: Mapping[str, str], out: Path, force: bool = False) -> lis
 
 
 def edited_files(out: Path) -> list[str]:
-    """Names of files that differ from what was written there. Raises E403, E404 and E405 as `load_plan_file`."""
+    """The names of files that differ from what was written. Raises E403, E404 and E405 like `load_plan_file`."""
     plan = load_plan_file(out)
     return [name for name, recorded in plan.files.items() if _differs(out / name, recorded)]
 
 
 def _differs(path: Path, recorded: str) -> bool:
-    """Whether a file is there and is not what was written. A file the user removed may be written again."""
+    """Whether a file exists and differs from what was written. A file that the user removed may be written again."""
     try:
         return digest(read_bytes(path)) != recorded
     except FileNotFoundError:
@@ -165,7 +167,9 @@ def _differs(path: Path, recorded: str) -> bool:
 
 
 def _earlier_files(files: Mapping[str, str], out: Path, force: bool) -> set[str]:
-    """What an earlier compile wrote in this folder; refuses a folder that holds anything of the user's in the way."""
+    """The names of the files that an earlier compile wrote in this folder. Raises E401 if it is not a folder and,
+    unless `force`, E402 if anything of the user's is in the way.
+    """
     if out.exists() and not out.is_dir():
         raise fail("E401", f"cannot write {out}: it is not a folder", help="choose another folder with -o")
     if not out.exists() or not any(out.iterdir()):
@@ -187,7 +191,7 @@ def _earlier_files(files: Mapping[str, str], out: Path, force: bool) -> set[str]
 
 
 def _create(files: Mapping[str, str], out: Path) -> None:
-    """A new folder appears complete, by one rename."""
+    """Creates a folder that appears complete, by one rename."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with _temporary(out.parent, out.name) as folder:
         _fill(folder, files)
@@ -195,7 +199,7 @@ def _create(files: Mapping[str, str], out: Path) -> None:
 
 
 def _replace(files: Mapping[str, str], obsolete: set[str], out: Path) -> None:
-    """Each file is replaced by one rename, the plan last; what went before is put back if any of them fails."""
+    """Replaces each file by one rename, the plan last. If any of them fails, the earlier files are put back."""
     with _temporary(out, "new") as new, _temporary(out, "old") as old:
         _fill(new, files)
         kept = [name for name in (*files, *sorted(obsolete)) if (out / name).exists()]
@@ -222,7 +226,7 @@ def _fill(folder: Path, files: Mapping[str, str]) -> None:
 
 @contextmanager
 def _temporary(parent: Path, stem: str) -> Iterator[Path]:
-    """A folder on the same file system, with the user's permissions (those of `mkdtemp` would stay private)."""
+    """A temporary folder on the same file system, with the user's permissions (`mkdtemp` would make it private)."""
     folder = parent / f".{stem}-{token_hex(6)}"
     folder.mkdir()
     try:

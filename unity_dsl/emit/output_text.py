@@ -1,4 +1,4 @@
-"""Text of a model's outputs: the dictionary that a call returns, and what makes them whole after a training step."""
+"""Text of a model's outputs: the dictionary that a call returns, and the lines that gather it after a training step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from .source_lines import statement
 
 
 def outputs_text(model: Model, variables: Sequence[str]) -> str:
-    """The dictionary of what these variables hold; of a model without a loss without padding."""
+    """The text of the dictionary of outputs, which these variables hold. The outputs of a model without a loss lose
+    their padding here.
+    """
     if model.loss is None:
         variables = [_without_padding(value, name) for value, name in zip(model.outputs, variables, strict=True)]
     pairs = zip(model.output_names, variables, strict=True)
@@ -20,7 +22,9 @@ def outputs_text(model: Model, variables: Sequence[str]) -> str:
 
 
 def gathering_lines(model: Model, collectives: Collectives, layouts: Sequence[Layout]) -> Iterator[str]:
-    """The lines that replace outputs by whole ones, the same on every device; none where all of them are."""
+    """The lines that replace outputs by whole ones, the same on every device and without padding; none if all of them
+    are.
+    """
     whole = invariant(collectives.mesh)
     for name, value, layout in zip(model.output_names, model.outputs, layouts, strict=True):
         found = collectives.conversion(layout, whole, value.shape, value.bytes, gradient=value.needs_gradient)
@@ -32,7 +36,7 @@ def gathering_lines(model: Model, collectives: Collectives, layouts: Sequence[La
 
 
 def _without_padding(value: Value, variable: str) -> str:
-    """A tensor as it is in the model."""
+    """The text of a tensor without its padding."""
     if not value.unpadded:
         return variable
     kept = [":" if size == own else f":{own}" for size, own in zip(value.shape, value.unpadded, strict=True)]

@@ -1,5 +1,6 @@
-"""Text of products beside which values travel: weights are read before, where the backward pass is to compute their
-gradients; blocks of what is gathered are waited for one by one, and what is summed is sent in parts.
+"""Text of products that overlap with communication. A weight with a deferred gradient is read where the backward pass
+is to compute that gradient. Blocks of a gathered operand are waited for one by one, and a summed result is sent in
+parts.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from .torch_text import term_text
 
 
 class ForwardText(Protocol):
-    """The forward method that is written. `deferred` are the variables of weights with deferred gradients; what it
-    writes is `plain` where no product has gradients of its own.
+    """The forward method that is being written. `deferred` has the variables of weights with deferred gradients. In
+    `plain` text no product has gradients of its own.
     """
 
     program: Program
@@ -33,15 +34,15 @@ class ForwardText(Protocol):
     deferred: dict[Defer, str]
 
     def padded_columns(self, step: PlannedNode) -> tuple[int, int] | None:
-        """The columns of a product that is padded, and how many more it has then."""
+        """The columns of a product that is padded, and how many are added."""
 
     def variable(self, tensor: Tensor) -> str:
         """The variable that holds a tensor."""
 
 
 def product_call(text: ForwardText, compute: Compute, arguments: list[str]) -> ProductCall | None:
-    """How an operator is called, if it is a product beside which something travels, or that has gradients of its own.
-    Its delayed weight is put among the arguments.
+    """The call of an operator that is a product overlapped with communication, or one with gradients of its own; else
+    None. A weight with a deferred gradient is put among the arguments.
     """
     program, chunked = text.program, compute.chunked
     own = compute.deferred is not None
@@ -63,7 +64,7 @@ def product_call(text: ForwardText, compute: Compute, arguments: list[str]) -> P
 
 
 def _with_own_gradients(program: Program, step: PlannedNode) -> ProductCall | None:
-    """The call of a product of which autograd's gradient of the weight would be copied."""
+    """The call of a product for which autograd would copy the gradient of the weight; None for others."""
     product = weight_product(step, program.mesh, program.library)
     if product is None or not product.copied:
         return None
@@ -72,7 +73,7 @@ def _with_own_gradients(program: Program, step: PlannedNode) -> ProductCall | No
 
 
 def add_deferred(text: ForwardText, defer: Defer) -> None:
-    """Reads the weight of a product whose gradient is deferred, overlapped with the exchange of another one."""
+    """Reads the weight of a product whose gradient is deferred, to overlap with the exchange of another gradient."""
     read, found = text.variable(defer.reads), defer.product
     name = text.names.fresh(f"{defer.reads.value.name}_delayed")
     words = f"its gradient is deferred, overlapped with the exchange of that of {defer.travelling.name}"
@@ -83,7 +84,7 @@ def add_deferred(text: ForwardText, defer: Defer) -> None:
 
 
 def _factor(product: WeightProduct, read: str, padded: tuple[int, int] | None) -> str:
-    """The factor of a product that is made of a weight, which a variable holds."""
+    """The text of a product's factor that is made of a weight, which the variable `read` holds."""
     factor = product.term.arguments[product.factor]
     assert isinstance(factor, Term)
     return term_text(padded_weight(factor, padded[1]) if padded else factor, lambda weight: read)

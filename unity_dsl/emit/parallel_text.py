@@ -22,10 +22,11 @@ def render_collectives(
     *,
     chunked: bool = False,
 ) -> str:
-    """parallel.py with the groups, conversions and reductions that were asked for; `gathered` if parameters are,
-    `mixed` if conversions of parameters are to cast them, `recomputed` if bodies are run again in the backward pass,
-    `in_turns` if bodies run so, whose conversions are waited for later. `products` are the functions that are given a
-    weight whose gradient is delayed; some are `chunked`, they run in parts beside what travels.
+    """parallel.py with the groups, conversions and reductions that were asked for. `gathered` means that parameters are
+    all-gathered, `mixed` that conversions of parameters cast them, `recomputed` that bodies are recomputed in the
+    backward pass. `in_turns` means that bodies are interleaved, with asynchronous conversions. `products` are the
+    functions for products that are decomposed or have deferred weight gradients. `chunked` means that some are
+    decomposed matmuls, which overlap with communication.
     """
     mesh, steps = collectives.mesh, collectives.steps
     gathering = {"all_gather", "prod_over", "prod_over_detached"} & {*steps, *collectives.reductions}
@@ -89,13 +90,11 @@ def render_collectives(
 
 
 _IMPORTS = {"import torch\n": r"(?<!from )\btorch\.", "from torch import Tensor\n": r"\bTensor\b"}
-"""Lines that every parallel.py may have, with what in the rest of the file needs them."""
+"""Imports that every parallel.py may have, with the pattern of the text that needs them."""
 
 
 def without_unused(text: str) -> str:
-    """The file without sections that have nothing in them, and without imports that nothing needs: where no tensor is
-    converted there are groups alone.
-    """
+    """The file without empty sections and unused imports. If no tensor is converted, only groups are left."""
     text = re.sub(r"\n+# -{40,} [a-z ]+\n+(?=# -{40,} |\Z)", "\n", text)
     for line, needed in _IMPORTS.items():
         if re.search(needed, text.replace(line, "")) is None:

@@ -9,11 +9,11 @@ from ..graph.passes import Passes
 from .json_fields import as_count, as_list, as_table, as_text
 
 ALWAYS = ("recomputed", "gathered_again")
-"""Settings that plan.json has whatever they are; others where they are not the usual ones."""
+"""Settings that plan.json always has. It has others only if they differ from the defaults."""
 
 
 def describe_passes(passes: Passes) -> dict[str, Any]:
-    """All settings by name."""
+    """All settings of the passes, by name."""
     return {
         "recomputed": sorted(passes.recomputed),
         "offloaded": sorted(passes.offloaded),
@@ -28,13 +28,13 @@ def describe_passes(passes: Passes) -> dict[str, Any]:
 
 
 def written_passes(passes: Passes) -> dict[str, Any]:
-    """The settings that plan.json has."""
+    """The settings that plan.json records."""
     usual = describe_passes(Passes())
     return {name: found for name, found in describe_passes(passes).items() if name in ALWAYS or found != usual[name]}
 
 
 def read_passes(top: Mapping[str, Any]) -> Passes:
-    """The passes that plan.json tells of. Raises what `json_fields` does for values of another kind."""
+    """The passes that plan.json records. Raises Garbled for values of a wrong type."""
     usual, kept = Passes(), as_table(top.get("kept_iterations", {}), "kept_iterations")
     return Passes(
         gathered_again=frozenset(_texts(top.get("gathered_again", []), "gathered_again")),

@@ -1,8 +1,8 @@
-"""Text of operators that the devices of some coordinates alone compute: a branch by the device's own.
+"""Text of operators that only the devices of some coordinates compute: a branch on the device's own coordinates.
 
-All devices make what these operators read of all, and go on with what they leave. What others have instead, zeros, is a
-function of the same tensors: so every conversion outside of the branch is in autograd's graph on every device. It takes
-them in the reverse of the order in which they were made, and that is the order of the collectives on all devices.
+All devices make what these operators read, and go on with their results. The other devices have zeros as results, as a
+function of the same tensors. So every conversion outside of the branch is in autograd's graph on every device. Autograd
+runs them in reverse order of creation, so the collectives have the same order on all devices.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .source_lines import broken, statement
 
 
 class ForwardText(Protocol):
-    """The forward method that is written; what it writes is `plain` where no product has gradients of its own."""
+    """The forward method that is being written. In `plain` text no product has gradients of its own."""
 
     program: Program
     module: ModuleText
@@ -36,7 +36,7 @@ class ForwardText(Protocol):
 
 
 def add_placed(text: ForwardText, placed: Placed) -> None:
-    """Writes operators that the devices of a placement alone compute."""
+    """Writes operators that only the devices of a placement compute."""
     before, text.module.lines, text.plain = text.module.lines, [], True
     for instruction in placed.body:
         text.instruction(instruction)
@@ -53,8 +53,8 @@ def add_placed(text: ForwardText, placed: Placed) -> None:
 
 
 def _agree(text: ForwardText, compute: Compute) -> None:
-    """Results in the types that the other devices take them to have: where they have several, a call in mixed precision
-    makes them in those of what it is given.
+    """Casts results to the types that the other devices assume, if there are several types. In mixed precision a call
+    makes them in the types of its operands.
     """
     if len({tensor.dtype for tensor in compute.makes if tensor.dtype != "int"}) > 1:
         for tensor in compute.makes:
@@ -63,7 +63,7 @@ def _agree(text: ForwardText, compute: Compute) -> None:
 
 
 def _elsewhere(text: ForwardText, placed: Placed) -> Iterator[str]:
-    """Statements for the devices that compute none of the operators: of all that is read later zeros."""
+    """Statements for the devices that compute none of the operators: zeros for every value that is read later."""
     given = list(dict.fromkeys(map(text.variable, placed.given)))
     for tensor in placed.makes:
         dtype = "torch.int64" if tensor.dtype == "int" else text.float_type(tensor.dtype)
@@ -73,7 +73,9 @@ def _elsewhere(text: ForwardText, placed: Placed) -> Iterator[str]:
 
 
 def stored_size(layout: Layout, shape: Sequence[int], mesh: Mesh) -> str:
-    """The dimensions of what a device stores of a tensor, as arguments: nothing, where others alone store it."""
+    """The dimensions of what a device stores of a tensor, as arguments. It stores nothing if only others own the
+    tensor.
+    """
     local = ", ".join(map(str, layout.local_shape(tuple(shape), mesh)))
     if not layout.placement:
         return local or "()"

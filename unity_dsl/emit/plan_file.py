@@ -30,12 +30,12 @@ FORMAT = 2
 NAME = "plan.json"
 
 TORCH, TRITON = KERNELS = ("torch", "triton")
-"""As what operators run on a GPU: as operations of torch, or in groups as kernels of kernels.py."""
+"""How operators run on a GPU: as torch operations, or in groups as Triton kernels of kernels.py."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Every text that a plan depends on, operators in the order in which the library read them, rules as given, and the
+    """Every text that a plan depends on: operators in the order in which the library read them, rules as given, and the
     shipped rules that fuse operators.
     """
 
@@ -60,9 +60,9 @@ class Sources:
 
 
 class Choices(Protocol):
-    """What the user asked for, beside the texts. `pins` are as written: `w1=S0,I`; `memory` are bytes on a device;
-    `micro_batches` None where memory decides; `forbidden` are names of rules; `recompute`, `offload` and
-    `pad` are as written too; `kernels` is one of KERNELS.
+    """The user's choices besides the texts. `pins` are as written: `w1=S0,I`. `memory` is the bytes that a plan may use
+    per device. `micro_batches` is None if memory decides. `forbidden` are names of rules. `recompute`, `offload` and
+    `pad` are as written too. `kernels` is one of KERNELS.
     """
 
     @property
@@ -95,11 +95,11 @@ class Choices(Protocol):
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What can be read back from a `plan.json`: the plan, enough to compile again, and to notice edited files.
+    """The contents of a `plan.json`: the plan, enough to compile it again, and hashes that reveal edited files.
 
-    `precision` is the float type of the model's arithmetic, `micro_batches` their number in a step. `rules` made the
-    model of the plan, `considered` models were compared, and `graph` describes the planned graph on a mesh of these
-    `axes`. All other fields have the meaning that they have in a plan.
+    `precision` is the float type of the model's arithmetic, `micro_batches` their number per step. `rules` are the
+    rules applied to obtain the plan's model, `considered` the number of models compared. `graph` describes the planned
+    graph on a mesh of these `axes`. All other fields have the meaning that they have in a plan.
     """
 
     sources: Sources
@@ -134,7 +134,7 @@ class PlanFile:
 
     @property
     def world_size(self) -> int:
-        """Number of ranks that the program beside the plan runs on."""
+        """The number of ranks of the program that the plan belongs to."""
         return prod(axis.degree for axis in self.axes)
 
 
@@ -149,9 +149,9 @@ def render_plan_file(
 ) -> str:
     """The text of `plan.json`. `files` are the other files of the program, by name, with their texts.
 
-    `theorems` are what the plan rests on, each with the hash of what its proof looked at and, where there are any, the
-    facts of element functions that it assumes; `declared` is what
-    it assumes because an extern operator's declaration says so.
+    `theorems` are what the plan rests on, each with the hash of what its proof looked at. A theorem also lists the
+    facts about element functions that it assumes, if any. `declared` is what the plan assumes because an extern
+    operator's declaration says so.
     """
     names = iter(_public_names(sources))
     document = {
@@ -208,7 +208,7 @@ def render_plan_file(
 
 
 def describe_division(plan: Plan) -> dict[str, Any]:
-    """How many micro-batches a step runs, and of what size the batch is in each."""
+    """The number of micro-batches in a step, the batch size of each, the divided inputs and the loss divisor."""
     if plan.division is None:
         return {"count": 1}
     batch = plan.division
@@ -222,7 +222,7 @@ def describe_division(plan: Plan) -> dict[str, Any]:
 
 
 def describe_cost(cost: Cost) -> dict[str, Any]:
-    """Seconds of a step and bytes on each device, by what they are spent on."""
+    """Seconds of a step and bytes per device, by what they are spent on."""
     return {
         "seconds": cost.seconds,
         "compute": cost.compute,
@@ -242,7 +242,7 @@ def digest(content: bytes) -> str:
 def load_plan_file(out: Path) -> PlanFile:
     """Read `plan.json` of a compiled folder.
 
-    Raises E403 where there is none, E404 where it is not what `unityc` writes, E405 where it is stale.
+    Raises E403 if there is none, E404 if it is not what `unityc` writes, E405 if it is stale.
     """
     path = out / NAME
     try:
@@ -277,7 +277,7 @@ _COMPILE_AGAIN = "compile the model again"
 
 
 def _public_names(sources: Sources) -> list[str]:
-    """File names without their folders (which tell about the machine), made different from each other."""
+    """File names without their folders (which reveal the machine), made unique."""
     used: set[str] = set()
     names = []
     for source in (sources.model, *sources.operators, sources.machine, *sources.rules, *sources.fusions):
@@ -292,7 +292,7 @@ def _public_names(sources: Sources) -> list[str]:
 
 
 def _describe_applied(applied: AppliedRule) -> dict[str, Any]:
-    """A rule, where it was applied, and, where there are any, the facts that its proof assumes."""
+    """A rule, where it was applied, and the facts that its proof assumes, if any."""
     described = {
         "rule": applied.rule,
         "place": applied.place,
@@ -403,7 +403,9 @@ def _kernels(word: str) -> str:
 
 
 def _exposure(parts: Mapping[str, object]) -> Exposure:
-    """Of a plan that says nothing, everything is exposed."""
+    """The exposed fractions that a plan states. Those that it does not state are 1. Raises Garbled for an unknown name,
+    and for a number outside of 0 to 1.
+    """
     for name, part in parts.items():
         known = name in Exposure.__dataclass_fields__ and isinstance(part, int | float)
         if not known or not 0 <= float(part) <= 1:  # type: ignore[arg-type]
@@ -418,7 +420,9 @@ def _setting(value: object, where: str) -> str | int | float:
 
 
 def _file_name(name: str) -> str:
-    """Names are of files in the folder itself: a plan must not make us touch anything outside it."""
+    """A file name without a folder: a plan must not touch anything outside of its folder. Raises Garbled for other
+    names.
+    """
     if PurePath(name).name != name or name in (".", ".."):
         raise Garbled(f"`{name}` is not the name of a file in the folder")
     return name

@@ -32,7 +32,9 @@ def _describe_weights(graph: PlannedGraph) -> dict[str, str]:
 
 
 def describe_layout(layout: Layout) -> str:
-    """`S0,I`. Where axes cut a dimension in another order than that of the mesh, each with its place: `S0@1,S0@0`."""
+    """A layout as text: `S0,I`. If axes cut a dimension in another order than the mesh's, each cut has its place:
+    `S0@1,S0@0`.
+    """
     if layout == nest(layout.kinds):
         return str(layout)
     return ",".join(f"{kind}@{kind.place}" if isinstance(kind, Cut) else str(kind) for kind in layout.kinds)
@@ -78,7 +80,7 @@ def _describe_step(step: PlannedNode | PlannedSegment) -> dict[str, Any]:
 
 
 def _describe_border(border: Border) -> dict[str, Any]:
-    """The layouts in the order of the segment's values, where there are any."""
+    """The layouts of values at a segment's border, in the order of the segment. Fields without layouts are left out."""
     found: dict[str, Any] = {}
     for name in _BORDER:
         if layouts := getattr(border, name):
@@ -92,7 +94,9 @@ _BORDER = tuple(field.name for field in fields(Border) if field.name != "predica
 
 
 def _describe_role(role: Role) -> str:
-    """The divided axis of the operator, `I`, `R`, which operands are partial, or where it is and which operands are."""
+    """A role as text: the divided axis of the operator, `I`, `R`, the partial operands, or a coordinate with the
+    operands there.
+    """
     if isinstance(role, Along):
         return f"along {role.axis}" if role.by == "partition" else f"along {role.axis} by {role.by}"
     if isinstance(role, Linearly):
@@ -107,7 +111,9 @@ def _describe_role(role: Role) -> str:
 
 
 def read_graph(data: object, graph: Graph, mesh: Mesh, library: Library) -> PlannedGraph:
-    """The planned graph that was described, of this graph on this mesh. Raises Garbled where it is of another."""
+    """The planned graph that `data` describe, for this graph on this mesh. Raises Garbled if they describe another
+    graph.
+    """
     return _Reading(mesh, library).graph(data, graph, {}, "graph")
 
 
@@ -117,7 +123,7 @@ class _Reading:
     library: Library
 
     def graph(self, data: object, graph: Graph, given: Mapping[str, Value], where: str) -> PlannedGraph:
-        """`given` are values from outside, `where` is told of what is wrong."""
+        """Reads the plan of one graph. `given` are values from outside; `where` names the place in error messages."""
         described = as_table(data, where)
         values, planned = {**given, **_own_values(graph)}, {}
         for name, value in as_table(described.get("values"), f"{where}.values").items():
@@ -227,7 +233,9 @@ class _Reading:
         return layout
 
     def check(self, graph: PlannedGraph, where: str) -> None:
-        """Every layout that is read must be there, and every one that is made must have a source."""
+        """Raises Garbled unless every layout that is read exists, and every one that is made has a source and is made
+        once.
+        """
         held: dict[str, set[Layout]] = {}
         for name, planned in graph.values.items():
             held[name] = {planned.produced}
@@ -243,7 +251,7 @@ class _Reading:
 
 
 def _reads(graph: PlannedGraph) -> Iterator[tuple[Value, Layout]]:
-    """What the steps of a graph, without those of bodies, read."""
+    """The values that a graph's own steps read, with their layouts. Steps of bodies are not included."""
     for step in graph.steps:
         if isinstance(step, PlannedNode):
             yield from zip(step.node.arguments, step.typed.arguments, strict=True)
@@ -262,7 +270,7 @@ def _number(value: object, where: str) -> int:
 
 
 def read_layout(written: str, mesh: Mesh, library: Library) -> Layout:
-    """The layout that was described. Raises Garbled."""
+    """The layout that a text describes. Raises Garbled."""
     words = written.split(",") if written else []
     if len(words) != len(mesh.axes):
         raise Garbled(f"the layout `{written}` is of another mesh")

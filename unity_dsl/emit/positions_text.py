@@ -1,4 +1,4 @@
-"""Python functions of declared cuts: where on its dimension what a device holds lies."""
+"""Python functions of declared cuts: the positions, on the cut dimension, of the elements that a device holds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .torch_text import term_text
 class PositionsFunction:
     """A declared cut as a function of the device's index, the local positions and the sizes that it names.
 
-    `sizes` are the declaration's names of these with those of the arguments, `words` what the declaration says of it.
+    `sizes` pairs the declaration's names of sizes with those of the arguments. `words` is the declaration's comment.
     """
 
     name: str
@@ -26,7 +26,7 @@ class PositionsFunction:
 
 
 def positions_function(name: str, declaration: ParallelDecl) -> PositionsFunction:
-    """The index map of the declaration, for all sizes."""
+    """The function of a declaration's index map, for all sizes."""
     index, local = cut_index(declaration)
     names = Names(("device", "local"))
     sizes = {size: names.fresh(size) for size in dict.fromkeys(_sizes(index, local))}

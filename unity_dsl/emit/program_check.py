@@ -1,8 +1,8 @@
-"""Checks that a program equals its model: runs it on ranks beside the single-device reference.
+"""Checks that a program equals its model: runs it on ranks and compares it with the single-device reference.
 
-From the same initial weights and data: loss, outputs and every gradient of the first step, losses and parameters over
-some SGD steps, the loss in evaluation mode. float64 within 1e-10 is the test of correctness; float32, and the precision
-that the program was compiled for, must be as good as the same model on one device.
+Both start from the same weights and data. Compared are the loss, the outputs and every gradient of the first step,
+losses and parameters over some SGD steps, and the loss in evaluation mode. The test of correctness is float64 within
+1e-10. float32, and the precision that the program was compiled for, must be as good as the same model on one device.
 """
 
 from __future__ import annotations
@@ -49,18 +49,19 @@ from .written_plan import recorded_model
 TOLERANCE = 1e-10
 TOLERANCE_FLOAT32 = 1e-5
 TOLERANCE_MIXED = {"bf16": 2.0**-6, "f16": 2.0**-9, "tf32": 2.0**-9}
-"""Four roundings of a number that is nearly the next power of 2."""
+"""Four times the largest relative error of a rounding: 2^-8 for bf16, 2^-11 for f16 and tf32."""
 STARTS = (4, 32)
-"""Of the program on one device in float32 and mixed precision: weights that differ by a rounding. In float32 there are
-more where the first ones excuse nothing: a sum that is 0 but for rounding changes the slope of a relu in some alone.
+"""Numbers of starts of the single-device program in float32 and mixed precision, whose weights differ by a rounding.
+The second is used in float32 if the first starts do not explain the error. A sum that is 0 except for rounding changes
+the slope of a relu in only some of them.
 """
 FACTOR = 4.0
-"""How much more than the program on one device a program may lose by rounding."""
+"""How many times the rounding error of the single-device program a program may have."""
 
 
 @dataclass(frozen=True)
 class MixedErrors:
-    """The largest error in the precision that a program was compiled for, and that of the program on one device."""
+    """The largest error in the precision that a program was compiled for, and that of the single-device program."""
 
     precision: str
     err: float
@@ -75,12 +76,12 @@ class MixedErrors:
 class CheckReport:
     """The largest relative errors of the program against the float64 reference on one device.
 
-    The loss's include the outputs' and the evaluation mode's, the gradients' the global norm, the parameters' their
-    initialisation and the buffers; a model that is not `trained` has outputs and buffers alone. `mixed` are those of a
-    program in mixed precision. `worst` names the tensor of the largest float64 error, `not_finite` one of the reference
-    that can't be compared, as it has elements that are infinite or no numbers. `recompiled` says that the program was
-    compiled anew for `ranks`, a number that it was not written for; `edited` are files that are not as they were
-    written.
+    The loss's error includes the outputs and evaluation mode, the gradients' the global norm, the parameters' their
+    initialisation and the buffers. A model that is not `trained` has outputs and buffers alone. `mixed` are the errors
+    of a program in mixed precision. `worst` names the tensor with the largest float64 error. `not_finite` names a
+    tensor of the reference that cannot be compared, because it has infinite or NaN elements. `recompiled` says that the
+    program was compiled anew for `ranks`, because it was written for another number. `edited` are files that differ
+    from what was written.
     """
 
     ranks: int
@@ -103,7 +104,7 @@ class CheckReport:
         return exact and mixed and self.float32_err <= _allowed(self.float32_single_device_err)
 
     def to_json(self) -> dict[str, Any]:
-        """The report as `unityc check --json` prints it: errors that are no finite numbers as null."""
+        """The report as `unityc check --json` prints it: errors that are not finite are null."""
         single = {"err": self.float32_err, "single_device_err": self.float32_single_device_err}
         found = {
             "ok": self.ok,
@@ -124,7 +125,7 @@ class CheckReport:
 
 
 def measured(error: float) -> float | None:
-    """An error; None in place of the largest float, which stands for one that is no finite number."""
+    """An error; None for the largest float, which stands for an error that is not finite."""
     return error if error < sys.float_info.max else None
 
 
@@ -138,10 +139,10 @@ def check(
     data: str = "",
 ) -> CheckReport:
     """Run the program in `out` on local ranks against its reference, which is compiled from the texts in plan.json.
-    Batches are drawn, or those of the function `data`, as train.py takes it.
+    Batches are random, or come from the function `data`, as in train.py.
 
     With `ranks` other than the program's own, the same texts are compiled for that number and that program is checked.
-    Raises E403–E405 for a folder that holds no sound plan, E406 where the program cannot be run to its end.
+    Raises E403–E405 for a folder without a sound plan, E406 if the program cannot be run to its end.
     """
     record = load_plan_file(out)
     ranks = record.world_size if ranks is None else ranks
@@ -156,7 +157,7 @@ def check(
         errors = dict(compare(program, reference, ranks, steps, seed, pool, data=data))
         err, mixed = errors.pop("mixed_err", None), None
         if err is not None or _too_large(errors):
-            # In float32 the statements may round less than the calls: what counts is the same program on one device.
+            # The reference's statements may round less than native calls: compare with the same program on one device.
             single = Path(folder) / "single"
             write_again(record, single, 1, "single", ())
             for starts in STARTS:
@@ -180,8 +181,8 @@ def compare(
     starts: int = 1,
     data: str = "",
 ) -> Mapping[str, Any]:
-    """Errors of a program on its ranks against a single-device one, but for float64 from so many starts. Raises E406
-    where either cannot be run.
+    """Errors of a program on its ranks against a single-device reference. Errors other than float64 are the largest
+    over `starts` starts. Raises E406 if either cannot be run.
     """
     for path in (program / "model.py", program / "parallel.py"):
         if not path.is_file() and (path.name == "model.py" or path.exists()):
@@ -199,8 +200,8 @@ def compare(
 
 
 def _failure(error: RankError, program: Path) -> InputError:
-    """E406, at the last line of the program in the trace and with its calls from the program on; the whole trace where
-    the program is not in it. A fault of the data has none.
+    """E406 at the program's last line in the trace, with the calls from the program on. If the program is not in the
+    trace, the whole trace is shown. A fault of the data has no trace.
     """
     if error.reason.startswith(f"{DataFault.__name__}: "):
         return fail("E406", error.reason.removeprefix(f"{DataFault.__name__}: "), help="it is what --data names")
@@ -217,7 +218,7 @@ def _failure(error: RankError, program: Path) -> InputError:
 
 
 def _too_large(errors: Mapping[str, Any]) -> bool:
-    """Whether the float32 error is more than that of the reference allows."""
+    """Whether the float32 error exceeds what the single-device error allows."""
     return bool(errors["float32_err"] > _allowed(errors["float32_single_device_err"]))
 
 
@@ -226,12 +227,16 @@ def _allowed(single_device_err: float) -> float:
 
 
 def _slack(single_device_err: float) -> float:
-    """What rounding on one device excuses: nothing where that program is wrong by as much as there is."""
+    """The error that rounding on one device explains: none if the single-device error is 1 or more, as that program is
+    wrong.
+    """
     return FACTOR * single_device_err if single_device_err < 1 else 0.0
 
 
 def write_reference(record: PlanFile, out: Path) -> None:
-    """Compile the texts of a plan for one device, by the statements alone and in float32, into a new folder."""
+    """Compile the texts of a plan for one device into a new folder, by the statements alone (no native calls) and in
+    float32.
+    """
     library = reference_library(library_of(record.sources.operators))
     model = build_model(parse_model(record.sources.model), library, record.settings, record.preset, FULL)
     machine = read_machine(record.sources.machine)
@@ -256,9 +261,10 @@ def plan_again(
     forbidden: Sequence[str] = (),
     micro_batches: int | None = None,
 ) -> tuple[Plan, Library]:
-    """The stages from the texts of a plan to a plan, on a mesh of that shape or on any, for as many micro-batches or so
-    many, at the prices of the plan. Rules are proved again; `single`, the reference, uses none. Layouts that are
-    `forbidden` are written as pins, and are of the given mesh. What is padded stays so, for these devices.
+    """Plan the texts of a plan again, on a mesh of `shape` or on any mesh. `micro_batches` is by default the plan's
+    number. The machine has the memory and the exposed fractions of the plan. Rules are proved again; `single`, the
+    reference, uses none. `forbidden` layouts are written as pins, and refer to the given mesh. Padded axes stay padded,
+    for this number of devices.
     """
     library = library_of(record.sources.operators)
     count = record.micro_batches if micro_batches is None else micro_batches
@@ -282,7 +288,7 @@ def _planned(
     pins: Sequence[str],
     forbidden: Sequence[str],
 ) -> Plan:
-    """The plan of a padded model, of a micro-batch."""
+    """The plan of a padded model for one micro-batch."""
     machine = read_machine(record.sources.machine).holding(record.memory).exposing(record.exposed)
     library = library_of(record.sources.operators)
     meshes = meshes_for(machine, devices, shape, strategy)

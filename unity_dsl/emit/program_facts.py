@@ -1,4 +1,4 @@
-"""What the docstring of model.py says about its plan."""
+"""The facts about a plan in the docstring of model.py."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..written_figures import duration
 from .program_names import docstring_text
 
 NODE = 8
-"""More devices than this are on several nodes, of any machine."""
+"""More devices than this span several nodes, whatever the machine."""
 
 
 def run_words(devices: int, node: int) -> str:
-    """The command that starts one process a device on nodes of so many, before the name of what they run."""
+    """The command, before the file to run, that starts one process per device on nodes of `node` devices."""
     if devices == 1:
         return "python"
     if devices <= node:
@@ -27,7 +27,7 @@ def run_words(devices: int, node: int) -> str:
 
 
 def program_facts(plan: Plan) -> Iterator[str]:
-    """Its lines."""
+    """The lines of the facts."""
     cost, mesh = plan.cost, plan.mesh
     if mesh.size == 1:
         yield "On one device."

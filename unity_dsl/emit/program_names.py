@@ -18,15 +18,15 @@ PROGRAM_NAMES = frozenset({
     "TF32", "set_tf32", "warnings",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip
-"""What the module itself uses: no variable or class of a model may hide one of these."""
+"""Names that the emitted module itself uses: no variable or class of a model may hide one of these."""
 
 TORCH_TYPES = {
     "f64": "float64", "f32": "float32", "tf32": "float32", "bf16": "bfloat16", "f16": "float16", "int": "int64",
 }  # fmt: skip
-"""What torch calls a dtype."""
+"""Torch's names of dtypes."""
 
 _FLOAT_TYPES = {"f32": "full_dtype", "summed": "sum_dtype"}
-"""Attributes of a program in mixed precision: its float types but the narrow one."""
+"""Attributes of the wider float types of a program in mixed precision."""
 
 STATE = frozenset({"training", "seed", "step", "micro_batch", "accumulating", "bucket_bytes", "index"})
 """Attributes that emitted modules set while they run."""
@@ -47,19 +47,21 @@ ATTRIBUTES = STATE | frozenset({
     "requires_grad_", "set_extra_state", "set_submodule", "share_memory", "state_dict", "to", "to_empty", "train",
     "type", "xpu", "zero_grad",
 })  # fmt: skip
-"""What a module is already, as ours or as torch's: a tensor of such a name is stored beside the attribute."""
+"""Attributes that every module has, ours or torch's. A tensor of such a name is reached through torch's registry
+instead.
+"""
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _TAKEN = frozenset(dir(builtins)) | PROGRAM_NAMES
 
 
 def is_identifier(name: str) -> bool:
-    """Whether a name of the user's text may stand in code at all; the grammars allow nothing else between dots."""
+    """Whether a name of the user's text is an identifier. The grammars allow nothing else between dots."""
     return _IDENTIFIER.match(name) is not None
 
 
 def checked(name: str) -> str:
-    """The name, for use within code. Raises ValueError for what no grammar lets through."""
+    """The name, for use within code. Raises ValueError if no grammar allows it."""
     if not all(is_identifier(part) or part.isdecimal() for part in name.split(".")):
         raise ValueError(f"{name!r} is no name")
     return name
@@ -72,7 +74,7 @@ class Names:
         self._used = {*PROGRAM_NAMES, *reserved}
 
     def fresh(self, wanted: str) -> str:
-        """`wanted` where it is free and no word of Python's, else the nearest name that is: `x_`, `x_2`, …"""
+        """`wanted` if it is free and not reserved, else the nearest free name: `x_`, `x_2`, …"""
         stem = checked(wanted).replace(".", "_")
         if iskeyword(stem) or issoftkeyword(stem) or stem in _TAKEN or stem.startswith("__"):
             word = stem.lstrip("_")
@@ -86,7 +88,7 @@ class Names:
 
 
 def float_type(state: str, dtype: str, mixed: bool) -> str:
-    """The text of a float type of a program: what it computes in, or what is as wide as what it stores."""
+    """The text of a float type of a program: its compute type, or in mixed precision one of its wider types."""
     return f"{state}.{_FLOAT_TYPES.get(dtype, 'compute_dtype')}" if mixed else f"{state}.dtype"
 
 
@@ -103,17 +105,19 @@ def comment_text(text: str) -> str:
 
 
 def docstring_text(text: str) -> str:
-    """User text within a docstring: as in a comment, and nothing that could end the string or escape in it."""
+    """User text within a docstring: as in a comment, without characters that could end the string or escape in it."""
     return comment_text(text).replace("\\", "/").replace('"', "'")
 
 
 def is_plain_attribute(name: str) -> bool:
-    """Whether a module may hold something under this name as an ordinary attribute."""
+    """Whether a module may have an ordinary attribute of this name."""
     return is_identifier(name) and not iskeyword(name) and not name.startswith("_") and name not in ATTRIBUTES
 
 
 def path(holder: str, name: str, registry: str) -> str:
-    """The text of what a module holds under a dotted name; `registry` is where torch keeps things of its kind."""
+    """The text that reads what a module has under a dotted name. `registry` is torch's dictionary for things of this
+    kind.
+    """
     *modules, last = checked(name).split(".")
     for module in modules:
         holder = f"{holder}.{module}" if is_plain_attribute(module) else f'{holder}._modules["{module}"]'

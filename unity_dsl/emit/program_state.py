@@ -1,4 +1,4 @@
-"""What is known while a program is written: the variables that hold its values, the classes and functions it needs."""
+"""The state of writing a program: the classes and functions that it needs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Program:
-    """What is shared while a program is written: the plan's mesh, the names of classes, what parallel.py must have.
+    """The state shared by all writers of a program: the plan's mesh, the names of classes, what parallel.py must have.
 
-    `mixed` says that its arithmetic is in a narrower type than float32, `micro_batches` that a batch is run as several.
-    Interleaved repeats begin `stagger`ed. `products` are the functions that are given weights with deferred gradients,
-    `chunked` says that some products are decomposed. `kernels` are functions of kernels.py, if groups of operators run
-    as such. `padding` chooses products with padded columns. `constants` holds what depends on no input and no
-    parameter. `own_gradients` says that some products have gradients that are not autograd's. `shares` are the places
-    of terms of the loss among those by which they are weighed.
+    `mixed` means that its arithmetic is in a narrower type than float32, `micro_batches` that a batch runs as several.
+    Interleaved repeats have the skewed start `stagger`. `products` are the functions of parallel.py for products that
+    are decomposed or have deferred weight gradients; `chunked` means that some are decomposed. `kernels` are functions
+    of kernels.py, if groups of operators run as kernels. `padding` chooses products with padded columns. `constants`
+    has what depends on no input and no parameter. `own_gradients` means that some products do not use autograd's
+    gradients. `shares` are the indices of loss terms among the weighted ones.
     """
 
     mesh: Mesh

@@ -46,10 +46,10 @@ from .torch_text import term_text
 
 @dataclass(frozen=True)
 class ProgramText:
-    """The parts of a program's two files, before they are laid out by the templates. `optional` are inputs of the loss
-    alone; `smaller` says which dimensions of inputs may be smaller outside training; `gathering` are the lines that
-    make the outputs of a training step whole, none where they are; `parts` are the inputs of which a rank reads a part;
-    `shares` weigh terms of the loss over several batches.
+    """The parts of a program's two files, before the templates lay them out. `optional` names the inputs that only the
+    loss needs. `smaller` says which dimensions of inputs may be smaller outside training. `gathering` are the lines
+    that gather the outputs of a training step, none if they are whole already. `parts` are the inputs that a rank reads
+    only in part; `shares` weight the terms of the loss over several batches.
     """
 
     plan: Plan
@@ -64,7 +64,7 @@ class ProgramText:
 
 
 def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
-    """model.py: the model as one module that every rank runs. `imports` are other modules of its folder."""
+    """model.py: the model as one module that every rank runs. `imports` are other modules of the program's folder."""
     plan, program = text.plan, text.program
     mesh = plan.mesh
     modules = [*program.modules, text.module]
@@ -133,7 +133,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
 
 
 def render_kernels(text: ProgramText) -> str | None:
-    """kernels.py: the groups of operators that run as kernels on a GPU; None where there are none."""
+    """kernels.py: the groups of operators that run as GPU kernels; None if there are none."""
     kernels = text.program.kernels
     if kernels is None or not kernels.known:
         return None
@@ -141,12 +141,12 @@ def render_kernels(text: ProgramText) -> str | None:
 
 
 def render_offload() -> str:
-    """offload.py: what iterations save, kept in host memory."""
+    """offload.py: keeps in host memory what iterations save for backward."""
     return template("offload.py.j2").render(least=LEAST_BYTES)
 
 
 def render_parallel(text: ProgramText) -> str:
-    """parallel.py: groups, conversions and gradient synchronisation of this plan, nothing that it does not use."""
+    """parallel.py: the groups, conversions and gradient synchronisation that this plan uses, and nothing else."""
     program = text.program
     facts = program.gathered, program.mixed, bool(text.plan.passes.recomputed)
     in_turns = any(module.in_turns for module in program.modules)
@@ -164,17 +164,18 @@ def write_down(
     contractions: ContractionChoice | None = None,
     padding: ColumnPadding | None = None,
 ) -> ProgramText:
-    """Walk the plan once: every line of the forward, and everything it needs. `kernels` is one of KERNELS; matrix
-    products are among them where `contractions` say so. Others have padded columns where `padding` does.
+    """Walk the plan once and write every line of the forward, and everything that it needs. `kernels` is one of
+    KERNELS. With Triton kernels, `contractions` chooses the matrix products that become kernels. `padding` chooses the
+    products whose columns are padded.
     """
     mesh, graph = plan.mesh, plan.graph
-    if kernels != TRITON:  # which make tensors of their own
+    if kernels != TRITON:  # Triton kernels allocate their results
         graph = with_reused_operands(graph, plan.model, mesh, library, plan.passes.recomputed)
     sites = max((node.site for node in graph.graph.nodes()), default=0)
     collectives = Collectives(mesh, library, plan.conversions)
     mixed, several, calls = is_mixed(plan.model), plan.division is not None, None
     if kernels == TRITON:
-        from .kernels.kernel_calls import KernelCalls  # with all that writes kernels, which few programs have
+        from .kernels.kernel_calls import KernelCalls  # imports the kernel writers, which few programs need
 
         calls = KernelCalls(mesh, library, collectives, mixed, several, contractions)
     program = Program(
@@ -182,7 +183,7 @@ def write_down(
     )
     shares = loss_shares(plan.model, collectives)
     program.shares = shares.numbers if shares is not None else {}
-    if any(plan.model.weights()):  # which say of what type and on which device constants are
+    if any(plan.model.weights()):  # weights determine the type and device of constants
         program.constants = ConstantsText(bool(smaller))
     module, names = ModuleText("Model", ()), Names()
     optional, parts = _optional(plan.model), input_parts(plan)
@@ -228,7 +229,7 @@ def write_down(
 
 
 def _optional(model: Model) -> tuple[str, ...]:
-    """The inputs that the loss needs and no output does: without them the model is called for its outputs alone."""
+    """Names of the inputs that only the loss needs. A call without them returns the outputs alone."""
     if model.loss is None or not model.outputs:
         return ()
     needed, _ = computed_from(model.graph, model.outputs)
@@ -236,8 +237,8 @@ def _optional(model: Model) -> tuple[str, ...]:
 
 
 def _signature(variables: Mapping[str, str], optional: Sequence[str], model: Model, module: ModuleText) -> list[str]:
-    """Inputs by name, optional ones last; where one is a word of Python's or of the program's, all come in a
-    dictionary.
+    """The lines of the forward's signature: inputs by name, optional ones last. If an input's name is reserved by
+    Python or by the program, all inputs come in a dictionary.
     """
     loss = "None" if model.loss is None else "Tensor | None" if optional else "Tensor"
     result = f"-> tuple[{loss}, dict[str, Tensor]]"
@@ -265,7 +266,7 @@ def _signature(variables: Mapping[str, str], optional: Sequence[str], model: Mod
 
 
 def _dtype(model: Model) -> str:
-    """The float type of what is stored, f32 where there is none."""
+    """The float type that the program stores: f32 for a model with a precision and for one without floats."""
     if model.precision is not None:
         return FULL
     values = (*model.returned, *(weight.value for _, weight in model.weights()))
@@ -273,7 +274,7 @@ def _dtype(model: Model) -> str:
 
 
 def _hash(plan: Plan) -> str:
-    """Of the model at its parameters, the same for every number of devices and micro-batches."""
+    """Hash of the model at its parameters, the same for every number of devices and micro-batches."""
     shapes = [(name, weight.value.model_shape) for name, weight in plan.model.weights()]
     described = repr((plan.model.name, sorted(plan.parameters.items()), shapes))
     return sha256(described.encode()).hexdigest()[:16]
@@ -345,7 +346,9 @@ def _has_stored(module: ModuleText, trained: bool) -> Iterator[bool]:
 
 
 def _kinds(layout: Layout) -> Iterator[str]:
-    """A stored tensor's kinds by mesh axis. Axes that divide one dimension lie in mesh order there."""
+    """The layout kinds of a stored tensor by mesh axis. Raises ValueError if axes divide a dimension in another order
+    than the mesh's.
+    """
     for dim in {kind.dim for kind in layout.kinds if isinstance(kind, Shard)}:
         if list(layout.nesting(dim)) != sorted(layout.nesting(dim)):
             raise ValueError(f"a stored tensor is divided in another order than the mesh's: {layout}")
@@ -353,7 +356,9 @@ def _kinds(layout: Layout) -> Iterator[str]:
 
 
 def _cuts(text: ProgramText) -> set[str]:
-    """Per declared cut of a stored tensor: the position of an element, from the device's and the local index."""
+    """Per declared cut of a stored tensor, a dictionary entry as text: an element's position, computed from the
+    device's index and the local index.
+    """
     mesh, library = text.plan.mesh, text.program.library
     found = set()
     for module in [*text.program.modules, text.module]:
@@ -402,7 +407,7 @@ def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
 
 
 def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
-    """The statements that make what a module stores."""
+    """The statements that create a module's parameters, buffers and submodules."""
     made: set[str] = set()
     for stored in module.stored:
         yield from _make_containers(stored.name, made)
@@ -419,7 +424,7 @@ def _storage(module: ModuleText, text: ProgramText) -> Iterator[str]:
 
 
 def _is_narrow(stored: Stored) -> bool:
-    """Whether it is stored in another float type than all others."""
+    """Whether this is a buffer stored in another float type than the other tensors."""
     return not stored.trained and stored.value.cast_from is not None
 
 
@@ -473,7 +478,9 @@ def _containers(module: ModuleText) -> Iterator[str]:
 
 
 def _collisions(module: ModuleText) -> str:
-    """Attributes that the module sets after a tensor of that name is stored, as the text of a tuple."""
+    """Names of stored tensors and submodules that are also attributes which the module sets later, as the text of a
+    tuple. Empty if there are none.
+    """
     names = {name.split(".")[0] for name in (*(s.name for s in module.stored), *(r.name for r in module.repeats))}
     found = sorted(names & STATE)
     return tuple_text(map(json.dumps, found)) if found else ""

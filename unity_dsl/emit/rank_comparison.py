@@ -1,6 +1,6 @@
-"""One rank of a check: runs program and reference from the same start and compares tensors.
+"""One rank of a check: runs the program and its reference from the same start and compares tensors.
 
-Error of a tensor = max|a - b| / max(max|b|, 1e-3 · RMS over all gradients): some gradients are identically zero (a key
+Error of a tensor = max|a - b| / max(max|b|, 1e-3 · RMS over all gradients). Some gradients are identically zero (a key
 bias under softmax), and relative error alone is noise there.
 """
 
@@ -31,7 +31,7 @@ Tensors = Mapping[str, "Tensor"]
 
 @dataclass(frozen=True)
 class Start:
-    """What both programs begin with, in float64: weights and buffers by name, a batch per step, SGD's learning rate."""
+    """The start of both programs, in float64: weights and buffers by name, a batch per step, SGD's learning rate."""
 
     state: Tensors
     batches: Sequence[Tensors]
@@ -40,7 +40,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a program did, as global float64 tensors by description."""
+    """What a program computed, as global float64 tensors by description."""
 
     losses: Tensors
     gradients: Tensors
@@ -50,12 +50,13 @@ class Trace:
 def run_rank(
     rank: int, ranks: int, program: str, reference: str, steps: int, seed: int, starts: int = 1, data: str = ""
 ) -> dict[str, Any] | None:
-    """Check as one of `ranks`; the first returns the errors as `CheckReport` names them. Batches are drawn, or are
-    those of the function `data`, `package.module:function`.
+    """Run the check as one of `ranks`. Rank 0 returns the errors under the names of `CheckReport`, the others None.
+    Batches are random, or come from the function `data`, `package.module:function`.
 
-    In float32 and mixed precision the error is the largest over so many `starts`, whose weights differ by a rounding:
-    an element that rounds to the other side of a kink, as a relu's, may make most of an error, and is hit by some.
-    From several starts mixed precision is a bound for other programs: every operator computes in float32 and rounds.
+    In float32 and mixed precision the error is the largest over `starts` runs, whose initial weights differ by a
+    rounding. An element that rounds to the other side of a kink, such as that of a relu, may cause most of an error;
+    only some of the starts hit it. With several starts the mixed-precision error is a bound for other programs: every
+    operator computes in float32 and rounds its result.
     """
     import numpy as np
     import torch
@@ -67,7 +68,7 @@ def run_rank(
         dist.broadcast_object_list(shared)
     assert shared[0] is not None
     start, _ = shared[0]
-    # Triton's interpreter computes with NumPy, beyond the borders of a tensor too, where nothing is stored.
+    # Triton's interpreter computes with NumPy, also beyond the borders of a tensor, where nothing is stored.
     with load_program(Path(program)) as module, np.errstate(all="ignore"):
         if ranks != module.WORLD_SIZE:
             raise RuntimeError(f"the program is for {module.WORLD_SIZE} ranks, not {ranks}")
@@ -83,7 +84,7 @@ def run_rank(
 
 
 def _compiled_traces(module: ModuleType, mesh: Any, start: Start, starts: int) -> list[Trace]:
-    """Of a program whose precision is not that of what it stores: run as it was compiled. TF32 is emulated."""
+    """The traces in the compiled precision, if it differs from the type of stored tensors. TF32 is emulated."""
     import torch
 
     if getattr(module, "TF32", False):
@@ -98,7 +99,7 @@ def _compiled_traces(module: ModuleType, mesh: Any, start: Start, starts: int) -
 
 @contextmanager
 def load_program(folder: Path) -> Iterator[ModuleType]:
-    """The program's model.py as a module, gone from the interpreter afterwards so that the next one is read anew."""
+    """The program's model.py as a module, removed from `sys.modules` afterwards so that the next one is read anew."""
     name = f"unity_program_{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
     spec = spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
     assert spec is not None and spec.loader is not None
@@ -128,7 +129,7 @@ _KEPT = 8
 
 
 def _reference(folder: str, steps: int, seed: int, data: str) -> _Expected:
-    """The traces of the reference; the last few are kept, for the same model is checked under many plans."""
+    """The traces of the reference. The last few are cached, because the same model is checked under many plans."""
     import torch
 
     text = (Path(folder) / "model.py").read_bytes()
@@ -146,7 +147,7 @@ def _reference(folder: str, steps: int, seed: int, data: str) -> _Expected:
 
 
 def _start(module: ModuleType, initial: Tensors, steps: int, seed: int, data: str) -> Start:
-    """Data, and weights a little off their initial values: a bias that is zero would hide that it is added twice."""
+    """Data, and initial weights with noise added: a bias of zero would hide that it is added twice."""
     import torch
 
     source = torch.Generator().manual_seed(seed)
@@ -165,11 +166,11 @@ def _start(module: ModuleType, initial: Tensors, steps: int, seed: int, data: st
 
 
 class DataFault(Exception):
-    """A data function failed, or what it returned is no batch of the model's inputs."""
+    """A data function failed, or what it returned is not a batch of the model's inputs."""
 
 
 def _given(function: Callable[..., Any], module: ModuleType, seed: int, step: int) -> Tensors:
-    """The batch of a step by a data function, checked as train.py does. Raises DataFault."""
+    """The batch that a data function returns for a step, checked as in train.py. Raises DataFault."""
     data = import_module(f"{module.__package__}.data")
     try:
         batch = function(module.INPUTS, seed, step, "train")
@@ -184,7 +185,7 @@ def _given(function: Callable[..., Any], module: ModuleType, seed: int, step: in
 
 
 def data_function(name: str) -> Callable[..., Any]:
-    """A function `package.module:function`, also of the current folder. Raises ValueError where there is none."""
+    """A function `package.module:function`, also from the current folder. Raises ValueError if there is none."""
     module, _, function = name.partition(":")
     sys.path.append(os.getcwd())
     try:
@@ -197,7 +198,9 @@ def data_function(name: str) -> Callable[..., Any]:
 
 
 def _nudged(start: Start, count: int, unit: float) -> Iterator[Start]:
-    """A start, and others whose floats are moved as far as a rounding moves them, relative to themselves."""
+    """The start, then `count` - 1 copies whose initial floats are perturbed by at most a rounding, `unit` relative to
+    each.
+    """
     import torch
 
     yield start
@@ -221,7 +224,7 @@ def _draw(spec: Any, source: Any) -> Tensor:
 
 
 def _rate(module: ModuleType, state: Tensors, batch: Tensors, seed: int) -> float:
-    """A learning rate whose first step is short: a long one would amplify rounding from step to step."""
+    """A learning rate at which the first step is short: a long one would amplify rounding errors from step to step."""
     first = trace(module, None, Start(state, [batch], 0.0), _double())
     norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in first.gradients.values()))
     return 0.1 / max(1.0, norm)
@@ -237,7 +240,7 @@ def _double() -> dtype:
 
 
 def initial_state(module: ModuleType, mesh: Any, seed: int) -> Tensors:
-    """Global float64 weights and buffers as the program itself initialises them."""
+    """The global float64 weights and buffers as the program itself initialises them."""
     model = module.Model(mesh, device="cpu", dtype=_double())
     model.initialise(seed)
     return _state(module, model)
@@ -254,8 +257,8 @@ def _global(model: Any, name: str, local: Tensor) -> Tensor:
 
 
 def trace(module: ModuleType, mesh: Any, start: Start, dtype: dtype | None) -> Trace:
-    """Train some steps with plain SGD from a given start, and look at everything: in one float type, or as the program
-    was compiled.
+    """Train with plain SGD from a given start, and record losses, outputs, gradients and parameters. `dtype` is the
+    float type; None stands for the compiled precision.
     """
     import torch
 
@@ -298,8 +301,8 @@ def trace(module: ModuleType, mesh: Any, start: Start, dtype: dtype | None) -> T
 
 
 def _run(module: ModuleType, model: Any, batch: Tensors, *, whole: bool = True) -> tuple[Tensor | None, Tensors]:
-    """Loss and outputs of a batch, in training after the backward pass: of a program that divides it, those of its
-    micro-batches together. The outputs of a training step are made `whole`, or left out.
+    """The loss and outputs of a batch. In training it runs the backward pass too. A program with micro-batches adds up
+    their losses and joins their outputs. The outputs of a training step are gathered if `whole`, else left out.
     """
     several = hasattr(module, "MICRO_BATCHES")
     losses, found = [], []
@@ -353,9 +356,10 @@ def _errors(
 
 
 def _not_finite(expected: Trace) -> str:
-    """The first tensor of the model on one device with an element that is not finite; nothing where there is none.
+    """The name of the first tensor of the single-device reference with an element that is not finite; empty if there is
+    none.
 
-    Gradients are those of the first step: a later loss is not finite because of them.
+    Gradients are those of the first step, and come before later losses, which are not finite because of them.
     """
     first = dict([*expected.losses.items()][:1])
     found = first | dict(expected.gradients) | dict(expected.losses) | dict(expected.parameters)
@@ -381,9 +385,9 @@ def _compare(found: Tensors, expected: Tensors, floor: float) -> dict[str, float
 
 
 def _error(found: Tensor, expected: Tensor, floor: float) -> float:
-    """Largest difference relative to the largest expected value, or to `floor` where that is larger.
+    """The largest difference relative to the largest expected value, or to `floor` if that is larger.
 
-    Where both are zero (a model that computes nothing but zeros) the difference itself.
+    If both are zero (a model that computes nothing but zeros), it is the difference itself.
     """
     if found.shape != expected.shape:
         raise RuntimeError(f"shape {list(found.shape)} instead of {list(expected.shape)}")
@@ -405,8 +409,8 @@ def _largest(found: Trace, expected: Trace, floor: float) -> float:
 
 
 def _in_norm(found: Trace, expected: Trace) -> float:
-    """The largest of the errors of all losses and outputs, all gradients and all parameters, each as one vector: the
-    norm of the difference relative to the expected norm.
+    """The largest of three errors: of all losses and outputs, of all gradients and of all parameters, each taken as one
+    vector. An error is the norm of the difference relative to the expected norm.
     """
     pairs = (
         (found.losses, expected.losses), (found.gradients, expected.gradients), (found.parameters, expected.parameters)

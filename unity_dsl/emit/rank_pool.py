@@ -1,8 +1,8 @@
-"""A pool of processes that serve as ranks, spawned once and reused.
+"""A pool of processes that serve as ranks, started once and reused.
 
-A case is a function that the first n of them run together, in a process group of their own. Importing torch takes
-seconds, a case a fraction of one: that is why they are kept. Where the system can fork they are forked from one process
-that has imported torch and done nothing else, so that it is imported once for all of them.
+A case is a function that the first n processes run together, in a process group of their own. The processes are kept
+because importing torch takes seconds and a case a fraction of one. If the system can fork, they are forked from one
+process that has imported torch and done nothing else: torch is then imported once for all.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 GRACE = 5.0
-"""Seconds that the other ranks get to end after one has failed: they normally see its connections close."""
+"""Seconds that the other ranks get to end after one has failed. They normally see its connections close."""
 
 
 PRELOADED = ["torch", "torch.distributed.device_mesh"]
-"""What the process imports that ranks are forked from."""
+"""Modules that are imported by the process from which ranks are forked."""
 
 
 class RankError(Exception):
@@ -65,8 +65,8 @@ class RankPool:
     """Up to `size` ranks on this machine, each one process with one thread. Used as a context manager.
 
     `backend` is that of the ranks' process groups. A rank is started when a case first needs it. After a failure the
-    ranks that took part are replaced, so that the next case finds a sound pool. Of cases that are `measured` threads
-    are scheduled as in a program that a user starts, of others so that they take the least.
+    ranks that took part are replaced, so that the next case finds a sound pool. If cases are `measured`, threads are
+    scheduled as in a program that a user starts; otherwise so that cases take the least time.
     """
 
     def __init__(self, size: int = 4, backend: str = "gloo", *, measured: bool = False) -> None:
@@ -89,10 +89,11 @@ class RankPool:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self, function: Callable[..., Any], *arguments: Any, ranks: int, seconds: float = 300.0) -> list[Any]:
-        """`function(rank, ranks, *arguments)` on ranks that a process group joins; what each returned, in order.
+        """Run `function(rank, ranks, *arguments)` on ranks of one process group. Returns the results in the order of
+        ranks.
 
-        The function is one that a process can import by name; arguments and results are pickled. Raises RankError, and
-        ValueError for more ranks than the pool has.
+        The function must be importable by name; arguments and results are pickled. Raises RankError, and ValueError for
+        more ranks than the pool has.
         """
         if not 1 <= ranks <= self.size:
             raise ValueError(f"a pool of {self.size} has no {ranks} ranks")
@@ -145,7 +146,7 @@ class RankPool:
         return f"the process died, {f'signal {-code}' if code is not None and code < 0 else f'exit code {code}'}"
 
     def _discard(self, count: int) -> None:
-        """End the first `count` processes; those after them move up, and any process serves as any rank."""
+        """End the first `count` processes. Later ones move up, as any process can serve as any rank."""
         gone, self._workers = self._workers[:count], self._workers[count:]
         for worker in gone:
             worker.connection.close()
@@ -162,7 +163,9 @@ def _cause(failures: list[RankError]) -> RankError:
 
 
 def start_context() -> ForkServerContext | SpawnContext:
-    """How ranks are started. A fork of this process itself would inherit its threads and whatever they hold."""
+    """The multiprocessing context that starts ranks. Forking this process itself would inherit its threads and what
+    they hold.
+    """
     from multiprocessing import get_all_start_methods, get_context
 
     if "forkserver" not in get_all_start_methods():
@@ -173,10 +176,9 @@ def start_context() -> ForkServerContext | SpawnContext:
 
 
 def let_threads_finish() -> None:
-    """Schedules the threads of this process, on Linux, so that one that wakes up does not take the place of another
-    (SCHED_BATCH). The thread of gloo that waits for sockets polls while another thread holds the lock of a connection:
-    where it runs in place of that thread it does so for a whole time slice, which with more ranks than processors is
-    most of a small collective.
+    """On Linux, schedule this process's threads so that a thread that wakes up does not preempt another (SCHED_BATCH).
+    Gloo's thread that waits for sockets polls while another thread holds the lock of a connection. If it preempts that
+    thread, it polls for a whole time slice. With more ranks than processors, that is most of a small collective.
     """
     if hasattr(os, "SCHED_BATCH"):
         with suppress(OSError):
@@ -202,13 +204,14 @@ def _start(number: int, measured: bool) -> _Worker:
 
 
 def _start_server() -> None:
-    """The process that ranks are forked from, if there is one and it does not run yet, deaf to an interruption from its
-    first moment on: it ends with this process, and would tell of one that comes while it imports torch.
+    """Start the process that ranks are forked from, if the system has one and it does not run yet. Interrupts are
+    blocked in it from the start: it ends with this process, and an interrupt during its import of torch would print a
+    message.
     """
     from multiprocessing import forkserver, get_all_start_methods, resource_tracker
 
     if "forkserver" in get_all_start_methods():
-        resource_tracker.ensure_running()  # otherwise the server would start it, which lets interruptions through again
+        resource_tracker.ensure_running()  # otherwise the server would start it, which unblocks interrupts again
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             forkserver.ensure_running()
@@ -217,7 +220,7 @@ def _start_server() -> None:
 
 
 def _serve(connection: Connection, measured: bool) -> None:
-    """Life of one rank: run cases until the parent is gone."""
+    """Main loop of one rank: run cases until the parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import gc
     import sys
@@ -252,12 +255,12 @@ def _run(case: _Case) -> Any:
     limit = timedelta(seconds=case.seconds)
     dist.init_process_group(case.backend, f"file://{case.store}", limit, case.ranks, case.rank)
     try:
-        # A rank returns from there when it is connected itself. One whose case has no collectives would leave before
-        # others are, and they would fail.
+        # `init_process_group` returns when this rank is connected. Without a barrier, a rank whose case has no
+        # collectives would leave before the others are connected, and they would fail.
         dist.barrier()
         return case.function(case.rank, case.ranks, *case.arguments)
     finally:
-        # Meshes and groups are in cycles. Left to chance, each keeps its threads and sockets, and is taken down in the
-        # middle of a later case.
+        # Meshes and groups are in reference cycles. Without this collection, each keeps its threads and sockets until
+        # it is taken down in the middle of a later case.
         gc.collect()
         dist.destroy_process_group()

@@ -1,7 +1,7 @@
 """Writes the program that a check compares with: a model on one device by its statements, without native calls.
 
-Operators are their equations. Element functions are their definitions, primitives their `numpy:` lines, with the
-declared derivatives; extern operators are their `numpy:` lines. So nothing of a `torch:` line is on both sides.
+Operators are computed by their equations, element functions by their definitions, primitives and extern operators by
+their `numpy:` lines. Derivatives of element functions are the declared ones. So no `torch:` line is on both sides.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .program_text import render_model, write_down
 from .templates import template
 
 MODULE = "declared"
-"""What model.py calls the module of element functions and extern operators."""
+"""The name, in model.py, of the module of element functions and extern operators."""
 _OPERATIONS = {
     "+": "np.add",
     "-": "np.subtract",
@@ -90,7 +90,7 @@ def _operator(operator: OperatorDecl) -> OperatorDecl:
 
 
 def _extern_arguments(operator: OperatorDecl) -> Iterator[Name | Size]:
-    """What the `numpy:` line names: operands, attributes and sizes."""
+    """The operands, attributes and sizes that the `numpy:` line names."""
     assert operator.numpy is not None
     yield from (Name(name) for name in sorted(native_names(operator.numpy) - LITERALS.keys()))
     yield from sorted(dict.fromkeys(_sizes(operator.numpy)), key=lambda size: size.name)
@@ -112,7 +112,7 @@ def _sizes(argument: NativeArgument) -> Iterator[Size]:
 
 
 def _function_lines(function: FunctionDecl, library: Library) -> dict[str, object]:
-    """The text of a function's value and of its derivative by every parameter."""
+    """The text of a function's value and of its derivative with respect to every parameter."""
     derivatives = dict(function.derivatives)
     value = function.definition
     if value is not None:

@@ -1,7 +1,7 @@
-"""TF32 on a device that has none: products and convolutions of float32 round their factors before they multiply.
+"""TF32 on a device that has none: float32 matrix products and convolutions round their factors before they multiply.
 
-A TF32 number has the 8 exponent bits of float32 and 10 explicit bits of its mantissa, so that a factor moves by at most
-2^-11 of itself. Products of such factors are exact in float32, in which they are added up.
+A TF32 number has the 8 exponent bits of float32 and 10 explicit mantissa bits, so that rounding changes a factor by at
+most 2^-11 of itself. Products of such factors are exact in float32, in which they are accumulated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 DROPPED = 13
 """Bits of a float32 mantissa that TF32 does not have."""
 UNIT_OF_TF32 = 2.0**-11
-"""By how much of itself a factor moves at most."""
+"""The largest change of a factor by rounding, relative to the factor."""
 _FACTORS: Mapping[str, tuple[int, ...]] = {
     "aten::mm": (0, 1),
     "aten::bmm": (0, 1),
@@ -25,13 +25,17 @@ _FACTORS: Mapping[str, tuple[int, ...]] = {
     "aten::convolution": (0, 1),
     "aten::convolution_backward": (0, 1, 2),
 }
-"""Places of the factors of what torch computes in TF32 on a GPU. Fused attention is not among them."""
+"""Positions of the factors among the arguments of operators that torch computes in TF32 on a GPU. Fused attention is
+not among them.
+"""
 _GROUPED: Mapping[str, tuple[int, int]] = {"aten::convolution": (0, 8), "aten::convolution_backward": (1, 9)}
-"""Places of what a convolution reads, and of the number of its groups."""
+"""Positions of a convolution's input and of the number of its groups among the arguments."""
 
 
 def _is_depthwise(name: str, args: Sequence[Any]) -> bool:
-    """Whether a call has a channel in each of several groups: torch's own kernels of float32 multiply these."""
+    """Whether a call is a convolution with one channel in each of several groups, for which torch has float32 kernels
+    of its own.
+    """
     if name not in _GROUPED:
         return False
     x, groups = (args[place] for place in _GROUPED[name])
@@ -39,7 +43,7 @@ def _is_depthwise(name: str, args: Sequence[Any]) -> bool:
 
 
 def rounded(x: Tensor) -> Tensor:
-    """The nearest TF32 numbers to those of a float32 tensor, ties away from zero; what is not finite stays."""
+    """The TF32 numbers nearest to those of a float32 tensor, ties away from zero. Infinities and NaN are kept."""
     import torch
 
     half, kept = 1 << (DROPPED - 1), -(1 << DROPPED)
@@ -49,7 +53,7 @@ def rounded(x: Tensor) -> Tensor:
 
 @contextmanager
 def rounding_factors() -> Iterator[None]:
-    """All products of matrices and convolutions in float32 round their factors, backward passes included."""
+    """In this context all float32 matrix products and convolutions round their factors, backward passes included."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 

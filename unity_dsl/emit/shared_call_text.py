@@ -16,7 +16,7 @@ from .torch_text import split_text
 
 
 class ForwardText(Protocol):
-    """The forward method that is written."""
+    """The forward method that is being written."""
 
     program: Program
     function: Function
@@ -27,20 +27,20 @@ class ForwardText(Protocol):
         """The variable that holds a tensor."""
 
     def add(self, tensors: Sequence[Tensor], variables: Sequence[str]) -> None:
-        """Values that exist from here on, in these variables."""
+        """Names values that exist from here on, in these variables."""
 
     def roles(self, step: PlannedNode) -> str:
         """What each mesh axis does for an operator."""
 
 
 def add_joined(text: ForwardText, compute: Compute) -> None:
-    """The last of several concatenations, which joins the parts of all."""
+    """Writes the last of several concatenations, which joins the parts of all."""
     parts = ", ".join(map(text.variable, compute.parts))
     _bind(text, [compute.step], compute.makes, f"torch.cat([{parts}], {compute.along})")
 
 
 def add_split(text: ForwardText, compute: Compute) -> None:
-    """The first of the operators that take all slices of a tensor, for all of them."""
+    """Writes the first of the operators that slice a tensor: one split for all of them."""
     steps, makes = zip(*compute.slices, strict=True)
     mesh, dim = text.program.mesh, compute.along
     lengths = [tensor.layout.local_shape(tensor.value.shape, mesh)[dim] for tensor in makes]
@@ -48,7 +48,7 @@ def add_split(text: ForwardText, compute: Compute) -> None:
 
 
 def _bind(text: ForwardText, steps: Sequence[PlannedNode], makes: Sequence[Tensor], call: str) -> None:
-    """The results of operators, which one call returns in this order."""
+    """Binds the results of operators, which one call returns in this order."""
     names = [text.names.fresh(tensor.value.name) for tensor in makes]
     words = "; ".join(dict.fromkeys(origin(step.node, text.roles(step)) for step in steps))
     text.module.lines += statement(f"{', '.join(names)} = {call}", words)

@@ -1,7 +1,8 @@
 """Sizes of inputs that a program's text does not depend on: outside training it may be called with smaller ones.
 
-A parameter of the model is such a size if the model at the value 1, planned alike, is written as the same text: then no
-device divides it and no line depends on it, and a call with less is what would have been compiled for as much.
+A parameter of the model is such a size if the model with a value of 1, planned in the same way, has the same text. Then
+no device divides the size and no line depends on it. A call with a smaller size does what a program compiled for that
+size would do.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from ..syntax.diagnostic import InputError
 
 Again = Callable[[str, int], Model | None]
 CONSIDERED = 3
-"""So many parameters are tried, in the order in which the dimensions of inputs name them."""
+"""How many parameters are tried, in the order in which the dimensions of inputs name them."""
 
 
 SmallerSizes = Mapping[str, tuple[str | None, ...]]
-"""Per input, the parameter that each of its dimensions is, where smaller values of it are taken."""
+"""Per input and dimension, the parameter whose value may be smaller in a call, or None."""
 
 NONE: SmallerSizes = {}
 
@@ -31,10 +32,10 @@ NONE: SmallerSizes = {}
 def find_smaller_sizes(
     plan: Plan, text: object, file: ModelFile, library: Library, again: Again, write: Callable[[Plan], object]
 ) -> SmallerSizes:
-    """The dimensions of inputs whose smaller values the text of a plan holds for.
+    """The dimensions of inputs that may be smaller without a change of the plan's text.
 
-    `again` builds the model with another value of a parameter, if there is one, `write` is a plan's text in a form that
-    compares, `text` that of this plan.
+    `again` builds the model with another value of a parameter, or returns None. `write` gives the text of a plan in a
+    form that can be compared; `text` is the text of this plan.
     """
     named = dict(_named_dimensions(file, plan.model.parameters))
     candidates = dict.fromkeys(name for names in named.values() for name in names if name is not None)
@@ -69,7 +70,7 @@ def _is_cut(planned: PlannedValue | None, dim: int) -> bool:
 def _named_dimensions(
     file: ModelFile, parameters: Mapping[str, object]
 ) -> Iterator[tuple[str, tuple[str | None, ...]]]:
-    """Per input the parameter that each of its dimensions is, if it is one."""
+    """Per input, the parameter that each of its dimensions is; None for other dimensions."""
     for statement in file.model.body:
         if isinstance(statement, StorageDecl) and statement.storage is Storage.INPUT:
             yield (
@@ -85,11 +86,11 @@ def _named_dimensions(
 
 
 class _Differs(Exception):
-    """The model at another size has no such plan."""
+    """The model at another size does not have the same plan."""
 
 
 def _planned_alike(plan: Plan, again: Again, name: str, library: Library) -> Plan | None:
-    """The plan of the model with a parameter of 1, under the same configurations; None if there is none."""
+    """The same plan for the model with a parameter of 1, under the same configurations; None if there is none."""
     try:
         model = again(name, 1)
         if model is None:
@@ -103,7 +104,7 @@ def _planned_alike(plan: Plan, again: Again, name: str, library: Library) -> Pla
 def _graph(
     planned: PlannedGraph, graph: Graph, outside: Mapping[str, Value], mesh: Mesh, library: Library
 ) -> PlannedGraph:
-    """The same plan for a graph whose sizes alone differ."""
+    """The same plan for a graph that differs in sizes alone. Raises _Differs if there is none."""
     values = {**outside, **{value.name: value for value in _values(graph)}}
     stored = (*(weight.value for weight in graph.weights), *(buffer.value for buffer in graph.buffers))
     if any(planned.values[value.name].value.shape != value.shape for value in stored):
@@ -143,7 +144,7 @@ def _is_divided_evenly(planned: PlannedValue, mesh: Mesh) -> bool:
 
 
 def _values(graph: Graph) -> Iterator[Value]:
-    """What the graph itself stores and makes."""
+    """The values that the graph itself stores and makes."""
     yield from (given.value for given in graph.inputs)
     yield from (weight.value for weight in graph.weights)
     yield from (buffer.value for buffer in graph.buffers)

@@ -11,7 +11,7 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 def statement(code: str, comment: str = "", indent: str = "") -> list[str]:
-    """One statement with its comment: beside it where both fit into a line, else above."""
+    """One statement with its comment: on the same line if both fit, else above."""
     note = f"# {comment_text(comment)}" if comment else ""
     beside = f"{indent}{code}  {note}" if note else f"{indent}{code}"
     if len(beside) <= WIDTH:
@@ -35,7 +35,7 @@ def above(comment: str, indent: str = "") -> list[str]:
 
 
 def block(lines: Sequence[str], comment: str, indent: str = "") -> list[str]:
-    """Several statements under one comment, or a single one with the comment beside it."""
+    """Several statements under one comment, or a single one with the comment on its line."""
     if len(lines) == 1:
         return statement(lines[0], comment, indent)
     found = above(comment, indent)
@@ -46,7 +46,9 @@ def block(lines: Sequence[str], comment: str, indent: str = "") -> list[str]:
 
 
 def returning(lines: Sequence[str], results: Sequence[str]) -> list[str]:
-    """The lines of a function that returns these variables. A single one that the last statement makes has no name."""
+    """The lines of a function that returns these variables. If the last statement makes a single one, its value is
+    returned.
+    """
     start = max((place for place, line in enumerate(lines) if line[:1].isidentifier()), default=0)
     target = f"{results[0]} = "
     if len(results) > 1 or not lines or not lines[start].startswith(target):
@@ -87,7 +89,7 @@ def broken(code: str, indent: str = "") -> list[str]:
 
 
 def _outermost(code: str) -> tuple[int, int] | None:
-    """The longest bracket that no other encloses."""
+    """The places of the longest pair of brackets that no other encloses."""
     best: tuple[int, int] | None = None
     depth, start = 0, 0
     for place, char in _plain(code):

@@ -1,4 +1,4 @@
-"""The templates of `codegen/`, and Python texts that they are given."""
+"""The templates of `codegen/`, and helpers for the Python texts that they are given."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..resources import folder
 
 
 class KeptTemplates(BytecodeCache):
-    """Keeps what templates were compiled to in a `__pycache__` beside them, as Python does with modules: under their
-    names, of this version of Python and of jinja, with a hash of the text. Nothing is kept where that cannot be
-    written, or where Python keeps nothing.
+    """Caches compiled templates in a `__pycache__` beside them, as Python does with modules. A file is named after the
+    template and the versions of Python and jinja, and has a hash of the text. Nothing is cached if the folder cannot be
+    written, or if Python writes no bytecode.
     """
 
     def __init__(self, beside: Path) -> None:
@@ -48,7 +48,7 @@ class KeptTemplates(BytecodeCache):
 
 @cache
 def template(name: str) -> jinja2.Template:
-    """A template by its file's name; a name that it is not given is an error."""
+    """A template by its file's name. A variable that it is not given is an error."""
     return _environment().get_template(name)
 
 
@@ -64,6 +64,6 @@ def _environment() -> jinja2.Environment:
 
 
 def tuple_text(parts: Iterable[str]) -> str:
-    """A tuple of these texts."""
+    """The text of a tuple with these elements."""
     items = list(parts)
     return f"({', '.join(items)}{',' if len(items) == 1 else ''})"

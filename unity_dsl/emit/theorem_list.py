@@ -10,7 +10,7 @@ from ..rules.sharding_theorems import ShardingTheorems, claims_about
 
 
 def list_declared(plan: Plan) -> list[dict[str, str]]:
-    """What the plan assumes because a declaration says so, in the order of the program, each once."""
+    """What the plan assumes because a declaration says so, in program order, each once."""
     found: dict[str, dict[str, str]] = {}
     for planned in plan.graph.nodes():
         instance = planned.node.instance
@@ -23,9 +23,9 @@ def list_declared(plan: Plan) -> list[dict[str, str]]:
 
 
 def list_theorems(plan: Plan, library: Library) -> list[dict[str, str | list[str]]]:
-    """What each theorem says, the hash of what its proof looked at, and the facts that it assumes, if any.
+    """The statement of each theorem, the hash of what its proof looked at, and the facts that it assumes, if any.
 
-    In the order of the program, each once.
+    They are in program order, each once.
     """
     theorems = ShardingTheorems(library)
     found: dict[str, dict[str, str | list[str]]] = {}
@@ -54,9 +54,9 @@ def list_theorems(plan: Plan, library: Library) -> list[dict[str, str | list[str
 
 
 def list_assumed(plan: Plan, library: Library) -> list[str]:
-    """The facts of element functions that the plan rests on and that are not proved, each once.
+    """The unproved facts about element functions that the plan rests on, each once.
 
-    Those of the theorems of its configurations, then those of the rules that it applies.
+    The facts of the theorems of its configurations come first, then those of the rules that it applies.
     """
     facts = [fact for entry in list_theorems(plan, library) for fact in entry.get("assumed", ())]
     facts += [fact for applied in plan.rules for fact in applied.assumed]

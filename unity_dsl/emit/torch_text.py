@@ -8,7 +8,7 @@ from enum import IntEnum
 from ..index.lowering.torch_term import Argument, Range, Sort, Term, Variable
 
 Spelling = Callable[[Term], str]
-"""The text of what only the program knows: its variables, its state, its collectives."""
+"""Gives the text of what only the program knows: its variables, its state, its collectives."""
 
 
 class Binding(IntEnum):
@@ -31,7 +31,7 @@ _INFIX = {
 
 
 def term_text(term: Term, spelling: Spelling) -> str:
-    """The term as Python; `spelling` gives the text of what is no operation of torch."""
+    """The term as Python. `spelling` gives the text of terms that are not torch operations."""
     operation, arguments = term.operation, term.arguments
     if operation == "number":
         return _number(term)
@@ -80,7 +80,7 @@ def _arguments(term: Term, first: int, spelling: Spelling) -> str:
 
 
 def _number(term: Term) -> str:
-    """A literal, infinite ones spelt as Python needs it."""
+    """A literal. Infinities are written as Python needs them."""
     infinite = isinstance(term.value, float) and term.value in (float("inf"), float("-inf"))
     return f'float("{term.value}")' if infinite else repr(term.value)
 
@@ -93,19 +93,19 @@ def _binding(term: Term) -> Binding:
 
 
 def _inside(argument: Argument, binding: Binding, spelling: Spelling) -> str:
-    """The text as an operand of an operator that binds so tightly."""
+    """The text as an operand of an operator that binds this tightly."""
     text = argument_text(argument, spelling)
     return text if not isinstance(argument, Term) or _binding(argument) >= binding else f"({text})"
 
 
 def _atom(argument: Argument, spelling: Spelling) -> str:
-    """The text where a method or a subscript may follow."""
+    """The text in a place where a method or a subscript may follow."""
     if isinstance(argument, Term) and argument.sort is Sort.NUMBER:
         return f"({argument_text(argument, spelling)})"
     return _inside(argument, Binding.ATOM, spelling)
 
 
 def split_text(source: str, dim: int, lengths: Sequence[int]) -> str:
-    """The call that gives all parts of a tensor along a dimension."""
+    """The call that splits a tensor into parts of these lengths along a dimension."""
     alike = len(set(lengths)) == 1
     return f"torch.split({source}, {lengths[0] if alike else list(lengths)}, {dim})"

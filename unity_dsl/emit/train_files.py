@@ -1,4 +1,4 @@
-"""Renders train.py, data.py and checkpoint.py, which need torch alone."""
+"""Renders train.py, data.py and checkpoint.py, which need only torch, and optimizer.py."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from .program_names import TORCH_TYPES, docstring_text
 from .templates import template
 
 STOPPED = 130
-"""Exit code after SIGINT or SIGTERM: the shell's for an interrupt."""
+"""Exit code after SIGINT or SIGTERM: the one that shells use for an interrupt."""
 
 
 def render_train(plan: Plan, machine: Machine, kernels: bool = False, mixing: str = "") -> str:
     """train.py of a plan for a machine. It imports model.py and names nothing of the model but its name. With `kernels`
-    its AdamW is that of optimizer.py. `mixing` says why several batches a step are not one larger batch.
+    its AdamW comes from optimizer.py. `mixing` says why a step over several batches is not a step over one larger
+    batch.
     """
     name = plan.model.name
     description = f"Trains {name} on {plan.mesh.size} rank" + ("s." if plan.mesh.size > 1 else ".")
@@ -63,30 +64,32 @@ def render_train(plan: Plan, machine: Machine, kernels: bool = False, mixing: st
 
 
 def _peaks(plan: Plan, machine: Machine) -> dict[str, float]:
-    """Operations a second of one device by torch's name of the type that products multiply."""
+    """Peak FLOP/s of one device, by torch's name of the type that products multiply."""
     known = {TORCH_TYPES[dtype]: machine.peak[dtype] for dtype in FLOAT_TYPES}
     return known | ({TORCH_TYPES[TF32]: machine.peak[TF32]} if plan.model.precision == TF32 else {})
 
 
 def _samples(plan: Plan) -> int | None:
-    """Rows of a batch, if all inputs that have dimensions have as many."""
+    """The number of examples in a batch, if all inputs with dimensions agree on it; else None."""
     rows = {given.value.shape[0] for given in plan.model.graph.inputs if given.value.shape}
     return rows.pop() * plan.micro_batches if len(rows) == 1 else None
 
 
 def _branches(plan: Plan) -> bool:
-    """Whether a cond of the model decides by the data what runs."""
+    """Whether the model has a cond, which decides by the data what runs."""
     return any(step.segment.predicate is not None for step in _segments(plan.graph))
 
 
 def _unweighted(plan: Plan) -> str | None:
-    """Why several batches a step are refused, as text of Python: names of files may have any letters."""
+    """Why several batches per step are refused, as a Python literal: names of files may have any characters."""
     words = unweighted_words(plan.model)
     return None if words is None else json.dumps(f"--accumulate: a step would be a mean of means: {words}")
 
 
 def _unrecorded(plan: Plan) -> str | None:
-    """Why passes are not recorded as CUDA graphs, which run the same kernels at the same addresses every time."""
+    """Why passes are not recorded as CUDA graphs, which run the same kernels at the same addresses every time; else
+    None.
+    """
     if plan.mesh.size > 1:
         return "this program has collectives, and is not recorded with them"
     return "a cond of this program decides by the data which kernels run" if _branches(plan) else None
@@ -130,8 +133,8 @@ def stored_values(graph: PlannedGraph, prefix: str = "") -> Iterator[tuple[str, 
 
 
 def _placeable(stored: PlannedValue) -> bool:
-    """Whether torch's DTensor has the layout: contiguous slices, several mesh axes on one dimension in mesh order,
-    without padding.
+    """Whether torch's DTensor can express the layout: contiguous slices, several mesh axes on one dimension in mesh
+    order, without padding.
     """
     layout = stored.produced
     shards = [kind for kind in layout.kinds if isinstance(kind, Shard)]

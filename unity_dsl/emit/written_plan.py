@@ -1,4 +1,4 @@
-"""The plan of a compiled program, as its `plan.json` holds it: read, not searched for again."""
+"""The plan of a compiled program, read from its `plan.json` instead of searched for again."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from .planned_graph_data import read_graph
 
 
 def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
-    """The plan of the program in `out`: its model from the texts in `plan.json` by the rules that were applied, layouts
-    and configurations as they were written, typed again. Raises E405 where they do not fit that model.
+    """The plan of the program in `out`. Its model is built from the texts in `plan.json` by the rules that were
+    applied. Layouts and configurations are as recorded, and are typed again. Raises E405 if they do not fit that model.
     """
     if record.world_size != record.devices:
         raise _stale(out, f"its mesh has {record.world_size} devices, and {record.devices} were asked for")
@@ -77,7 +77,9 @@ def written_plan(record: PlanFile, out: Path) -> tuple[Plan, Library]:
 def recorded_model(
     record: PlanFile, library: Library, micro_batches: int, padding: Padding
 ) -> tuple[Model, BatchDivision | None]:
-    """The model of a program, padded, before any rule: that of a micro-batch, where a step has several."""
+    """The padded model of a program before any rule, and its division. With several micro-batches it is the model of
+    one.
+    """
     file = parse_model(record.sources.model)
     whole = build_model(file, library, record.settings, record.preset, record.precision)
     part, division = divided_model(whole, file, library, record.settings, record.preset, micro_batches)

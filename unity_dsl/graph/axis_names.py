@@ -1,11 +1,16 @@
 """Names of a plan's mesh axes after what they do for the operators that multiply by weights.
 
-Per axis and operator: `data`, what is multiplied is divided along the first of the dimensions that the weight has not;
-`fsdp`, so too, and the weight is stored in slices; `sequence`, along the second of two; `tensor`, the weight is cut;
-`expert`, both are, along an axis of both and of the result, in a model in which an extern operator chooses what goes
-where; `branch`, the devices of one coordinate compute it alone. What an axis does not divide does not matter to its
-name, nor do look-ups, gains, biases and positions. An axis that does several of these is `mixed`; one that divides none
-of these operators is called `devices`.
+For one operator, an axis does one of these:
+
+- `data`: it divides the activation along the first of the dimensions that the weight does not have;
+- `fsdp`: as `data`, and the weight is stored in slices;
+- `sequence`: it divides the activation along the second of two such dimensions;
+- `tensor`: it cuts the weight;
+- `expert`: it cuts both along an axis of both and of the result, in a model with an extern operator that routes;
+- `branch`: the devices of one coordinate compute the operator alone.
+
+Operators that an axis does not divide do not matter to its name, nor do look-ups, gains, biases and positions. An axis
+that does several of these is `mixed`; one that divides none of these operators is called `devices`.
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ from .placed_operators import Placed
 from .plan import PlannedGraph, PlannedNode, PlannedSegment
 
 CLEAR = 0.9
-"""Of the multiplications that an axis divides, what its name must be true of."""
+"""The fraction of the multiplications that an axis divides for which its name must be true."""
 
 _SEVERAL = "several things"
 _NAMES = {
@@ -33,19 +38,19 @@ _NAMES = {
     "expert": ("data", "fsdp", "expert"),
     "branch": ("branch",),
 }
-"""What an axis may do under a name; the first name that fits is taken. Experts lie on devices that share the batch."""
+"""What an axis may do under a name; the first name that fits is taken. An expert axis may divide the batch as well."""
 MIXED, DEVICES = "mixed", "devices"
 """The names of axes that do several things, and of those that divide no product."""
 
 Stored = Mapping[str, frozenset[int]]
-"""Of weights, and of what is computed from them alone, the mesh axes along which they are stored in slices."""
+"""By name, the mesh axes along which a weight is stored in slices; also for values computed from weights alone."""
 
 
 def named_axes(graph: PlannedGraph, mesh: Mesh) -> Mesh:
     """The mesh with its axes named after what they do.
 
-    Of two axes that do the same the outer one is `data_outer`, the other one `data_inner`; of more they are `data_0`,
-    `data_1`, …, outermost first.
+    Two axes that do the same are called `data_outer` and `data_inner`; more are called `data_0`, `data_1`, …, outermost
+    first.
     """
     done = [Counter[str]() for _ in mesh.axes]
     routed = any(node.node.instance.extern for node in graph.nodes())
@@ -61,7 +66,9 @@ def named_axes(graph: PlannedGraph, mesh: Mesh) -> Mesh:
 
 
 def common_name(axes: Sequence[int], mesh: Mesh) -> str | None:
-    """`data` for `data_outer` and `data_inner`: what all axes that do the same are called together, in mesh order."""
+    """The common name of `axes`: `data` for `data_outer` and `data_inner`. None unless they are all axes that do the
+    same, in mesh order.
+    """
     stems = [axis.name.rpartition("_")[0] for axis in mesh.axes]
     stem = stems[axes[0]]
     same = [axis for axis, found in enumerate(stems) if found == stem]
@@ -99,7 +106,7 @@ def _uses(graph: PlannedGraph, outside: Stored, routed: bool) -> Iterator[tuple[
 
 
 def _multiplications(step: PlannedNode) -> int:
-    """Of an operator's largest loop nest, the iterations."""
+    """The number of iterations of an operator's largest loop nest."""
     instance = step.node.instance
     return max((prod(instance.sizes[axis] for axis in found.space) for found in instance.equations), default=0)
 
@@ -126,7 +133,7 @@ def _operator(step: PlannedNode, stored: Stored, routed: bool) -> Iterator[tuple
 
 
 def _divided(axis: str, weight: Operand, others: Sequence[Operand], in_slices: bool) -> str:
-    """What it is to divide an axis that the weight has not."""
+    """What a mesh axis does if it divides an operator's axis that the weight does not have."""
     for operand in others:
         free = [dim for dim in operand.dims if not {*dim} & {*weight.axes}]
         if free and axis in free[0]:

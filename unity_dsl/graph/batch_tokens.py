@@ -1,4 +1,4 @@
-"""Tokens of a batch: the integers of a model's inputs that each stand for a row of a weight of their own."""
+"""Tokens of a batch: the integers of a model's inputs that each look up a row of a weight."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .graph import Graph, Model, Node, Segment
 
 
 def batch_tokens(model: Model) -> int | None:
-    """How many entries the largest input has of which each is looked up in a weight by itself, as an embedding does and
-    not a bag; None where none has more than one for each of its rows.
+    """The number of entries of the largest input whose entries are each looked up in a weight: by an embedding, not by
+    an embedding bag. None if no such input has more than one entry per row.
     """
     inputs = {given.value.name for given in model.graph.inputs if given.value.dtype == "int"}
     weights = {weight.value.name for _, weight in model.weights()}

@@ -35,7 +35,7 @@ from ..syntax.span import Span
 DEEPEST = 32
 LARGEST = 20_000
 LONGEST = 192
-"""Blocks and repeats inside one another, operators, and calls inside one another, once all blocks are written out."""
+"""Limits with all blocks inlined: the nesting of blocks and repeats, the number of operators, the nesting of calls."""
 
 
 def blocks_by_name(file: ModelFile, library: Library) -> dict[str, BlockDecl]:
@@ -70,8 +70,8 @@ def blocks_by_name(file: ModelFile, library: Library) -> dict[str, BlockDecl]:
 
 @dataclass(frozen=True)
 class _Extent:
-    """What a body comes to with its blocks written out: operators, the deepest nest of blocks and repeats, and that of
-    calls in expressions.
+    """The size of a body with its blocks inlined: operators, the nesting depth of blocks and repeats, and the nesting
+    depth of calls in expressions.
     """
 
     operators: int
@@ -82,7 +82,7 @@ class _Extent:
 def _measure_block(
     name: str, blocks: Mapping[str, BlockDecl], extents: dict[str, _Extent], path: tuple[str, ...]
 ) -> _Extent:
-    """Each block is measured once, after those it calls."""
+    """The extent of a block. Each block is measured once, after the blocks that it calls."""
     if name not in extents:
         inner = _measure(blocks[name].body, blocks, extents, (*path, name))
         extents[name] = _Extent(inner.operators, inner.depth + 1, inner.calls)
@@ -95,7 +95,7 @@ def _measure(
     extents: dict[str, _Extent],
     path: tuple[str, ...],
 ) -> _Extent:
-    """`path` are the blocks that are being measured: to meet one of them again is a cycle."""
+    """The extent of statements. `path` are the blocks that are being measured; a call of one of them is a cycle."""
     operators = depth = calls = 0
     for statement in statements:
         if isinstance(statement, Nested | If):
@@ -159,7 +159,7 @@ def expressions(statement: ModelStatement) -> tuple[ModelExpr, ...]:
 
 
 def inside(statement: Nested | If) -> tuple[ModelStatement, ...]:
-    """The statements of its body; of an `if` those of both."""
+    """The statements of the body; for an `if`, those of both branches."""
     return (*statement.body, *statement.otherwise) if isinstance(statement, If) else statement.body
 
 

@@ -10,7 +10,7 @@ from .graph import Update, Value, type_text
 
 
 def add_update(place: Place, statement: UpdateStatement) -> None:
-    """Note what a buffer becomes.
+    """Add the update of a buffer to the graph.
 
     Raises E230 (no buffer of this graph), E231 (a second time) or E232 (another type).
     """

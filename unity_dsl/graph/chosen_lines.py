@@ -1,4 +1,4 @@
-"""The lines of a body that are there at given numbers: those of every `if` whose conditions hold, or of its `else`."""
+"""The lines of a body at given parameters: those of every `if` whose conditions hold, or else of its `else`."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _HOLDS: Mapping[str, Callable[[Numeric, Numeric], bool]] = {
 
 
 def chosen_lines(statements: Iterable[ModelStatement], numbers: Mapping[str, Numeric]) -> tuple[ModelStatement, ...]:
-    """The statements without any `if`, those inside bodies too. A body of which nothing is left goes with them.
+    """The statements with every `if` resolved, inside bodies too. A body that becomes empty is left out.
 
-    Raises E203 for a condition that names no number.
+    Raises E203 for a condition with a name that is no parameter.
     """
     return tuple(_chosen(statements, numbers))
 

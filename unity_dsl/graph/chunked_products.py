@@ -1,9 +1,9 @@
-"""Products that are computed in parts while what they read is gathered, or while what they make is summed.
+"""Decomposed matmuls: products in parts, overlapped with the all-gather of an operand or the sum of the result.
 
-The rows of a product do not depend on each other. Of a tensor that is gathered along rows, the blocks of the members of
-the group are sent one by one, and each is multiplied when it is there, the device's own block at once. Of a result that
-is a term of a sum over devices, the sum of some rows travels while the next rows are computed. In the backward pass the
-gradient of what a product reads is made in the same way, of the blocks of a cotangent that is gathered (Wang et al.,
+The rows of a product do not depend on each other. If an operand is gathered along rows, the blocks of the group's
+members are sent one by one, and each is multiplied when it arrives, the device's own block at once. If the result is a
+term of a sum over devices, the sum of some rows is overlapped with the computation of the next rows. In the backward
+pass the gradient of the operand is computed in the same way, from the blocks of a gathered gradient (Wang et al.,
 Overlap communication with dependent computation via decomposition in large deep learning models, 2023).
 """
 
@@ -26,8 +26,8 @@ from .precision import arithmetic, operand_types, result_types
 
 @dataclass(frozen=True)
 class ChunkedProduct:
-    """A product in `parts` along an axis of its operator, and the conversion of a value to a layout beside which it
-    runs: of its operand of the number `reads`, or of its result.
+    """A product in `parts` along an `axis` of its operator, overlapped with the conversion of `value` to `layout`. The
+    value is its operand number `reads`, or its result if that is None.
     """
 
     product: WeightProduct
@@ -40,8 +40,8 @@ class ChunkedProduct:
 
 @dataclass(frozen=True)
 class Chunked:
-    """By value and the layout to which it is converted the products that read it as it `arrives`, and by their names
-    the operators whose results are sent as they are computed.
+    """The decomposed matmuls of a graph. `arriving` are those that read a value block by block, by the value and the
+    layout to which it is converted. `leaving` are those whose results are sent part by part, by their operators' names.
     """
 
     arriving: Mapping[tuple[str, Layout], ChunkedProduct] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Chunked:
         return *self.arriving.values(), *self.leaving.values()
 
     def reading(self, step: PlannedNode) -> ChunkedProduct | None:
-        """What an operator is, if it reads a value as that arrives."""
+        """The decomposed matmul of an operator that reads a value block by block; None for other operators."""
         reads = zip(step.node.arguments, step.typed.arguments, strict=True)
         found = (self.arriving.get((value.name, layout)) for value, layout in reads)
         return next((one for one in found if one is not None and one.product.step.node.name == step.node.name), None)
@@ -62,8 +62,8 @@ NONE = Chunked()
 
 
 def chunks_of_plan(plan: Plan, library: Library, count: int) -> Iterator[tuple[str, ChunkedProduct]]:
-    """The products of a plan that can be computed so, sums in `count` parts, each with the path of the body it is in.
-    Those of repeats in turns are not: they compute while others send.
+    """The products of a plan that can be decomposed, each with the path of the body it is in; sums take `count` parts.
+    Products of interleaved repeats are left out: these repeats already compute while others send.
     """
     turns = {name for names in plan.passes.interleaved for name in names}
 
@@ -83,7 +83,7 @@ def chunks_of_plan(plan: Plan, library: Library, count: int) -> Iterator[tuple[s
 def chunked_products(
     planned: PlannedGraph, conversions: Conversions, mesh: Mesh, library: Library, count: int, left: Collection[str]
 ) -> Chunked:
-    """Those of a graph, bodies not included; the values of the names `left` are read behind it."""
+    """The decomposed matmuls of a graph, without its bodies. `left` names the values that are read after the graph."""
     if any(step.placement for step in planned.steps if isinstance(step, PlannedNode)):
         return NONE
     finder = _Finder(planned, conversions, mesh, library, count, left)
@@ -94,8 +94,8 @@ def chunked_products(
 
 
 def gathers_blocks(steps: Sequence[Step], start: Layout, shape: tuple[int, ...], mesh: Mesh) -> Step | None:
-    """The all-gather that a conversion of a tensor held so is, if members' blocks lie one behind the other and have
-    rows.
+    """The all-gather that a conversion from layout `start` is, if the members' blocks are contiguous and have rows;
+    None for other conversions.
     """
     if len(steps) != 1 or steps[0].kind is not StepKind.ALL_GATHER:
         return None
@@ -103,22 +103,20 @@ def gathers_blocks(steps: Sequence[Step], start: Layout, shape: tuple[int, ...],
 
 
 def _in_blocks(step: Step, layout: Layout, shape: tuple[int, ...], mesh: Mesh) -> bool:
-    """Whether a group's blocks of a dimension lie one behind the other, in the order of its members, and are sent in
-    one step.
-    """
+    """Whether a group's blocks of a dimension are contiguous, in the order of its members, and are sent in one step."""
     if layout.declared_dims or step.dim >= len(shape) - 1 or list(step.axes) != sorted(step.axes) or step.first:
         return False
     return all(extent == 1 for extent in layout.local_shape(shape, mesh)[: step.dim])
 
 
 def linear_product(step: PlannedNode, mesh: Mesh, library: Library) -> WeightProduct | None:
-    """The product that an operator is, if that is `F.linear`."""
+    """The product that an operator computes, if that is `F.linear`, else None."""
     product = weight_product(step, mesh, library)
     return product if product is not None and product.function == "linear" else None
 
 
 def operand_of(product: WeightProduct) -> int | None:
-    """The number of the operand that a product multiplies as it is given."""
+    """The number of the operand that a product multiplies unchanged; None if it changes it first."""
     match product.term.arguments[0]:
         case Term("name", (Variable(number),)):
             return number
@@ -147,7 +145,7 @@ class _Finder:
                 self.read_by_bodies |= {value.name for value in step.segment.reads}
 
     def arriving(self) -> Iterator[ChunkedProduct]:
-        """Of every gathered value the product that reads it first."""
+        """For every gathered value, the product that reads it first, if it can be decomposed."""
         for name, planned in self.planned.values.items():
             value = planned.value
             if not value.needs_gradient or value.is_weight or name in self.read_by_bodies:
@@ -180,7 +178,7 @@ class _Finder:
         return ChunkedProduct(product, value, layout, axes[0], parts, place)
 
     def leaving(self) -> Iterator[tuple[str, ChunkedProduct]]:
-        """Products whose results are read by operators alone, after one and the same sum over devices."""
+        """The products whose results are read by operators only, all after the same sum over devices."""
         for step in self.planned.steps:
             if not isinstance(step, PlannedNode) or len(step.node.results) != 1:
                 continue

@@ -24,7 +24,7 @@ class StepKind(StrEnum):
 LOCAL_STEPS = frozenset({StepKind.SLICE, StepKind.MASK, StepKind.PAD})
 SUMS = frozenset({StepKind.ALL_REDUCE, StepKind.REDUCE_SCATTER})
 BEGUN = frozenset({*SUMS, StepKind.ALL_GATHER, StepKind.ALL_TO_ALL})
-"""What a program can begin, and wait for later, as the last step of a conversion."""
+"""Collectives that a program can start, and wait for later, as the last step of a conversion."""
 
 
 @cached_hash
@@ -44,8 +44,8 @@ class Step:
     | permute        | give the whole local tensor to one device and take another's: of `target`'s slices     |
     | exchange       | any other index map: the transfers of slices from `source` to `target`            |
 
-    A gather, a reduce-scatter or an all-to-all may run in two steps, over the groups along the axes `first` and over
-    those along the others. It goes over the first ones first, and a reduce-scatter last.
+    A gather, a reduce-scatter or an all-to-all may run in two steps: over the groups along the axes `first`, and over
+    those along the other axes. A reduce-scatter takes the axes `first` last, the others take them first.
     """
 
     kind: StepKind

@@ -1,9 +1,9 @@
 """Dead code elimination and the last passes over a graph: captures, which values have gradients, random sites, float
 types.
 
-Everything is read off one relation, which value is computed from which, across repeats and their iterations: a carried
-value's entry comes from its start and from its exit. Needed are the loss, the outputs and what buffers are updated to;
-a gradient flows where the loss or an output is computed from a weight, not to what updates alone need.
+Everything follows from one relation: which value is computed from which, across repeats and their iterations. A carried
+value's entry comes from its start and from its exit. The loss, the outputs and the new values of buffers are needed.
+Gradients flow where the loss or an output is computed from a weight, but not to what only updates need.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .precision import with_precision
 
 
 def finish(model: Model, loss_span: Span | None) -> Model:
-    """The model without what it never uses, every value marked and typed; without a loss nothing has a gradient.
+    """The model without what it never uses, with every value marked and typed. Without a loss nothing has a gradient.
 
     Raises E222 (a loss that depends on no weight) or E224 (a stored tensor that nothing reads, or a weight that the
     loss does not depend on).
@@ -44,7 +44,7 @@ def finish(model: Model, loss_span: Span | None) -> Model:
 
 
 def _detached(flow: _Flow, live: set[int], returned: set[int]) -> set[int]:
-    """What only updates need. What a repeat carries and nothing reads after it is as it is inside."""
+    """The values that only updates need. An unneeded value is one of them if all that it is computed from are."""
     found = live - returned
     unread = (number for number in range(len(flow.values)) if number not in live and flow.sources[number])
     return found | {number for number in unread if found.issuperset(flow.sources[number])}
@@ -74,11 +74,11 @@ def _check_trained(flow: _Flow, gets_gradient: set[int]) -> None:
 
 @dataclass
 class _Flow:
-    """Values by number, each with those it is computed from; what decides whether it is counts among them. `passing`
-    are those of them to which it passes its gradient back.
+    """Values by number, each with its `sources`: what it is computed from, and a predicate that decides whether it is.
+    `passing` are the sources to which it passes its gradient back.
 
-    A graph's names are looked up in a dictionary of its own; `inside` keeps those of repeats, by their full names.
-    `updated` are the buffers that are updated, and what to.
+    Each graph has a dictionary of its own from names to numbers; `inside` keeps those of bodies, by their paths.
+    `updated` are the buffers that are updated, and their new values.
     """
 
     values: list[Value] = field(default_factory=list)
@@ -112,7 +112,7 @@ class _Flow:
             self.updated += [known[update.buffer.name], known[update.value.name]]
 
     def add_segment(self, segment: Segment, known: dict[str, int], prefix: str) -> None:
-        """A result keeps its carried value, start included, alive even where the body never reads it."""
+        """Add a segment. A result keeps its carried value, start included, alive even if the body never reads it."""
         path = f"{prefix}{segment.name}."
         inside = self.inside[path] = dict(known)
         for value, initial in zip(segment.entry, segment.initial, strict=True):
@@ -130,7 +130,7 @@ class _Flow:
             known[series.whole.name] = self.add(series.whole, prefix, [inside[series.part.name]])
 
     def sources_of(self, wanted: Iterable[int], sources: Sequence[Sequence[int]] | None = None) -> set[int]:
-        """The values that these are computed from, themselves included; by some of the `sources` alone."""
+        """The values that these are computed from, themselves included; by default from all `sources`."""
         sources = self.sources if sources is None else sources
         found = set(wanted)
         pending = list(found)
@@ -141,7 +141,7 @@ class _Flow:
         return found
 
     def trained(self) -> set[int]:
-        """The weights and what passes a gradient back to them. Integers carry none on."""
+        """The weights and what passes a gradient back to them. Integers pass none on."""
         readers: list[list[int]] = [[] for _ in self.values]
         for number, sources in enumerate(self.passing):
             for source in sources:
@@ -159,7 +159,7 @@ class _Flow:
 
 
 def _updates(step: Node | Segment) -> bool:
-    """Whether buffers are updated inside."""
+    """Whether a step updates buffers inside its body."""
     return isinstance(step, Segment) and (bool(step.body.updates) or any(map(_updates, step.body.steps)))
 
 
@@ -209,9 +209,8 @@ class _Marking:
         return marked, read
 
     def node(self, node: Node, known: dict[str, int]) -> Node:
-        """A repeat's body has one site for all iterations: the iteration is part of the random number's key.
-
-        A site that is numbered already keeps its number.
+        """The operator, marked. All iterations of a repeat share a site: the iteration is part of the random number's
+        key. A site that has a number keeps it.
         """
         arguments, results = self.values(node.arguments, known), self.values(node.results, known)
         site = (node.site or next(self.sites)) if node.instance.draws else 0
@@ -220,7 +219,7 @@ class _Marking:
         return replace(node, arguments=arguments, results=results, site=site)
 
     def segment(self, segment: Segment, known: dict[str, int], prefix: str) -> Segment:
-        """Only the carried values and series that are live; captured is what the body reads and does not have."""
+        """The segment with its live carried values and series. It captures what its body reads and does not make."""
         path = f"{prefix}{segment.name}."
         inside = self.flow.inside[path]
         slots = [slot for slot, entry in enumerate(segment.entry) if inside[entry.name] in self.live]

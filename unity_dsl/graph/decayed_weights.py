@@ -1,10 +1,10 @@
-"""Which weights decay: those of products, convolutions and lookups, and not what is added or multiplied elementwise.
+"""Which weights decay: those of products, convolutions and look-ups, not those added or multiplied elementwise.
 
-A weight decays where a reduction runs over one of its axes beside something else: data, as in
-`sum(i) x[b, i] * w[o, i]` and `sum(v) [v == ids[n]] * w[v, d]`, or another weight. What is made of weights alone, a
-slice or a product of two, counts as these. So gains, biases and tables that are added do not decay, however many
-dimensions they have. The model decides, before any rule and whatever the plan: a run on any number of devices is the
-same.
+A weight decays if an equation reduces over one of its axes and also reads something else: data, as in
+`sum(i) x[b, i] * w[o, i]` and `sum(v) [v == ids[n]] * w[v, d]`, or another weight. A tensor that is computed from
+weights alone, such as a slice or a product of two, counts as these weights. Gains, biases and tables that are added
+therefore do not decay, however many dimensions they have. The model decides, before any rule and whatever the plan, so
+a run is the same on any number of devices.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from ..index.equations.term import free_axes, reads
 from .graph import Graph, Model, Node, Segment
 
 Weights = frozenset[str]
-"""The weights, by their paths, that a tensor is made of."""
+"""The weights, by their paths, from which a tensor is computed."""
 Origins = dict[str, Weights | None]
-"""Of each value the weights of which alone it is made, empty for constants; None where data enter it."""
+"""For each value, the weights from which alone it is computed, empty for constants; None if it depends on data."""
 Operands = frozenset[int]
 """Operands of an operator, by position."""
 
 
 def mark_decaying(model: Model) -> Model:
-    """The model with each of its weights told whether it decays."""
+    """The model with `decays` set for each of its weights."""
     found: set[str] = set()
     _collect(model.graph, "", {}, found)
     return replace(model, graph=_marked(model.graph, "", found))
@@ -41,7 +41,7 @@ def _marked(graph: Graph, prefix: str, found: set[str]) -> Graph:
 
 
 def _collect(graph: Graph, prefix: str, origins: Origins, found: set[str]) -> None:
-    """Adds the weights of a graph that decay. `origins` are those of the values that it reads from outside."""
+    """Adds the weights of a graph that decay to `found`. `origins` has the values that the graph reads from outside."""
     origins = dict(origins)
     values = (*(given.value for given in graph.inputs), *(buffer.value for buffer in graph.buffers))
     origins |= dict.fromkeys((value.name for value in values), None)
@@ -79,8 +79,8 @@ def _union(given: list[Weights | None], operands: Operands) -> Weights | None:
 
 @lru_cache(maxsize=4096)
 def _reductions(kind: Kind) -> tuple[tuple[tuple[Operands, Operands], ...], tuple[Operands, ...]]:
-    """Of every tensor that an equation reduces along an axis of its own: the operands it is computed from, and those of
-    which everything else in the equation is. Then the operands of each result.
+    """For every tensor that an equation reduces along one of its axes: the operands from which it is computed, and
+    those of everything else in the equation. Then the operands of each result.
     """
     instance: Instance = kind.instance
     made = {operand.name: frozenset({place}) for place, operand in enumerate(instance.inputs)}
@@ -92,5 +92,5 @@ def _reductions(kind: Kind) -> tuple[tuple[tuple[Operands, Operands], ...], tupl
                 others = (operands for tensor, operands in sources.items() if tensor != read.tensor)
                 reduced.append((sources[read.tensor], frozenset().union(*others)))
         made[equation.target.name] = frozenset().union(*sources.values())
-    everything = frozenset(range(len(instance.inputs)))  # of an operator without equations
+    everything = frozenset(range(len(instance.inputs)))  # for an operator without equations
     return tuple(dict.fromkeys(reduced)), tuple(made.get(output.name, everything) for output in instance.outputs)

@@ -1,7 +1,7 @@
-"""Slices that declared parallel ops cut of a dimension: which positions each device has, in which order.
+"""How declared parallel ops slice a dimension: which positions each device has, in which order.
 
 A cut is an encoder: an element on a device is a copy of the tensor's element at the declared index, or 0 where that
-lies outside the tensor. Whether slices overlap, and by how much, is nowhere but in the declared index map.
+lies outside the tensor. Only the declared index map says whether slices overlap, and by how much.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def is_cut(declaration: ParallelDecl) -> bool:
 
 @lru_cache(maxsize=256)
 def why_no_cut(declaration: ParallelDecl) -> str | None:
-    """What keeps a parallel op from cutting the dimension whose number it is given, in words; None if it does.
+    """Why a parallel op does not cut the dimension whose number it is given, in words; None if it does.
 
-    It is of the form `name[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]` where `rank(f) == dim`.
+    A cut has the form `name[p; dim](x: [f.., d, g..]) -> y: [@p, f.., e, g..]` where `rank(f) == dim`.
     """
     if len(declaration.inputs) != 1 or len(declaration.outputs) != 1 or len(declaration.statements) != 1:
         return f"`{declaration.name}` does not make one tensor of one"
@@ -51,7 +51,7 @@ def why_no_cut(declaration: ParallelDecl) -> str | None:
 
 
 def _numbers_dimension(condition: Expr, group: str, declaration: ParallelDecl) -> bool:
-    """Whether it reads `rank(group) == attribute`."""
+    """Whether a condition is `rank(group) == attribute`, for an attribute without a default."""
     if not isinstance(condition, Apply) or condition.function != "==":
         return False
     free = {attribute.name for attribute in declaration.attributes if attribute.default is None}
@@ -68,13 +68,13 @@ def cut_dimension(declaration: ParallelDecl) -> int:
 
 
 def free_attributes(declaration: ParallelDecl) -> tuple[str, ...]:
-    """The whole numbers that a cut is to be given: attributes without default, but not the dimension's number."""
+    """The attributes that a cut must be given: those without a default, except the dimension's number."""
     counted = {name for condition in declaration.conditions if mentions_rank(condition) for name in _names(condition)}
     return tuple(a.name for a in declaration.attributes if a.default is None and a.name not in counted)
 
 
 def cut_index(declaration: ParallelDecl) -> tuple[Expr, str]:
-    """The global index of what a cut gives each device, and the name that the local index has in it."""
+    """The global index that each device of a cut reads, as a term, and the name of the local index in it."""
     position, statement = cut_dimension(declaration), declaration.statements[0]
     assert isinstance(statement.value, Read)
     return statement.value.index[position], statement.index[position + 1].name
@@ -84,7 +84,7 @@ def cut_index(declaration: ParallelDecl) -> tuple[Expr, str]:
 class Cut:
     """A cut at concrete sizes: the global index as a term in the names of the device's and the local index.
 
-    `length` positions fall to each device; `filled` says that those outside the dimension are 0.
+    Each device has `length` positions; `filled` says that those outside the dimension are 0.
     """
 
     index: Expr
@@ -95,16 +95,19 @@ class Cut:
     filled: bool
 
     def at(self, device: np.ndarray, local: np.ndarray) -> np.ndarray:
-        """The global position of local ones, which may lie outside the dimension."""
+        """The global positions of local ones; they may lie outside the dimension."""
         return _value(self.index, {self.device: device, self.local: local}, self.sizes)
 
     @property
     def strides(self) -> tuple[int, int] | None:
-        """What the device's index and the local one are multiplied with, where the position is the sum of both."""
+        """The factors of the device's and the local index, if the position is the sum of their multiples, else None."""
         return _strides(self.index, self.device, self.local, self.sizes)
 
     def positions(self, degree: int) -> np.ndarray | None:
-        """Those of every device, also outside the dimension; None where one divides by 0. Shape [degree, length]."""
+        """The positions of every device, also outside the dimension; None if the index divides by 0.
+
+        Shape of the result: [degree, length].
+        """
         try:
             with np.errstate(divide="raise"):
                 found = self.at(np.arange(degree)[:, None], np.arange(self.length)[None, :])
@@ -135,20 +138,20 @@ def cut_at(declaration: ParallelDecl, degree: int, extent: int, attributes: Attr
 
 @dataclass(frozen=True)
 class Span:
-    """Where what the first device holds begins and ends, as linear forms: the constant, then a factor per attribute."""
+    """Start and end of the first device's slice, as linear forms: the constant, then a factor per attribute."""
 
     start: tuple[int, ...]
     end: tuple[int, ...]
 
     def at(self, values: Numbers) -> tuple[Numbers, Numbers]:
-        """Both, for rows of values of the attributes."""
+        """Start and end, for rows of values of the attributes."""
         start, end = (form[0] + values @ np.array(form[1:], dtype=np.int64) for form in (self.start, self.end))
         return start, end
 
 
 @lru_cache(maxsize=4096)
 def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
-    """The span of a cut over one device in its free attributes, where it is seen to be linear in these."""
+    """The span of a cut over one device as a function of its free attributes; None if it is not seen to be linear."""
     position, names = cut_dimension(declaration), free_attributes(declaration)
     statement = declaration.statements[0]
     assert isinstance(statement.value, Read)
@@ -171,7 +174,7 @@ def linear_span(declaration: ParallelDecl, extent: int) -> Span | None:
 
 
 def _form(values: Sequence[int]) -> tuple[int, ...]:
-    """The linear form of these values at 0 and at 1 of each variable."""
+    """The linear form that has the first of these values at 0 and the others at the unit vectors."""
     return values[0], *(value - values[0] for value in values[1:])
 
 
@@ -194,12 +197,12 @@ def cut_indices(declaration: ParallelDecl, degree: int, extent: int, attributes:
 
 
 def bijective(declaration: ParallelDecl, degree: int, extent: int, attributes: Attributes = ()) -> bool:
-    """Whether the slices are disjoint and cover the dimension: then any mapped or summed axis may be cut so."""
+    """Whether the slices are disjoint and cover the dimension. Then the op may cut any mapped or summed axis."""
     cut = cut_at(declaration, degree, extent, attributes)
     if cut is None:
         return False
     if degree * cut.length == extent and cut.strides in ((cut.length, 1), (1, degree)):
-        return True  # a number of two digits, either of them first: the dimension may be too long to be counted
+        return True  # device and local index are the two digits of a position; long dimensions are not listed
     found = cut_indices(declaration, degree, extent, attributes)
     return found is not None and np.array_equal(np.sort(found, axis=None), np.arange(extent))
 
@@ -222,7 +225,7 @@ def positions_of(
 def _window_indices(
     layout: Layout, axes: tuple[int, ...], extent: int, mesh: Mesh, coordinates: tuple[int, ...], library: Library
 ) -> Indices:
-    """All mesh axes of a dimension are one device axis of the op."""
+    """Positions of a device's overlapping slice. All mesh axes of the dimension are one device axis of the op."""
     kinds = [layout.cut(axis) for axis in axes]
     first = kinds[0]
     if len({(type(kind), kind.by, kind.attributes) for kind in kinds}) > 1:
@@ -254,7 +257,7 @@ def _names(expr: Expr) -> set[str]:
 
 
 def _order(expr: Expr, known: Collection[str]) -> int:
-    """The degree of index arithmetic in the names that are not known, of the first device; 2 stands for any higher."""
+    """The polynomial degree of the first device's index in the names that are not known; 2 stands for any higher."""
     match expr:
         case Name(name=name) | Size(name=name):
             return int(name not in known)
@@ -268,7 +271,7 @@ def _order(expr: Expr, known: Collection[str]) -> int:
 
 
 def _strides(expr: Expr, device: str, local: str, sizes: Mapping[str, int]) -> tuple[int, int] | None:
-    """The multiples of the device's index and of the local one whose sum a term is; none where it is more than that."""
+    """The factors of the device's and the local index, if the term is the sum of their multiples; None if it is not."""
     match expr:
         case DeviceName():
             return 1, 0

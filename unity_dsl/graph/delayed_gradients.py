@@ -1,8 +1,8 @@
-"""Products of which the gradient of the weight is computed after that of the other operand, while a cotangent travels.
+"""Deferred weight gradients: computed after the other operand's gradient, overlapped with communication of a gradient.
 
-The backward pass needs the gradient of a product's weight at the end of the step only, but that of the other operand at
-once: where that, or what is computed from it, is sent to other devices, the gradients of weights of products before are
-computed meanwhile (delayed weight gradients, as in Megatron-LM and in zero-bubble schedules, Qi et al. 2024).
+The backward pass needs the gradient of a product's weight only at the end of the step, but the gradient of the other
+operand at once. While that gradient, or one computed from it, is sent to other devices, the weight gradients of
+products before it are computed (delayed wgrad, as in Megatron-LM and in zero-bubble schedules, Qi et al. 2024).
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .plan import Plan, PlannedGraph, PlannedNode, PlannedSegment
 
 @dataclass(frozen=True)
 class WeightProduct:
-    """`torch.einsum` or `F.linear`, a `term` of the lowering of an operator, a `step` of a plan: the second factor
-    depends on the operand of the number `weight` alone, which nothing else of the operator reads.
+    """A product by a weight: `torch.einsum` or `F.linear`, a `term` in the lowering of the operator `step`. Its second
+    factor depends on operand number `weight` alone, which nothing else in the operator reads.
     """
 
     step: PlannedNode
@@ -45,27 +45,27 @@ class WeightProduct:
 
     @property
     def spec(self) -> str:
-        """The letters of an einsum."""
+        """The subscripts of an einsum."""
         (spec, *_) = self.term.arguments
         assert isinstance(spec, Term)
         return str(spec.arguments[0]).strip('"')
 
     @property
     def copied(self) -> bool:
-        """Whether autograd's gradient of a weight that is read as it lies would be copied into the weight's order."""
+        """Whether an einsum reads the weight as stored and autograd would copy the gradient into the weight's order."""
         factor = self.term.arguments[self.factor]
         as_it_lies = isinstance(factor, Term) and factor.operation == "name"
         return self.function == "einsum" and as_it_lies and gradient_is_copied(self.spec)
 
 
 Delayed = Mapping[tuple[str, Layout], tuple[WeightProduct, ...]]
-"""By value and the layout to which it is converted, the products of which the gradients of weights are computed while
-its cotangent travels, in the order in which they are.
+"""By value and the layout to which it is converted: the products whose weight gradients are overlapped with the
+conversion of the value's gradient, in the order of their computation.
 """
 
 
 def delays_gradients(plan: Plan, library: Library) -> bool:
-    """Whether there is anything to delay in a plan."""
+    """Whether a plan has weight gradients that can be deferred."""
     graphs = [plan.graph]
     for graph in graphs:
         if delayed_gradients(graph, plan.conversions, plan.mesh, library):
@@ -75,10 +75,10 @@ def delays_gradients(plan: Plan, library: Library) -> bool:
 
 
 def delayed_gradients(planned: PlannedGraph, conversions: Conversions, mesh: Mesh, library: Library) -> Delayed:
-    """The products of a graph whose gradients of weights are delayed, bodies not included.
+    """The products of a graph whose weight gradients are deferred, without its bodies.
 
-    Backwards, all that were not placed yet are spread over the conversions up to the next product, the first ones to
-    the first conversion. What is computed before a body in the backward pass is not kept until that has run.
+    In backward order, all products not placed yet are spread over the conversions up to the next product, the first
+    ones to the first conversion. No weight gradient is deferred until after a body.
     """
     if any(step.placement for step in planned.steps if isinstance(step, PlannedNode)):
         return {}
@@ -116,7 +116,7 @@ def delayed_gradients(planned: PlannedGraph, conversions: Conversions, mesh: Mes
 def _forward_order(
     planned: PlannedGraph, conversions: Conversions
 ) -> Iterator[PlannedNode | PlannedSegment | tuple[str, Layout]]:
-    """Steps, and before each the conversions for it whose cotangents travel. Those for a body come after it."""
+    """The steps, each operator after the conversions for it whose gradients are communicated. A body's are left out."""
     made: set[tuple[str, Layout]] = set()
 
     def converted(value: Value, layout: Layout) -> Iterator[tuple[str, Layout]]:
@@ -142,7 +142,7 @@ def _forward_order(
 
 
 def _entering(step: PlannedSegment) -> Iterator[tuple[Value, Layout]]:
-    """What a body is given, in the layouts in which it takes it."""
+    """The values that a body takes, with the layouts in which it takes them."""
     yield from step.border.reads(step.segment)
     if step.segment.predicate is None:
         for value, entry in zip(step.segment.initial, step.segment.entry, strict=True):
@@ -153,8 +153,8 @@ def _entering(step: PlannedSegment) -> Iterator[tuple[Value, Layout]]:
 
 
 def weight_product(step: PlannedNode, mesh: Mesh, library: Library) -> WeightProduct | None:
-    """The product of an operand with a gradient and a weight that an operator is, but for what is done to its result
-    and added to it.
+    """The product of an operand and a weight, both with gradients, that an operator computes. The operator may process
+    the product's result further. None if there is no such product.
     """
     node, typed = step.node, step.typed
     if len(node.results) != 1 or typed.inner or typed.reuse != NO_REUSE or sum(node.gradients) < 2:
@@ -167,7 +167,7 @@ def weight_product(step: PlannedNode, mesh: Mesh, library: Library) -> WeightPro
 
 
 def _product(lowering: Lowering, weight: int, step: PlannedNode) -> WeightProduct | None:
-    """The product whose second factor depends on that operand alone, if nothing else does."""
+    """The product whose second factor depends on operand `weight` alone, if nothing else reads that operand."""
     terms = [term for statement in lowering.statements for term in _within(statement.value)]
     read = [term for term in terms if term == Term("name", (Variable(weight),), term.axes, term.sort)]
     products = [term for term in terms if term.operation in ("F.linear", "torch.einsum")]

@@ -1,4 +1,4 @@
-"""The kernels that an operator's emitted text launches on a device, and what they write for each other."""
+"""The kernels that an operator's emitted code launches on a device, and the tensors that pass between them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from .local_operator import LocalOperator
 Numbers = npt.NDArray[np.float64]
 
 DRAWS = {"uniform": (12, 8, 124), "at_least": (9, 4, 80)}
-"""Emitted functions that draw: kernels, bytes of an element, and bytes that are read and written for each position."""
+"""Emitted functions that draw random numbers: kernels, bytes of an element, and bytes moved for each position."""
 
 STANDARDISING = (9, 11), (1, 2)
-"""Of the emitted function that standardises, but in float64: kernels forward and backward, and how often the tensor is
-read or written besides what the operator is given and gives. Forward it is read for its mean and variance as well,
-backward what is added up is between two kernels.
+"""The emitted function that standardises, except in float64: its kernels forward and backward, and how often each reads
+or writes the tensor in addition to operands and results. The forward pass also reads it for mean and variance; in the
+backward pass one kernel writes the summands and another reads them.
 """
 
 _SEVERAL = ("torch.einsum", "torch.matmul", "torch.bmm", "F.linear")
-"""Calls that copy operands by kernels of their own. Of any other call the tensors are made by one."""
+"""Calls that copy operands with separate kernels. Any other call makes all its tensors with one kernel."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Extent:
 
 @dataclass(frozen=True)
 class Pass:
-    """An elementwise kernel: the `function` of the library that it is, "" of arithmetic; how many tensors as large as
-    its result are read and written `forward`, and `backward`: none where its cotangent is passed on as it comes.
+    """An elementwise kernel: its `function` in the library, "" for arithmetic, and how many tensors as large as its
+    result are read and written `forward` and `backward`: none backward if the gradient is passed on unchanged.
     """
 
     function: str
@@ -58,12 +58,12 @@ class Pass:
 
 @dataclass(frozen=True)
 class EmittedKernels:
-    """Kernels forward, and backward for the inputs that need a gradient; none of a view.
+    """Numbers of kernels forward, and backward for the inputs that need a gradient; a view has none.
 
-    What lies `between` kernels is written by one and read by others, as are the `cotangents` of that backward; `sizes`
-    are those of the extents' bytes. `passes` are the elementwise kernels of statements, those that make factors of
-    products of matrices among them: none of a native call, nor where functions draw or standardise. `absorbed` are the
-    equations that kernels of others compute.
+    Tensors `between` kernels are written by one and read by others; `cotangents` are their gradients in the backward
+    pass. `sizes` are the local sizes that belong to the extents' bytes. `passes` are the elementwise kernels of
+    statements, including those that make factors of matrix products; there are none for a native call or if functions
+    draw or standardise. `absorbed` are the equations that kernels of other equations compute.
     """
 
     forward: int
@@ -75,8 +75,8 @@ class EmittedKernels:
     absorbed: frozenset[int] = frozenset()
 
     def passes_at(self, sizes: Mapping[str, Numbers | np.float64]) -> list[tuple[str, Numbers, Numbers | None]]:
-        """Of each pass at other sizes the function, the bytes that it reads and writes, and those that its backward
-        does: None without one.
+        """For each pass at other sizes: its function, the bytes that it reads and writes, and the bytes that its
+        backward reads and writes, None without one.
         """
         made = [(one, self._moved([one.result], sizes)) for one in self.passes]
         return [
@@ -84,7 +84,7 @@ class EmittedKernels:
         ]
 
     def traffic(self, sizes: Mapping[str, Numbers | np.float64]) -> tuple[Numbers, Numbers]:
-        """Bytes between kernels that are read and written at other sizes, forward and backward."""
+        """Bytes that kernels write and read for each other at other sizes, forward and backward."""
         return self._moved(self.between, sizes), self._moved(self.cotangents, sizes)
 
     def _moved(self, extents: Sequence[Extent], sizes: Mapping[str, Numbers | np.float64]) -> Numbers:
@@ -97,13 +97,13 @@ class EmittedKernels:
 def emitted_kernels(
     instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library, needs: Sequence[bool], width: int
 ) -> EmittedKernels:
-    """Those of all configurations that are alike in `emission`; floats have `width` bytes."""
+    """The kernels of all configurations that have the same `emission`; floats have `width` bytes."""
     return _emitted_kernels(_Case(instance.identity, emission(typed), tuple(needs), width, typed, mesh, library))
 
 
 def emission(typed: LocalOperator) -> Hashable:
-    """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways, into
-    parts of one element or into larger ones: a transposition of an axis of one element is a view.
+    """What kernels depend on besides sizes: equal for configurations that divide the same axes in the same ways and
+    have one element left along the same axes. Transposing an axis of one element is a view.
     """
     inner = frozenset([(type(found).__name__, found.equation) for found in typed.inner])
     single = frozenset([axis for axis in typed.divided if typed.local_sizes[axis] == 1])
@@ -117,7 +117,7 @@ def emission(typed: LocalOperator) -> Hashable:
 
 @dataclass(frozen=True)
 class _Case:
-    """What kernels depend on; the rest is any one of the configurations that are `alike`."""
+    """What kernels depend on. The fields not compared are those of any one configuration that is `alike`."""
 
     identity: Key
     alike: Hashable
@@ -157,14 +157,14 @@ def _emitted_kernels(case: _Case) -> EmittedKernels:
 
 @dataclass(frozen=True)
 class _More:
-    """Kernels of a function besides one for each tensor that it makes, and what these read and write."""
+    """Kernels of a function in addition to one for each tensor that it makes, and what these read and write."""
 
     kernels: int
     extents: tuple[Extent, ...]
 
 
 def _standardising(kernels: Sequence[Built], typed: LocalOperator) -> tuple[_More, _More]:
-    """Those of functions that standardise, forward and backward."""
+    """The additional kernels of functions that standardise, forward and backward."""
     made = [built for built in kernels if built.term.operation == STANDARDISED]
     found = []
     for (count, passes), several in zip(
@@ -177,7 +177,7 @@ def _standardising(kernels: Sequence[Built], typed: LocalOperator) -> tuple[_Mor
 
 
 def _absorbed(instance: Instance, typed: LocalOperator) -> Iterator[int]:
-    """Equations that a function which standardises computes with others."""
+    """The equations that a standardising function computes along with others."""
     means = {one.equation for one in typed.inner if isinstance(one, InnerMoments)}
     for group in standardisations(instance) if means else ():
         if group.mean in means:
@@ -185,7 +185,7 @@ def _absorbed(instance: Instance, typed: LocalOperator) -> Iterator[int]:
 
 
 def _passes(kernels: Sequence[Built], typed: LocalOperator, library: Library) -> Iterator[Pass]:
-    """Elementwise kernels; what else is built for a product of matrices before it is a copy."""
+    """The elementwise kernels. Anything else that is built for a matrix product, before it, is a copy."""
     functions = {decl.torch.function: name for name, decl in library.functions.items() if decl.torch is not None}
     before = _before_products(kernels)
     for built in kernels:
@@ -193,7 +193,7 @@ def _passes(kernels: Sequence[Built], typed: LocalOperator, library: Library) ->
         if operation in ARITHMETIC or operation in functions:
             operands = [found for found in built.term.arguments if isinstance(found, Term) and found.axes]
             whole = sum(set(_viewed(operand).axes) >= set(built.term.axes) for operand in operands)
-            # The cotangent of a sum is passed on, but for an operand that is broadcast, over whose rows it is summed.
+            # The gradient of a sum is passed on unchanged, except to a broadcast operand: there rows are summed.
             backward = 2 * (len(operands) - whole) if operation == "+" else 1 + 2 * len(operands)
             yield Pass(functions.get(operation, ""), extent, 1 + whole, backward if built.moves else 0)
         elif any(built is factor for factor in before):
@@ -201,14 +201,14 @@ def _passes(kernels: Sequence[Built], typed: LocalOperator, library: Library) ->
 
 
 def _viewed(term: Term) -> Term:
-    """What a term is a view of, by subscripts."""
+    """The term that a term views by subscripts; itself if it is no such view."""
     while term.operation == "[]" and isinstance(term.arguments[0], Term):
         term = term.arguments[0]
     return term
 
 
 def _before_products(kernels: Sequence[Built]) -> list[Built]:
-    """What is built for products of matrices before these: by terms inside of them, and all but the last by them."""
+    """What is built for matrix products before they run: by terms inside them, and by them except the last tensor."""
     products = [built.term for built in kernels if built.term.operation in _SEVERAL]
     inside = {id(term) for product in products for term in _terms_inside(product)}
     last = {id(built.term): built for built in kernels}
@@ -217,7 +217,7 @@ def _before_products(kernels: Sequence[Built]) -> list[Built]:
 
 
 def _terms_inside(term: Term) -> Iterator[Term]:
-    """Those of which it is made, at any depth."""
+    """The terms inside a term, at any depth."""
     pending: list[Argument] = [*term.arguments, *(value for _, value in term.keywords)]
     while pending:
         match pending.pop():
@@ -229,7 +229,7 @@ def _terms_inside(term: Term) -> Iterator[Term]:
 
 
 def _launches(kernels: Sequence[Built], called: bool) -> int:
-    """A kernel for every tensor that is built, but of a native call one for all of its tensors."""
+    """The number of kernels: one per tensor that is built, but one for all tensors of most native calls."""
     if not called:
         return len(kernels)
     several = sum(built.term.operation in _SEVERAL for built in kernels)
@@ -237,7 +237,7 @@ def _launches(kernels: Sequence[Built], called: bool) -> int:
 
 
 def _backward_launches(instance: Instance, run: Execution, moving: Sequence[Built], called: bool) -> int:
-    """As many as forward on what has a gradient. The cotangent of a view is a view as well, if it has all elements."""
+    """Backward kernels: as many as forward for what has a gradient. A view of all elements has a view as gradient."""
     if moving:
         return _launches(moving, called)
     whole = {prod(tensor.shape) for tensor in run.outputs}
@@ -245,7 +245,7 @@ def _backward_launches(instance: Instance, run: Execution, moving: Sequence[Buil
 
 
 def _axes(built: Built, typed: LocalOperator) -> tuple[str, ...]:
-    """The axes of a tensor: those of the term that makes it or of one inside, by which it has as many elements."""
+    """The axes of a tensor: those of its term, or of a term inside, whose local sizes give its number of elements."""
     found = [axes for axes in _candidates(built.term) if all(axis in typed.local_sizes for axis in axes)]
     for axes in found:
         if built.storage.bytes in (width * prod(typed.local_sizes[axis] for axis in axes) for width in (1, 2, 4, 8)):

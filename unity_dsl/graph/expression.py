@@ -23,13 +23,13 @@ from .name_scope import Names, Scope
 from .view_pattern import bind, lost_axes
 
 MOST_PARTS = 1_000
-"""Of a split: each is an operator and has a name."""
+"""Most parts of a `split`: each is an operator and has a name."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What is the same everywhere in a model. `dtype` is that of what an operator without float operands returns; `run`
-    adds a statement of a block's body to the graph of a place.
+    """What is the same everywhere in a model. `dtype` is the float type that operators without float operands return.
+    `run` adds a statement of a block's body to the graph of a place.
     """
 
     library: Library
@@ -49,9 +49,9 @@ class Program:
         binding: Binding | None,
         span: Span | None,
     ) -> Instance:
-        """An operator at the shapes of these values: the same object for calls that are alike. Raises E120 to E131."""
+        """An operator at the shapes of these values. Equal calls share one object. Raises E120 to E131."""
         sizes = tuple((value.shape, value.integer_range) for value in arguments)
-        # By their texts: 2 is not 2.0 to an operator.
+        # Attributes are compared as text, because 2 and 2.0 differ for an operator.
         numbers = tuple((name, repr(value)) for name, value in attributes.items())
         key = operator.name, sizes, numbers, binding
         if key not in self.instances:
@@ -64,7 +64,7 @@ class Program:
 class Keeper:
     """The graph that stores what the body of a scan declares, once for all iterations, under names with a prefix.
 
-    `repeat` is the name of a repeat inside the scan, whose weights would differ from iteration to iteration.
+    `repeat` is the name of a repeat inside the scan. Its weights would differ from iteration to iteration.
     """
 
     draft: Draft
@@ -74,9 +74,9 @@ class Keeper:
 
 @dataclass
 class Draft:
-    """A graph that is being built, `around` the one that a body stands in. `keeper` stores what is declared in it, if
-    it does not itself; names inside the paths of `shared` may be claimed. `modules` are what paths lie inside of,
-    `called` the paths of blocks in expressions, `iterations` how often repeats execute it.
+    """A graph under construction; `around` is the graph that contains this body. `keeper`, if given, stores what is
+    declared here. Names inside the paths of `shared` may be claimed. `modules` are the prefixes of the claimed paths,
+    `called` the paths of blocks called in expressions, `iterations` how often repeats execute the graph.
     """
 
     names: Names
@@ -98,9 +98,9 @@ class Draft:
         return Graph(*stored, tuple(self.steps), tuple(self.updates))
 
     def claim(self, path: str, span: Span | None, *, shared: bool = False) -> None:
-        """Reserve the dotted name of a stored tensor or of a repeat: names are the leaves of a tree of modules.
+        """Reserve the dotted name of a stored tensor or of a repeat. Names are the leaves of a tree of modules.
 
-        Raises E206 where another has the same name, or one is inside the other.
+        Raises E206 if the name is taken, or if it lies inside a reserved name or a reserved name inside it.
         """
         if shared:
             self.shared.add(path)
@@ -112,7 +112,7 @@ class Draft:
         self.modules.update(around)
 
     def _clash(self, path: str, span: Span | None) -> InputError:
-        """The fault of a name that cannot be reserved."""
+        """The E206 error for a name that cannot be reserved."""
         other = next(
             other
             for other in self.paths
@@ -150,7 +150,7 @@ def tensor(place: Place, expr: ModelExpr, target: str | None = None) -> Value:
 
 
 def evaluate(place: Place, expr: ModelExpr, target: str | None = None) -> Value | Numeric:
-    """A tensor, or a number where only numbers and parameters are combined."""
+    """The tensor of an expression, or the number if it combines only numbers and parameters."""
     match expr:
         case Name():
             return place.scope.look_up(expr)
@@ -170,7 +170,7 @@ def evaluate(place: Place, expr: ModelExpr, target: str | None = None) -> Value 
 
 
 def _binary(place: Place, expr: Binary, target: str | None) -> Value | Numeric:
-    """Infix sugar: tensors by broadcasting operators, a tensor with a number by `scale` and `shift`."""
+    """Infix arithmetic: broadcasting operators for two tensors, `scale` and `shift` for a tensor and a number."""
     left, right = evaluate(place, expr.left), evaluate(place, expr.right)
     match left, right:
         case Value(), Value():
@@ -226,7 +226,7 @@ def _infix(
 
 
 def _view(place: Place, view: View, target: str | None) -> Value:
-    """A rearrangement; one that changes nothing is none."""
+    """A `rearrange` of the operand, or the operand itself if the view changes nothing."""
     operand = tensor(place, view.operand)
     binding = bind(view, operand, place.scope.numbers)
     lost = lost_axes(binding)
@@ -278,7 +278,7 @@ def _joined(
     span: Span | None,
     targets: Sequence[str] = (),
 ) -> Value:
-    """`concat` of any number: halves are joined, so that an element is copied as often as the number has digits."""
+    """`concat` of any number of parts, joined as a balanced binary tree: an element is copied about log2(n) times."""
     if len(parts) == 1:
         return parts[0]
     middle = (len(parts) + 1) // 2
@@ -293,7 +293,7 @@ def _names_axes(operator: OperatorDecl) -> bool:
 
 
 def find_operator(place: Place, name: str, span: Span | None) -> OperatorDecl:
-    """Raises E210 with the nearest name."""
+    """The operator of this name. Raises E210 with the nearest name as help."""
     library, blocks = place.program.library, place.program.blocks
     if name not in library.operators:
         close = suggest(name, [*library.operators, *blocks, "split"])
@@ -333,7 +333,7 @@ def _name_result(place: Place, operator: str, position: int, count: int, targets
 
 
 def _result_dtype(place: Place, name: str, arguments: Sequence[Value], span: Span | None) -> str:
-    """The one float type of the operands."""
+    """The common float type of the operands, or the program's if none is a float. Raises E217 if they differ."""
     floats = [value for value in arguments if value.dtype != "int"]
     for value in floats[1:]:
         if value.dtype != floats[0].dtype:

@@ -1,6 +1,6 @@
-"""Weights that operators of a plan read gathered: which of them together, and which before anything else.
+"""Weights that operators of a plan read gathered: which are gathered together, and which before anything else.
 
-Programs are written, and steps simulated, by what this says.
+Both emitted programs and simulated steps follow this module.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Steps = Sequence[PlannedNode | PlannedSegment]
 
 @dataclass(frozen=True)
 class GatheredWeight:
-    """A weight, stored in slices, that one operator reads gathered."""
+    """A weight that is stored in slices and that one operator reads gathered."""
 
     value: Value
     stored: Layout
@@ -29,8 +29,8 @@ class GatheredWeight:
 
 
 class GatheredWeights:
-    """Of a plan's model, its `graph`, and of the bodies in it the weights that operators read gathered; `ahead` are
-    those whose gathers are begun ahead. What is found of a graph is kept: it is the same of every iteration of a run.
+    """The weights that operators read gathered, in a plan's `graph` and in its bodies. `ahead` says which gathers are
+    prefetched. The weights of a graph are cached, as all iterations of a run share them.
     """
 
     def __init__(self, graph: PlannedGraph, conversions: Conversions, interleaved: Interleaved) -> None:
@@ -39,7 +39,7 @@ class GatheredWeights:
         self._known: dict[int, tuple[PlannedGraph, dict[str, GatheredWeight]]] = {}  # the graph, so that its id stays
 
     def of(self, graph: PlannedGraph) -> Mapping[str, GatheredWeight]:
-        """By name."""
+        """The gathered weights of a graph, by name."""
         if id(graph) not in self._known:
             found = {name: self._gathered(graph, name, layout) for name, layout in gathered_once(graph).items()}
             self._known[id(graph)] = graph, found
@@ -48,8 +48,8 @@ class GatheredWeights:
     def together(
         self, graph: PlannedGraph, steps: Iterable[PlannedNode | PlannedSegment]
     ) -> list[list[GatheredWeight]]:
-        """Those that operators among these steps of a graph read, in that order: the ones whose gradients are summed in
-        buckets, and the others; first the kind that is read first.
+        """The gathered weights that operators among these steps read, in that order and in up to two groups: those
+        whose gradients are summed in buckets, and the others. The group that is read first comes first.
         """
         known, found = self.of(graph), dict[bool, list[GatheredWeight]]()
         for step in steps:
@@ -59,8 +59,8 @@ class GatheredWeights:
         return list(found.values())
 
     def first(self, graph: PlannedGraph) -> list[GatheredWeight]:
-        """Those of the first operators that read any with which no loop before them begins: what can be under way
-        before the graph is run.
+        """The gathered weights that can be started before the graph runs: those that the first operators read, unless a
+        loop before the operators prefetches them.
         """
         for operators, behind_loop in operator_stretches(graph.steps):
             for weights in self.together(graph, operators):
@@ -69,8 +69,8 @@ class GatheredWeights:
         return []
 
     def entered(self, following: Iterable[PlannedNode | PlannedSegment]) -> list[PlannedSegment]:
-        """The repeat that comes next, and those in turns with it, as far as their first iterations begin with gathers:
-        these are under way before.
+        """The next repeat and those interleaved with it whose first iterations begin with gathers. These gathers are
+        started before.
         """
         bodies = (step for step in following if isinstance(step, PlannedSegment))
         together = next(in_turns(bodies, self._interleaved), [])

@@ -1,4 +1,4 @@
-"""Weights in slices whose gathers a program begins while others compute, by where operators read them."""
+"""Prefetched weights: stored in slices and gathered while other operators compute, by where operators read them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from .plan import PlannedNode, PlannedSegment
 
 
 class Ahead(Enum):
-    """While what a gather runs: the iteration of the same loop before, or the last one of a loop before."""
+    """What a prefetch overlaps: the previous iteration of the same loop, or the last iteration of a loop before."""
 
     ITERATION = "iteration"
     LOOP = "loop"
 
 
 def gathers_ahead(graph: Graph, turns: int) -> Mapping[str, Ahead]:
-    """The weights, by name, whose gathers are begun ahead; the graph is run `turns` times in a loop, or once.
+    """The weights, by name, that are prefetched; the graph is run `turns` times in a loop, or once.
 
-    While an iteration of a loop runs, in turns with others or not, the weights that operators read first in the next
-    one are gathered, and in the last one those that are read first behind the loop. A weight that several operators
-    read is not gathered ahead.
+    Each iteration of a loop, interleaved or not, prefetches the weights that operators read first in the next
+    iteration. The last iteration prefetches the weights that are read first after the loop. A weight that several
+    operators read is not prefetched.
     """
     reads = Counter(value.name for step in graph.steps for value in step.reads)
     trained = {stored.value.name for stored in graph.weights if stored.value.needs_gradient}
@@ -46,7 +46,7 @@ Step = TypeVar("Step", Node | Segment, PlannedNode | PlannedSegment)
 
 
 def operator_stretches(steps: Iterable[Step]) -> Iterator[tuple[list[Step], bool]]:
-    """Operators that no body comes between, and whether a loop comes right before them."""
+    """Sequences of operators without a body in between, and whether a loop comes right before each."""
     behind_loop = False
     for body, stretch in groupby(steps, lambda step: isinstance(step, Segment | PlannedSegment)):
         found = list(stretch)
@@ -58,13 +58,13 @@ def operator_stretches(steps: Iterable[Step]) -> Iterator[tuple[list[Step], bool
 
 
 def sums_back(source: Layout, target: Layout) -> bool:
-    """Whether the cotangent of a conversion is summed over devices: along an axis it makes copies of one tensor."""
+    """Whether the gradient of a conversion is summed over devices: the value becomes Replicate along a mesh axis."""
     ends = zip(source.kinds, target.kinds, strict=True)
     return any(isinstance(after, Replicate) and not isinstance(before, Replicate) for before, after in ends)
 
 
 class GathersAhead:
-    """Of a model the values, those of bodies too, whose gathers are begun ahead."""
+    """The prefetched weights of a model, including those of bodies."""
 
     def __init__(self, graph: Graph) -> None:
         self._found: dict[Value, Ahead | None] = {}
@@ -75,13 +75,13 @@ class GathersAhead:
         for weight in graph.weights:
             found = ahead.get(weight.value.name)
             if self._found.setdefault(weight.value, found) is not found:
-                self._found[weight.value] = None  # bodies with a weight alike, of which one alone is gathered ahead
+                self._found[weight.value] = None  # equal weights of several bodies that are not all prefetched alike
         for segment in graph.segments:
             self._add(segment.body, segment.turns)
 
     def begins(self, value: Value, source: Layout, target: Layout) -> bool:
-        """Whether the gather of a weight from the layout in which it is stored is begun ahead: behind a loop only where
-        its gradient is summed.
+        """Whether the gather of a weight from its stored layout is prefetched; after a loop only if its gradient is
+        summed.
         """
         found = self._found.get(value)
         return found is Ahead.ITERATION or (found is Ahead.LOOP and sums_back(source, target))

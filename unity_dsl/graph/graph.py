@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of the graph. `name` is unique within its graph and a Python identifier save for dots.
+    """A tensor of the graph. `name` is unique within its graph and a Python identifier except for dots.
 
-    `needs_gradient` is false for integers, inputs and what is computed from them alone, and for what only updates of
-    buffers need: such a tensor has no cotangent. In mixed precision a weight is stored, and its gradient reduced, in
-    the type `cast_from`: operators read a cast where `dtype` is another one. A buffer of a narrower type is stored so
-    too. The gradient of a weight, `is_weight`, is summed over devices in buckets.
+    `needs_gradient` is False for integers, for inputs and what is computed from them alone, and for what only buffer
+    updates need. In mixed precision a weight is stored, and its gradient reduced, in the type `cast_from`; operators
+    read a cast if `dtype` differs. A buffer that is stored in a narrower type has a `cast_from` too. The gradient of a
+    weight, `is_weight`, is summed over devices in buckets.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Value:
 
     @property
     def model_shape(self) -> tuple[int, ...]:
-        """The shape that it has in the model."""
+        """The shape in the model, without padding."""
         return self.unpadded or self.shape
 
     @property
@@ -48,12 +48,12 @@ class Value:
 
     @property
     def bytes(self) -> int:
-        """As operators read it."""
+        """Bytes of the tensor as operators read it."""
         return self.elements * DTYPE_BYTES[self.dtype]
 
     @property
     def is_cast(self) -> bool:
-        """Whether operators read a cast of what is stored."""
+        """Whether operators read a cast of the stored tensor."""
         return self.cast_from not in (None, self.dtype)
 
     @property
@@ -68,12 +68,12 @@ class Value:
 
     @property
     def stored_bytes(self) -> int:
-        """Of a weight as it is stored, and of its gradient."""
+        """Bytes of a weight as it is stored, and of its gradient."""
         return self.elements * DTYPE_BYTES[self.stored_dtype]
 
 
 DTYPE_BYTES = {"f64": 8, "f32": 4, "tf32": 4, "bf16": 2, "f16": 2, "int": 8}
-"""Bytes of an element. No value has the type `tf32`, in which products of float32 are priced."""
+"""Bytes of an element. No value has the type `tf32`: it is the type at which products of float32 are priced."""
 
 
 def type_text(value: Value) -> str:
@@ -84,7 +84,7 @@ def type_text(value: Value) -> str:
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor that the data gives at each step."""
+    """A tensor that the data supplies at each step."""
 
     value: Value
 
@@ -93,7 +93,7 @@ class Input:
 class Weight:
     """A trained parameter. Within a repeat it stands for one tensor per iteration: `layer.{i}.name`.
 
-    Weight decay is for those that `decays`: not for gains and biases (decayed_weights.py).
+    Weight decay applies if `decays`: not to gains and biases (decayed_weights.py).
     """
 
     value: Value
@@ -113,7 +113,7 @@ class Buffer:
 class Update:
     """At the end of a training step a buffer of the same graph becomes `value`, of the same shape and type.
 
-    Whatever reads the buffer in that step has read what it was before.
+    All reads of the buffer in that step see its old value.
     """
 
     buffer: Value
@@ -125,10 +125,10 @@ class Update:
 class Node:
     """An operator applied to values. `arguments` bind the instance's inputs by position, `results` its outputs.
 
-    `site` numbers the random sites of the model (dropout), 0 where there is none. `rule` names the rule that put the
-    operator there; its `span` is then that of what it replaced. `mixed` says that it is of a model in mixed precision,
-    `tf32` that its products may round float32 factors to TF32. Arguments that are `stopped`, by position, get no
-    gradient from it.
+    `site` numbers the random sites of the model (dropout); 0 means none. `rule` names the rule that inserted the
+    operator, whose `span` is then that of what it replaced. `mixed` says that the model is in mixed precision, `tf32`
+    that products may round float32 factors to TF32. `stopped` are the positions of arguments that get no gradient from
+    the operator.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Node:
 
     @cached_property
     def gradients(self) -> tuple[bool, ...]:
-        """Which arguments get a cotangent from this operator: those that have one, if any result has one."""
+        """Which arguments get a gradient from this operator: those that need one, if a result does, unless stopped."""
         backward = any(value.needs_gradient for value in self.results)
         return tuple(
             backward and value.needs_gradient and place not in self.stopped
@@ -153,7 +153,7 @@ class Node:
 
     @cached_property
     def dtype(self) -> str:
-        """The float type in which it computes: the narrowest of its float results, without one of its operands."""
+        """The float type of its arithmetic: the narrowest of its float results, or of its operands if it has none."""
         for values in (self.results, self.arguments):
             floats = [value.dtype for value in values if value.dtype != "int"]
             if floats:
@@ -176,12 +176,12 @@ class Node:
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """What must be there before the step."""
+        """The values that the step reads."""
         return self.arguments
 
     @property
     def makes(self) -> tuple[Value, ...]:
-        """What is there after the step."""
+        """The values that the step makes."""
         return self.results
 
 
@@ -189,7 +189,7 @@ class Node:
 class Series:
     """A tensor and its slices at the positions of a dimension: iteration i of a scan reads, or makes, slice i.
 
-    `whole` is a value of the graph around the scan, `part`, which has all dimensions but `dim`, one of its body.
+    `whole` is a value of the graph around the scan. `part` is a value of the body and has all dimensions but `dim`.
     """
 
     whole: Value
@@ -199,7 +199,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Segment:
-    """A part with a body: repeated (`repeat`, `scan`), or executed if `predicate`, one integer, is 1 (`cond`).
+    """A step with a body: repeated (`repeat`, `scan`), or executed if `predicate`, one integer, is 1 (`cond`).
 
     Iteration i+1 reads, as `entry`, what iteration i left in `exit`; the first reads `initial`. `captured` are the
     values from outside that every iteration reads unchanged (masks, tied weights). `results` are what the code after
@@ -224,7 +224,7 @@ class Segment:
 
     @property
     def turns(self) -> int:
-        """How often its body is executed in a loop; a cond's once at most."""
+        """How often the body is executed in a loop; 1 for a cond."""
         return self.count if self.predicate is None else 1
 
     @property
@@ -234,13 +234,13 @@ class Segment:
 
     @property
     def reads(self) -> tuple[Value, ...]:
-        """What must be there before the step."""
+        """The values that the step reads."""
         decides = () if self.predicate is None else (self.predicate,)
         return (*self.initial, *(series.whole for series in self.sliced), *decides, *self.captured)
 
     @property
     def makes(self) -> tuple[Value, ...]:
-        """What is there after the step."""
+        """The values that the step makes."""
         return (*self.results, *(series.whole for series in self.stacked))
 
     @property
@@ -250,7 +250,7 @@ class Segment:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """What stands before the names of what the body stores, per iteration; the body of a cond is there once."""
+        """The prefixes of the names of what the body stores: one per iteration, one for a cond."""
         if self.predicate is not None:
             return (f"{self.name}.",)
         return tuple(f"{self.name}.{iteration}." for iteration in range(self.count))
@@ -268,11 +268,11 @@ class Graph:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """Its own, without those of bodies."""
+        """The segments of this graph, without those inside bodies."""
         return tuple(step for step in self.steps if isinstance(step, Segment))
 
     def nodes(self) -> Iterator[Node]:
-        """Every operator, those of repeated bodies once."""
+        """Every operator; those of a repeated body once."""
         for step in self.steps:
             if isinstance(step, Segment):
                 yield from step.body.nodes()
@@ -282,10 +282,10 @@ class Graph:
 
 @dataclass(frozen=True)
 class Model:
-    """A model at chosen parameters: its graph, what it minimises (None: it is for inference) and what else it returns.
+    """A model at chosen parameters: its graph, its loss (None for inference) and its outputs.
 
     `output_names` are the names under which `outputs` are returned; a value keeps its own name in the graph.
-    `precision` is the float type of its arithmetic (see precision.py), None for those that tensors are declared with.
+    `precision` is the float type of its arithmetic (see precision.py), None for the declared types of its tensors.
     `padding` are padded sizes of axes (see padding.py), `claims` what is to be proved of operators that have them.
     """
 
@@ -307,24 +307,24 @@ class Model:
 
     @property
     def whole(self) -> tuple[Value, ...]:
-        """What every call of the planned program returns whole on each device: the loss, or without one the outputs.
+        """What every call of the planned program returns unsharded on each device: the loss, or else the outputs.
 
-        Outputs of a training step stay in the layout in which they are: it is the caller's to have them gathered.
+        Outputs of a training step keep their layout: the caller has to gather them.
         """
         return self.outputs if self.loss is None else (self.loss,)
 
     def with_returned(self, graph: Graph, returned: Sequence[Value]) -> Model:
-        """The same model over another graph, `returned` being what stands there for the loss and the outputs."""
+        """The same model over another graph, in which `returned` are the loss, if there is one, and the outputs."""
         first = 0 if self.loss is None else 1
         return replace(self, graph=graph, loss=returned[0] if first else None, outputs=tuple(returned[first:]))
 
     def weights(self) -> Iterator[tuple[str, Weight]]:
-        """Every weight under its full name, repeated ones once per iteration."""
+        """Every weight under its full name; those of a repeat once per iteration."""
         yield from _weights(self.graph, "")
 
     @property
     def gradient_bytes(self) -> int:
-        """Of the gradients of all weights."""
+        """Bytes of the gradients of all weights."""
         return _gradient_bytes(self.graph)
 
 
@@ -344,8 +344,8 @@ def _weights(graph: Graph, prefix: str) -> Iterator[tuple[str, Weight]]:
 
 
 def computed_from(graph: Graph, wanted: Iterable[Value]) -> tuple[frozenset[str], frozenset[int]]:
-    """The names of all values that the wanted ones are computed from, themselves included, and the numbers of the steps
-    that make them.
+    """The names of the wanted values and of all values that they are computed from, and the numbers of the steps that
+    make these.
     """
     names = {value.name for value in wanted}
     numbers = set()

@@ -1,11 +1,13 @@
-"""Halos: which parts of neighbouring slices an operand needs where an axis is divided, how wide, by which declared op.
+"""Halos: the parts of neighbouring slices that operands need where an axis is divided, their width and declared op.
 
-The operator's axis is partitioned. A dimension that it is all of is then partitioned too, but not every dimension is:
+The operator's axis is partitioned. A dimension that consists of this axis alone is then partitioned too. Two others are
+not:
 
-- one that is read around the axis (`index.axes.axis_windows`) is needed with a part of the neighbouring slices;
-- one that merges the axis with a major one, `(h k)` divided along k, is needed in pieces, one per position of h.
+- a dimension that is read around the axis (`index.axes.axis_windows`) needs a part of the neighbouring slices;
+- a dimension that merges the axis with a major one, `(h k)` divided along k, is needed in pieces, one per position
+  of h.
 
-Nothing is known of an op but its index map: its attributes are the smallest whole numbers for which the map gives every
+An op is known by its index map alone. Its attributes are the smallest whole numbers with which the map gives every
 device what it needs.
 """
 
@@ -28,7 +30,7 @@ from .layout import PARTITION, Attributes, Mesh, Window
 from .layout_codes import Numbers
 
 MOST = 128
-"""Attributes are tried up to this total."""
+"""Attributes are tried up to this sum of their values."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +49,21 @@ class HaloWindow:
     length: int
 
     def is_slice(self, extent: int, degree: int) -> bool:
-        """Whether every one of so many devices holds its slice of the dimension and nothing else."""
+        """Whether each of `degree` devices holds its slice of the dimension and nothing else."""
         return self.start == 0 and self.length * degree == extent
 
 
 @dataclass(frozen=True)
 class Halos:
-    """What an operator's operands are held by beside its divided axes: windows, and for merged dimensions, by operand,
-    dimension and mesh axis, the op with its attributes.
+    """How operands are held that slices of the divided axes do not cover: the windows, and for merged dimensions, by
+    operand, dimension and mesh axis, the op with its attributes.
     """
 
     windows: tuple[HaloWindow, ...] = ()
     merged: Mapping[tuple[str, int, int], tuple[str, Attributes]] = field(default_factory=dict)
 
     def sizes(self, instance: Instance) -> dict[str, int]:
-        """How much a device has of axes that are read around another, and have no other use."""
+        """The local lengths of axes that only name a dimension read around another axis."""
         found: dict[str, int] = {}
         for window in self.windows:
             (own,) = instance.operand(window.operand).dims[window.dim]
@@ -71,7 +73,7 @@ class Halos:
 
 
 class HaloFinder:
-    """Finds for one operator which ops can hold its dimensions where its axes are divided."""
+    """Finds the ops that can hold the dimensions of one operator where its axes are divided."""
 
     def __init__(self, instance: Instance, mesh: Mesh, library: Library) -> None:
         self.instance = instance
@@ -84,13 +86,13 @@ class HaloFinder:
         return windowed(self.instance, self.library)
 
     def cut_by(self, by: str) -> str:
-        """The op that cuts the operator's axis itself, where `by` is named for it."""
+        """The op that cuts the operator's axis itself if a role names `by`: `partition` for a halo op, else `by`."""
         if by not in self._cut_by:
             self._cut_by[by] = PARTITION if is_halo_op(self.library.parallels[by]) else by
         return self._cut_by[by]
 
     def missing_halo(self, axis: str, by: str, degree: int) -> str | None:
-        """Why an op cannot hold what is read around an axis divided by so many; None if it can."""
+        """Why an op cannot hold what is read around an axis divided over `degree` devices; None if it can."""
         window, size = self.windowed[axis], self.instance.sizes[axis]
         if isinstance(window, str):
             return f"axis `{axis}` of {self.instance.name} cannot be divided: {window}"
@@ -105,7 +107,7 @@ class HaloFinder:
         return None
 
     def window(self, axis: str, by: str, operand: Operand) -> Window | None:
-        """How an operand is held that is read around the divided axis; its place is left at 0."""
+        """The Window of an operand that is read around the divided axis, with its place left at 0; None for others."""
         declaration = self.library.parallels[by]
         window = self.windowed.get(axis) if is_halo_op(declaration) else None
         reach = window.reach(operand.name) if isinstance(window, Windowed) else None
@@ -120,7 +122,7 @@ class HaloFinder:
         divided: Mapping[str, tuple[int, ...]],
         local: Mapping[str, int],
     ) -> Halos | str:
-        """What has to be held, or why it cannot be. `used` are the ops named for every divided axis."""
+        """The halos that operands need, or why ops cannot hold them. `used` are the ops named for each divided axis."""
         windows: list[HaloWindow] = []
         merged: dict[tuple[str, int, int], tuple[str, Attributes]] = {}
         for name, ops in used.items():
@@ -150,7 +152,7 @@ class HaloFinder:
         return None if attributes is None or place is None else (attributes, place)
 
     def _windows(self, name: str, by: str, degree: int) -> Iterator[HaloWindow]:
-        """What is held around an axis: all its mesh axes are one device axis of the op."""
+        """The windows around an axis. All its mesh axes are one device axis of the op."""
         window = self.windowed[name]
         assert isinstance(window, Windowed)
         for reach in window.reaches:
@@ -161,7 +163,9 @@ class HaloFinder:
     def _merged(
         self, name: str, by: str, axes: tuple[int, ...], local: Mapping[str, int]
     ) -> dict[tuple[str, int, int], tuple[str, Attributes]] | str:
-        """What is held of dimensions in which an axis has a major one left, mesh axis after mesh axis."""
+        """For each mesh axis, how dimensions are held that merge the axis with a major one of more than one local
+        position; or why they cannot be.
+        """
         found: dict[tuple[str, int, int], tuple[str, Attributes]] = {}
         for operand in (*self.instance.inputs, *self.instance.outputs):
             for number, dim in enumerate(operand.dims):
@@ -183,8 +187,8 @@ class HaloFinder:
 
 @lru_cache(maxsize=256)
 def is_halo_op(declaration: ParallelDecl) -> bool:
-    """Whether an op cuts no operator's axis, so that it is for dimensions: as told by few devices and positions, its
-    slices never make up just everything.
+    """Whether an op holds dimensions and cannot cut an operator's axis: it has free attributes, or its slices never
+    partition a dimension, as tested on 1 to 8 devices with 1 to 16 positions each.
     """
     if free_attributes(declaration):
         return True
@@ -192,7 +196,7 @@ def is_halo_op(declaration: ParallelDecl) -> bool:
 
 
 def why_not_dealt(declaration: ParallelDecl, degree: int, extent: int) -> str | None:
-    """Why the slices of an op do not put every one of so many positions on one device, in words; None if they do."""
+    """Why an op does not put each of `extent` positions on exactly one of `degree` devices; None if it does."""
     if (reason := why_no_cut(declaration)) is not None:
         return reason
     if free := free_attributes(declaration):
@@ -212,7 +216,7 @@ def why_not_dealt(declaration: ParallelDecl, degree: int, extent: int) -> str | 
 def window_attributes(declaration: ParallelDecl, size: int, reach: Reach) -> Attributes | None:
     """The smallest attributes with which one device, having all `size` positions of the axis, holds all it reads.
 
-    How far an op reaches beyond a slice does not depend on the slice, so they do for any number of devices.
+    How far an op reaches beyond a slice does not depend on the slice, so they suffice for any number of devices.
     """
     most = min(MOST, max(0, -reach.low) + max(0, reach.high - reach.step + 1))
     span = linear_span(declaration, reach.step * size)
@@ -228,7 +232,7 @@ def window_attributes(declaration: ParallelDecl, size: int, reach: Reach) -> Att
 def _covers(
     start: Numbers | int, end: Numbers | int, degree: int, size: int, reach: Reach
 ) -> np.ndarray | np.bool_ | bool:
-    """Whether all that the first of so many devices reads lies within what it holds."""
+    """Whether the first of `degree` devices holds all that it reads."""
     return (start <= reach.low) & (end > reach.step * (size // degree - 1) + reach.high)
 
 
@@ -236,9 +240,10 @@ def _covers(
 def halo_window(
     declaration: ParallelDecl, degree: int, size: int, reach: Reach, attributes: Attributes
 ) -> tuple[int, int] | None:
-    """(start, held) of windows, for an axis of `size` positions over `degree` devices: as in HaloWindow.
+    """(start, length) of windows, as in HaloWindow, for an axis of `size` positions over `degree` devices.
 
-    None where a device does not hold all that it reads, or does not hold it in one piece that moves with its number.
+    None if a device does not hold all that it reads, or if windows are not one piece that moves with the device's
+    number.
     """
     extent = reach.step * size
     cut = cut_at(declaration, degree, extent, attributes)
@@ -262,8 +267,8 @@ def halo_window(
 
 @lru_cache(maxsize=4096)
 def merged_attributes(declaration: ParallelDecl, degree: int, major: int, size: int, minor: int) -> Attributes | None:
-    """The smallest attributes with which device p holds, of a dimension (major size minor), the p-th block of `size`
-    positions at every major one, in order; None where there are none.
+    """The smallest attributes with which device p holds its block of a dimension (major size minor): the p-th block of
+    `size` at every major position, in order. None if there are none.
     """
     if size % degree:
         return None
@@ -280,20 +285,20 @@ def merged_attributes(declaration: ParallelDecl, degree: int, major: int, size: 
 
 @lru_cache(maxsize=256)
 def divides_merged(declaration: ParallelDecl, degree: int) -> bool:
-    """Whether an op can hold the slices of an axis that is merged with a major one, as told by small dimensions."""
+    """Whether an op can hold the slices of an axis that is merged with a major one, as tested on small dimensions."""
     small = ((2, 1), (3, 2))
     return any(merged_attributes(declaration, degree, major, 2 * degree, minor) is not None for major, minor in small)
 
 
 def _choices(declaration: ParallelDecl, most: int) -> Iterator[Numbers]:
-    """Values of the free attributes, in rows, those of one total at a time, by increasing total."""
+    """Values of the free attributes, as rows: one array per sum of the values, from sum 0 up to `most`."""
     count = len(free_attributes(declaration))
     for total in range(most + 1 if count else 1):
         yield _parts(total, count)
 
 
 def _parts(total: int, count: int) -> Numbers:
-    """Every way to write a total as that many whole numbers, in order. Shape [ways, count]."""
+    """Every way to write `total` as a sum of `count` whole numbers, in order. Shape [ways, count]."""
     if count == 0:
         return np.zeros((1 if total == 0 else 0, 0), dtype=np.int64)
     first = np.indices((total + 1,) * (count - 1)).reshape(count - 1, (total + 1) ** (count - 1))

@@ -1,4 +1,4 @@
-"""The collectives inside a divided operator, as its emitted text runs them."""
+"""The collectives inside a divided operator, as its emitted code runs them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from .graph import DTYPE_BYTES
 from .local_operator import LocalOperator
 
 InnerSteps = tuple[tuple[Step, int], ...]
-"""Collectives, each with the bytes of which a device holds as many before it."""
+"""Collectives, each with the number of bytes that a device holds before it."""
 
 
 def inner_steps(instance: Instance, typed: LocalOperator, width: int) -> tuple[InnerSteps, InnerSteps]:
-    """Forward, where a result is reduced, and mean and variance of parts are averaged; backward, where a copy is made
-    of one tensor, and of both sums that the cotangents of mean and variance are. Floats have `width` bytes.
+    """The collectives of the forward and of the backward pass. Forward they reduce results and average the means and
+    variances of parts. Backward they sum the gradients of tensors that are copied forward, and the two sums that are
+    the gradients of mean and variance. Floats have `width` bytes.
 
-    Mean and variance go together, in float64. Those in float64 already go one after the other.
+    Mean and variance are averaged together, in float64. If floats are float64 already, they are averaged one after the
+    other.
     """
     forward: list[tuple[Step, int]] = []
     backward: list[tuple[Step, int]] = []

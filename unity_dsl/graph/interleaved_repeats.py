@@ -1,4 +1,4 @@
-"""Repeats that do not need each other, whose iterations run in turns: while values of one travel, another computes."""
+"""Interleaved execution of independent repeats: one computes while values of another are communicated."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .layout_conversion import Conversions
 from .plan import Plan, PlannedGraph, PlannedSegment
 
 Interleaved = tuple[tuple[str, ...], ...]
-"""Sets of repeats of a model whose iterations run in turns, by their names."""
+"""Sets of repeats of a model whose iterations are interleaved, by their names."""
 
 
 def independent_repeats(plan: Plan) -> Interleaved:
-    """Largest sets of a model's repeats that have as many iterations, none of which needs another, and some of which
-    convert values by collectives: each repeat, in the model's order, is of the first set that it fits in. Those that
-    are run again or have bodies of their own are in none.
+    """The sets of a model's repeats that can be interleaved: they have the same number of iterations and do not depend
+    on each other, and at least one converts values by collectives. Each repeat, in the model's order, joins the first
+    set that it fits in. Recomputed repeats and repeats with bodies inside are in none.
     """
     found: list[list[PlannedSegment]] = []
     for step in _plain_repeats(plan):
@@ -32,7 +32,7 @@ def independent_repeats(plan: Plan) -> Interleaved:
 
 
 def repeats_in_turns(graph: Graph) -> frozenset[str]:
-    """The names of a model's repeats that may run in turns with another one, whatever their plan is."""
+    """The names of a model's repeats that can be interleaved with another one, as far as the model allows."""
     plain = [segment for segment in graph.segments if _is_plain(segment)]
     alike = [(one, other) for one, other in combinations(plain, 2) if one.count == other.count]
     found = ((one.name, other.name) for one, other in alike if _order(graph, [(one.name, other.name)]) is not None)
@@ -40,8 +40,8 @@ def repeats_in_turns(graph: Graph) -> frozenset[str]:
 
 
 def side_by_side(plan: Plan, interleaved: Interleaved) -> Plan:
-    """The plan with the repeats of each set one behind the other, all else in the order that it has where it can be
-    (Kahn's topological order of the graph in which a set is one vertex). Raises ValueError for sets that do not exist.
+    """The plan with the repeats of each set next to each other. Other steps keep their order if possible (Kahn's
+    topological order of the graph in which a set is one vertex). Raises ValueError for sets that cannot be interleaved.
     """
     graph, plain = plan.graph, {step.segment.name: step.segment.count for step in _plain_repeats(plan)}
     if any(len({plain.get(name, 0) for name in names}) != 1 or names[0] not in plain for names in interleaved):
@@ -56,7 +56,7 @@ def side_by_side(plan: Plan, interleaved: Interleaved) -> Plan:
 
 
 def in_model_order(plan: Plan) -> PlannedGraph:
-    """The plan's graph with its steps as the model has them."""
+    """The plan's graph with its steps in the order of the model."""
     if not plan.passes.interleaved:
         return plan.graph
     place = {id(step): number for number, step in enumerate(plan.model.graph.steps)}
@@ -66,7 +66,7 @@ def in_model_order(plan: Plan) -> PlannedGraph:
 
 
 def in_turns(steps: Iterable[PlannedSegment], interleaved: Interleaved) -> Iterator[list[PlannedSegment]]:
-    """Bodies that come one behind the other: those of a set together, others alone."""
+    """Groups of successive bodies: those of a set together, others alone."""
     member = {name: number for number, names in enumerate(interleaved) for name in names}
     for number, same in groupby(steps, lambda step: member.get(step.segment.name)):
         if number is None:
@@ -76,7 +76,7 @@ def in_turns(steps: Iterable[PlannedSegment], interleaved: Interleaved) -> Itera
 
 
 def stretches(steps: Sequence[PlannedSegment], around: PlannedGraph) -> Iterator[range]:
-    """Iterations of repeats in each of which all take what the ones before leave, as they leave it."""
+    """Ranges of iterations within which every repeat takes carried values in the layouts in which it left them."""
     first, count = 0, steps[0].segment.count
     for iteration in range(1, count):
         if not all(_goes_on(step, iteration, around) for step in steps):
@@ -86,15 +86,15 @@ def stretches(steps: Sequence[PlannedSegment], around: PlannedGraph) -> Iterator
 
 
 def turns_behind(count: int, stagger: int) -> tuple[int, ...]:
-    """By how many turns each of so many repeats begins after the others: the last one at once, those before it one turn
-    later each, in cycles of `stagger` repeats. So some send what they have computed while others compute; with a
-    `stagger` of 1 all compute, and then all send.
+    """The skewed start of `count` interleaved repeats: by how many turns each begins late. The last one begins at once,
+    each one before it a turn later, in cycles of `stagger` repeats. Some then send their results while others compute.
+    With a `stagger` of 1 all compute, and then all send.
     """
     return tuple((count - 1 - place) % stagger for place in range(count))
 
 
 def run_number(step: PlannedSegment, iteration: int) -> int:
-    """Of the run that an iteration is one of."""
+    """The number of the run that has an iteration."""
     return sum(run.first <= iteration for run in step.runs) - 1
 
 
@@ -115,7 +115,7 @@ def _plain_repeats(plan: Plan) -> Iterator[PlannedSegment]:
 
 
 def _is_plain(segment: Segment) -> bool:
-    """Whether all that a repeat does is operators, with weights of its own, on what it carries and sees."""
+    """Whether a repeat has nothing but operators, weights of its own, and values that it carries or sees outside."""
     body, crossing = segment.body, segment.sliced or segment.stacked or segment.predicate is not None
     if crossing or not segment.results or body.updates or not body.weights:
         return False
@@ -125,13 +125,13 @@ def _is_plain(segment: Segment) -> bool:
 def _fits(
     graph: Graph, found: Sequence[list[PlannedSegment]], known: list[PlannedSegment], step: PlannedSegment
 ) -> bool:
-    """Whether a repeat can be one of a `known` set, beside all that were found."""
+    """Whether a repeat can join a `known` set, given all sets `found`."""
     sets = ([*steps, step] if steps is known else steps for steps in found)
     return _order(graph, [[step.segment.name for step in steps] for steps in sets]) is not None
 
 
 def _travels(step: PlannedSegment, conversions: Conversions) -> bool:
-    """Whether values of a body are converted by collectives that can be waited for later."""
+    """Whether values of a body are converted by collectives that can be asynchronous."""
     return any(
         conversions.conversion(made.source, made.layout, planned.value.shape, planned.value.bytes).travels
         for run in step.runs
@@ -142,7 +142,7 @@ def _travels(step: PlannedSegment, conversions: Conversions) -> bool:
 
 
 def _order(graph: Graph, sets: Iterable[Sequence[str]]) -> list[int] | None:
-    """The numbers of the steps with each set together, or None where one of a set needs another, in whatever way."""
+    """The numbers of the steps with each set together; None if one of a set depends on another, directly or not."""
     steps = graph.steps
     leader = {name: names[0] for names in sets for name in names}
     units: dict[str, list[int]] = {}

@@ -1,6 +1,6 @@
-"""Layouts: how a mesh holds a tensor, per mesh axis its value and its cotangent.
+"""Layouts: how a mesh holds a tensor, per mesh axis, for its value and its gradient.
 
-| kind      | value                                   | cotangent |
+| kind      | value                                   | gradient  |
 |-----------|-----------------------------------------|-----------|
 | Invariant | one logical tensor, the axis is absent  | Invariant |
 | Replicate | a copy per device, each used by itself  | Partial   |
@@ -10,7 +10,7 @@
 | Overlap   | slices that overlap: terms of elements  | Window    |
 | At        | one logical tensor, on some devices     | At        |
 
-Slices are those of a declared parallel op. The cotangent's layout is the transpose of the value's, so the backward of a
+A declared parallel op cuts the slices. The gradient's layout is the transpose of the value's, so the backward of a
 conversion is the conversion between the transposed layouts, in the other direction.
 """
 
@@ -34,7 +34,7 @@ class MeshAxis:
 
 
 Placement = tuple[tuple[int, int], ...]
-"""Mesh axes with the coordinates along them of the devices that have something: all devices where it is empty."""
+"""The devices that hold or compute something, by mesh axis and coordinate; all devices if it is empty."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,13 @@ class Mesh:
         return prod([self.degrees[axis] for axis in axes])
 
     def share(self, placement: Placement) -> float:
-        """The part of all devices that has these coordinates."""
+        """The fraction of all devices that has these coordinates."""
         return 1 / self.degree(axis for axis, _ in placement)
 
 
 @dataclass(frozen=True, order=True)
 class Invariant:
-    """The same on every device, one logical computation: the axis is absent."""
+    """The same on every device, as one logical computation, as if the mesh axis were absent."""
 
     def __str__(self) -> str:
         return "I"
@@ -109,9 +109,9 @@ class Partial:
 
 @dataclass(frozen=True, order=True)
 class At:
-    """One logical tensor on the devices that have this coordinate along the axis; the others have nothing of it.
+    """One logical tensor on the devices that have this coordinate along the axis; the others hold nothing.
 
-    As an index map it is the decoder `x[…] = y[@p = coordinate, …]`: a sum of which all other terms are zero.
+    As an index map it is the decoder `x[…] = y[@p = coordinate, …]`: a sum whose other terms are all zero.
     """
 
     coordinate: int
@@ -121,7 +121,7 @@ class At:
 
 
 PARTITION = "partition"
-"""The declared op whose slices are contiguous blocks: what is cut is cut so unless another op is named."""
+"""The declared op that cuts contiguous blocks: the default if no other op is named."""
 
 Attributes = tuple[tuple[str, int], ...]
 """Values of a declared parallel op's own attributes, by name."""
@@ -145,9 +145,9 @@ class Shard:
 
 @dataclass(frozen=True, order=True)
 class Window:
-    """Slices of dimension `dim` that may overlap and reach beyond it, where they are 0: every element is a copy.
+    """Slices of dimension `dim` that may overlap and reach beyond it, where they are 0. Every element is a copy.
 
-    The mesh axes that hold a dimension so are one device axis of the declared op, `place` 0 the major one, and no other
+    All mesh axes that cut the dimension are one device axis of the declared op; `place` 0 is the major one. No other
     axis cuts that dimension.
     """
 
@@ -162,7 +162,7 @@ class Window:
 
 @dataclass(frozen=True, order=True)
 class Overlap:
-    """The transpose of a Window: an element is the sum of all that devices have at its position."""
+    """The transpose of a Window: an element is the sum of what all devices hold at its position."""
 
     dim: int
     place: int = 0
@@ -208,21 +208,21 @@ class Layout:
 
     @cached_property
     def transpose(self) -> Layout:
-        """The layout of the cotangent."""
+        """The layout of the gradient."""
         return interned(tuple(map(_transposed, self.kinds)))
 
     @cached_property
     def without_copies(self) -> Layout:
-        """Of the value alone, without its cotangent: a copy for each device is the one tensor that all have."""
+        """The layout of the value alone, whatever its gradient: Replicate becomes Invariant."""
         return interned(tuple(Invariant() if isinstance(kind, Replicate) else kind for kind in self.kinds))
 
     @cached_property
     def placement(self) -> Placement:
-        """The devices that hold something of the tensor."""
+        """The devices that hold the tensor or a part of it."""
         return tuple((axis, kind.coordinate) for axis, kind in enumerate(self.kinds) if isinstance(kind, At))
 
     def everywhere(self, kind: Kind) -> Layout:
-        """The layout that has another kind along the axes where this one is on one coordinate alone."""
+        """The layout with `kind` in place of every At."""
         return interned(tuple(kind if isinstance(found, At) else found for found in self.kinds))
 
     def nesting(self, dim: int) -> tuple[int, ...]:
@@ -249,17 +249,17 @@ class Layout:
 
     @cached_property
     def overlaps(self) -> bool:
-        """Whether some element is held by several devices of a mesh axis in different places."""
+        """Whether slices along some mesh axis may overlap: it is a Window or an Overlap."""
         return any(isinstance(kind, Window | Overlap) for kind in self.kinds)
 
     @cached_property
     def declared_dims(self) -> tuple[int, ...]:
-        """The dimensions that are cut by another op than partition."""
+        """The dimensions that are cut by an op other than partition."""
         cuts = (kind for kind in self.kinds if isinstance(kind, Cut))
         return tuple(sorted({kind.dim for kind in cuts if not isinstance(kind, Shard) or kind.by != PARTITION}))
 
     def inserted(self, dim: int) -> Layout:
-        """The layout of a stack, along a new dimension `dim`, of tensors held so: the new dimension is not cut."""
+        """The layout of a stack of tensors of this layout along a new dimension `dim`, which is not cut."""
         return interned(
             tuple(
                 replace(kind, dim=kind.dim + 1) if isinstance(kind, Cut) and kind.dim >= dim else kind
@@ -277,13 +277,13 @@ class Layout:
         )
 
     def local_shape(self, shape: tuple[int, ...], mesh: Mesh) -> tuple[int, ...]:
-        """The shape each device holds, for kinds that cut evenly: not Window and Overlap, whose op says how much."""
+        """The shape on each device, for kinds that cut evenly: not Window and Overlap, whose op gives the length."""
         return tuple(size // mesh.degree(self.nesting(dim)) for dim, size in enumerate(shape))
 
 
 @lru_cache(maxsize=1 << 16)
 def interned(kinds: tuple[Kind, ...]) -> Layout:
-    """The layout of these kinds, the same object every time: in tables it is found quicker."""
+    """The layout of these kinds, always the same object, which makes look-ups in tables faster."""
     return Layout(kinds)
 
 
@@ -292,7 +292,7 @@ def invariant(mesh: Mesh) -> Layout:
 
 
 def nest(kinds: Iterable[Kind]) -> Layout:
-    """A layout whose mesh axes are nested in mesh order on every dimension: `place` is filled in."""
+    """The layout of these kinds with `place` filled in: the mesh axes of each dimension are nested in mesh order."""
     used: dict[int, int] = {}
     placed: list[Kind] = []
     for kind in kinds:

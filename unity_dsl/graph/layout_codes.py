@@ -24,7 +24,7 @@ _TRANSPOSED = np.array([INVARIANT, PARTIAL, REPLICATE])
 
 @dataclass(frozen=True)
 class LayoutCodes:
-    """Per layout and mesh axis its kind and its place among the axes that cut one dimension, 0 the major one.
+    """For each layout and mesh axis: the kind, and the place among axes that cut one dimension, 0 the major one.
 
     Both arrays have shape [layouts, mesh axes]; `place` is 0 where nothing is cut.
     """
@@ -40,7 +40,7 @@ class LayoutCodes:
 
     @property
     def transpose(self) -> LayoutCodes:
-        """The layouts of the cotangents."""
+        """The layouts of the gradients."""
         kind = self.kind.copy()
         kind[kind < SHARD] = _TRANSPOSED[kind[kind < SHARD]]
         return LayoutCodes(kind, self.place)
@@ -51,17 +51,17 @@ class LayoutCodes:
         return np.asarray((self.place == places_in_order(self.kind)).all(axis=1))
 
     def keys(self, dims: int) -> Numbers:
-        """A number for each layout, that no other layout of a tensor with so many dimensions has."""
+        """A number for each layout, unique among the layouts of a tensor with `dims` dimensions."""
         axes = self.kind.shape[1]
         base = (SHARD + dims) * max(axes, 1)
         return np.asarray((self.kind * axes + self.place) @ base ** np.arange(axes, dtype=np.int64))
 
     def local_fractions(self, mesh: Mesh) -> Fractions:
-        """The part of a tensor's elements that each device holds."""
+        """The fraction of a tensor's elements that each device holds."""
         return np.asarray(np.where(self.kind >= SHARD, 1 / np.array(mesh.degrees), 1.0).prod(axis=1))
 
     def layouts(self, dims: Sequence[int]) -> list[Layout]:
-        """As objects. `dims` are the tensor's dimensions that the numbers of shards stand for."""
+        """The layouts as objects. `dims` are the tensor's dimensions for which the numbers of shards stand."""
         axes = self.kind.shape[1]
         plain: list[list[Kind]] = [[kind] * axes for kind in (Invariant(), Replicate(), Partial())]
         kinds = plain + [[Shard(dim, place) for place in range(axes)] for dim in dims]
@@ -87,7 +87,7 @@ def all_layouts(extents: Sequence[int], mesh: Mesh) -> tuple[LayoutCodes, int]:
 
 @lru_cache(maxsize=64)
 def layouts_of_any_extents(dims: int, axes: int) -> tuple[LayoutCodes, int]:
-    """Every layout of a tensor of which each dimension can be cut by all mesh axes, those in mesh order first."""
+    """Every layout of a tensor whose dimensions all mesh axes can cut, and how many are in mesh order: the first."""
     kind = np.array(list(product(range(SHARD + dims), repeat=axes)), dtype=np.int64).reshape(
         (SHARD + dims) ** axes, axes
     )
@@ -101,7 +101,7 @@ def layouts_of_any_extents(dims: int, axes: int) -> tuple[LayoutCodes, int]:
 
 @lru_cache(maxsize=256)
 def _objects(dims: tuple[int, ...], axes: int) -> tuple[Layout, ...]:
-    """Those of `layouts_of_any_extents` in mesh order. `dims` are the dimensions that can be cut."""
+    """The layouts of `layouts_of_any_extents` in mesh order, as objects. `dims` are the dimensions that can be cut."""
     every, ordered = layouts_of_any_extents(len(dims), axes)
     return tuple(every.at(slice(ordered)).layouts(dims))
 
@@ -120,7 +120,7 @@ def dividing(layouts: LayoutCodes, extents: Sequence[int], mesh: Mesh) -> Mask:
 
 @lru_cache(maxsize=256)
 def layouts_in_order(extents: tuple[int, ...], mesh: Mesh) -> tuple[Layout, ...]:
-    """Every layout that divides a tensor of those extents, every dimension cut by mesh axes in their order."""
+    """Every layout that divides a tensor of these extents and cuts every dimension by mesh axes in their order."""
     dims = tuple(dim for dim, extent in enumerate(extents) if extent > 1)
     every, ordered = layouts_of_any_extents(len(dims), len(mesh.axes))
     fits = dividing(every.at(slice(ordered)), [extents[dim] for dim in dims], mesh)

@@ -13,15 +13,15 @@ from .collective_steps import BEGUN, SUMS, Step, StepKind
 from .layout import Invariant, Kind, Layout, Mesh, Overlap, Partial, Shard, Window
 
 BUCKET_MIB = 25
-"""Of gradients that are summed over devices by one collective, unless a plan says otherwise."""
+"""Default size of a bucket of gradients that one collective sums over devices, in MiB."""
 
 
 @dataclass(frozen=True)
 class Conversion:
-    """Steps that turn one layout's local tensors into another's, and those that take the cotangent back.
+    """Steps that turn one layout's local tensors into another's, and the steps that take the gradient back.
 
-    The cotangent of a value in layout L has layout Lᵀ, so the steps backward are those of the conversion from the
-    target's transpose to the source's: a path of its own.
+    The gradient of a value in layout L has layout Lᵀ. The backward steps therefore convert the target's transpose into
+    the source's, on a path of their own.
     """
 
     forward: tuple[Step, ...]
@@ -29,22 +29,22 @@ class Conversion:
 
     @property
     def ends_in_sum(self) -> bool:
-        """Whether the last step back is a sum over devices: that of a parameter's gradient is done in buckets."""
+        """Whether the last backward step is a sum over devices. A parameter's gradient is summed in buckets there."""
         return bool(self.backward) and self.backward[-1].kind in SUMS
 
     @property
     def travels(self) -> bool:
-        """Whether others can compute while the value is on its way, or its cotangent."""
+        """Whether the conversion of the value, or that of its gradient, can be overlapped with computation."""
         return any(steps and steps[-1].kind in BEGUN for steps in (self.forward, self.backward))
 
     @property
     def ends_in_whole_sum(self) -> bool:
-        """Whether a device keeps all of what that step sums: several gradients may be added up before it."""
+        """Whether that sum is an all-reduce: several gradients may then be accumulated before it."""
         return bool(self.backward) and self.backward[-1].kind is StepKind.ALL_REDUCE
 
 
 class Conversions(Protocol):
-    """What chooses the steps between two layouts."""
+    """Chooses the steps between two layouts."""
 
     def conversion(
         self,
@@ -57,14 +57,14 @@ class Conversions(Protocol):
         in_buckets: bool = False,
         ahead: bool = False,
     ) -> Conversion:
-        """The cheapest steps both ways, of a tensor of that shape which is `count` bytes large; its cotangent is `back`
-        bytes, if that is another number. Where sums are `in_buckets`, those of the way back are of many tensors. An
-        all-gather that comes first may be begun `ahead`, which hides most of it.
+        """The cheapest steps in both directions for a tensor of this shape and `count` bytes; its gradient has `back`
+        bytes, if that is another number. With `in_buckets`, backward sums are shared by many tensors. With `ahead`, an
+        all-gather that comes first is prefetched, which overlaps most of it.
         """
 
 
 def divisors(shape: Sequence[int], mesh: Mesh) -> tuple[int, ...]:
-    """Per dimension what it has in common with the number of devices: all that conversions need to know of a shape."""
+    """For each dimension, its gcd with the number of devices: all that conversions need to know of a shape."""
     return tuple(gcd(extent, mesh.size) for extent in shape)
 
 
@@ -75,11 +75,11 @@ def divides(layout: Layout, shape: Sequence[int], mesh: Mesh) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def beside(layout: Layout, entering: bool) -> tuple[Layout, ...]:
-    """Layouts by way of which one with declared cuts is entered or left by a single exchange.
+    """The layouts from which one exchange enters a layout with declared cuts, or into which one exchange leaves it.
 
-    Every dimension that is cut so is, there, cut into blocks by the same mesh axes, or not cut: copies, from which a
-    device's slice is taken, or terms, as which it is put into zeros. Where slices overlap, copies cannot be made and
-    terms cannot be taken at once.
+    They cut each dimension with a declared cut into blocks, by the same mesh axes, or not at all. An uncut dimension
+    has copies, from which a device takes its slice, or terms, into whose zeros it puts its slice. Slices that overlap
+    cannot become copies or come from terms in one exchange.
     """
     found = []
     dims = layout.declared_dims
@@ -103,7 +103,9 @@ def beside(layout: Layout, entering: bool) -> tuple[Layout, ...]:
 
 
 def _reaches(kind: Kind, form: str, entering: bool) -> bool:
-    """Windows are cut out of copies, overlapping terms put into terms; disjoint slices convert to either, both ways."""
+    """Whether one exchange connects slices and a form: a Window enters from copies, an Overlap leaves into terms, and
+    disjoint slices do both in both directions.
+    """
     match kind:
         case Window():
             return form == "copies" and entering

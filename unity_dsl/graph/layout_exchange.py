@@ -1,11 +1,11 @@
-"""How much travels in the generic exchange between two layouts at concrete sizes.
+"""How much the generic exchange between two layouts transfers at concrete sizes.
 
-Per mesh axis a layout is a declared parallel op: an encoder whose elements are copies of the tensor's (replicate,
+Per mesh axis a layout is a declared parallel op. It is an encoder whose elements are copies of the tensor's (replicate,
 partition, a user's own), or the decoder that sums (reduce, and the transpose of an encoder whose slices overlap).
-Composing one layout's inverse with another's map gives, for every pair of devices, which positions travel: that is the
+Composing one layout's inverse with another's map gives the positions that each pair of devices transfers. This is the
 generic lowering of any conversion, which the emitted program plans for itself. Elements of an encoder are copies, so
-the nearest holder gives. Along a Partial axis that changes, and of an Overlap, all devices give their terms. A value
-that becomes terms along an axis is put down once: it stays with its holder, or is with the first device.
+the nearest holder sends them. All devices send their terms along a Partial axis that changes, and of an Overlap. A
+value that becomes terms along an axis is placed once: it stays with its holder, or is with the first device.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .layout_codes import Fractions, Numbers
 
 @dataclass(frozen=True)
 class _Pair:
-    """One dimension of a conversion: which of the devices that hold an element gives it, and which one takes it."""
+    """One dimension of a conversion: which of the devices that hold an element sends it, and which one takes it."""
 
     source: Layout
     target: Layout
@@ -36,10 +36,10 @@ class _Pair:
     _held: dict[object, Indices] = field(default_factory=dict, compare=False, repr=False)
 
     def gives(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
-        """Per element whether the device at `there` is the one that gives it to the one at `here`.
+        """For each element, whether the device at `there` sends it to the device at `here`.
 
-        All devices give their terms. Of copies the nearest is given; along an axis that becomes Partial, where nobody
-        else may give the element once more, the first.
+        All devices send their terms. The nearest copy is sent, except along an axis that becomes Partial: only the
+        first holder sends there, since the element must not be sent twice.
         """
         axes = self.source.nesting(self.dim)
         if any(isinstance(self.source.kinds[axis], Overlap) for axis in axes):
@@ -52,10 +52,10 @@ class _Pair:
         return np.asarray(self._first(self.source, order) == order.index(self._at(axes, here, there)))
 
     def takes(self, here: tuple[int, ...], there: tuple[int, ...]) -> Indices:
-        """Per element whether the device at `here` is the one that takes what the one at `there` gives.
+        """For each element, whether the device at `here` takes what the device at `there` sends.
 
-        Every device has copies. Of the devices that may hold a term the one that has it already takes it, else the
-        first.
+        Every device takes copies. A term is taken by the device that has it already, else by the first one that may
+        hold it.
         """
         axes = self.target.nesting(self.dim)
         if not any(isinstance(self.target.kinds[axis], Overlap) for axis in axes):
@@ -71,9 +71,9 @@ class _Pair:
         return np.asarray(first == order.index(own))
 
     def count(self, here: tuple[int, ...]) -> tuple[int, int]:
-        """How many elements the device at `here` takes, once per giver, and how many of these are its own."""
+        """How many elements the device at `here` takes, once per sender, and how many of these are its own."""
         wanted = self._holds(self.target, here)
-        if self._of_copies:  # any of them gives what some have: what the device has itself, it takes from itself
+        if self._of_copies:  # any holder sends a copy; a device takes what it has from itself
             return int((wanted & self._covered).sum()), int((wanted & self._holds(self.source, here)).sum())
         axes = self.source.nesting(self.dim)
         places = self._choices(axes, here)
@@ -90,14 +90,14 @@ class _Pair:
 
     @cached_property
     def _of_copies(self) -> bool:
-        """Whether what some devices have is copies, of which each is given to those that want it."""
+        """Whether devices hold only copies, before and after, so that any holder may send an element."""
         own = [kinds.kinds[axis] for kinds in (self.source, self.target) for axis in kinds.nesting(self.dim)]
         becomes = [self.target.kinds[axis] for axis in self.source.nesting(self.dim)]
         return not any(isinstance(kind, Overlap) for kind in own) and not any(isinstance(k, Partial) for k in becomes)
 
     @cached_property
     def _covered(self) -> Indices:
-        """Per element whether some device has it before."""
+        """For each element, whether some device has it before the conversion."""
         places = self._choices(self.source.nesting(self.dim), (0,) * len(self.mesh.axes))
         return np.asarray(self._first(self.source, places) >= 0)
 
@@ -113,7 +113,7 @@ class _Pair:
         return tuple(places.get(axis, coordinate) for axis, coordinate in enumerate(here))
 
     def _first(self, layout: Layout, order: list[tuple[int, ...]]) -> Indices:
-        """Per element the number of the first place that holds it, -1 where none does."""
+        """For each element, the number of the first place that holds it, -1 if none does."""
         holds = [self._holds(layout, place) for place in order]
         return np.where(np.any(holds, axis=0), np.argmax(holds, axis=0), -1)
 
@@ -128,7 +128,7 @@ class _Pair:
 
 @dataclass(frozen=True)
 class Received:
-    """How much conversions move, by their transfers: what any layouts cost, those of a user's own ops included."""
+    """How much conversions between any layouts transfer, those of user-declared ops included."""
 
     mesh: Mesh
     library: Library
@@ -146,11 +146,11 @@ class Received:
         *,
         evenly: bool = False,
     ) -> tuple[Numbers, Fractions]:
-        """Of conversions of a tensor of that shape between some of these layouts, given by their places: the mesh axes
-        that change as a bit set, and the most that any device receives from others, as a fraction of the whole tensor.
+        """For conversions of a tensor between pairs of these layouts, given by their positions: the mesh axes that
+        change, as a bit set, and the most that any device receives from others, as a fraction of the whole tensor.
 
-        Mesh axes that do not change and cut other dimensions are taken to do so `evenly`, or as they do. Of a value
-        that becomes Partial from copies the first device of the axis receives all.
+        With `evenly`, dimensions that only unchanged mesh axes cut are taken to be cut evenly. If copies become
+        Partial, only the first device of the axis receives anything.
         """
         kinds: dict[Kind, int] = {}
         codes = np.array([[kinds.setdefault(kind, len(kinds)) for kind in layout.kinds] for layout in layouts])
@@ -178,9 +178,9 @@ class Received:
         return changed @ (1 << np.arange(len(degrees))), received * (1 / parts)
 
     def _dimension(self, seen: Sequence[int], kinds: Sequence[Kind], dim: int, extent: int) -> Indices:
-        """How many positions each device takes, counted once per giver, and how many of its own. Shape [2, devices].
+        """How many positions each device takes, counted once per sender, and how many of its own. Shape [2, devices].
 
-        What is `seen` are the kinds before, then those after, along all mesh axes; -1 where one does not matter.
+        `seen` are the kinds before, then the kinds after, along all mesh axes; -1 if one does not matter.
         """
         here, there = np.reshape(seen, (2, -1)).tolist()
         cuts, degrees = [], []
@@ -193,14 +193,14 @@ class Received:
 
 
 def _of_first(kind: Kind) -> Kind:
-    """The same of the first dimension."""
+    """The same kind for dimension 0."""
     return replace(kind, dim=0) if isinstance(kind, Cut) else kind
 
 
 @lru_cache(maxsize=1 << 14)
 def _counted(extent: int, cuts: tuple[tuple[int, Kind, Kind], ...], library: Library) -> Indices:
-    """How many positions of a dimension each device takes, counted once per giver, and how many of its own: of the mesh
-    axes that cut it, given as degree and the kinds before and after. Shape [2, devices].
+    """How many positions of a dimension each device takes, counted once per sender, and how many of its own. `cuts` are
+    the degree and the kinds before and after of each mesh axis that cuts the dimension. Shape [2, devices].
     """
     mesh = Mesh(tuple(MeshAxis("", degree) for degree, _, _ in cuts))
     source, target = (Layout(kinds) for kinds in list(zip(*cuts, strict=True))[1:])

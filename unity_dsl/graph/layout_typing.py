@@ -1,16 +1,18 @@
-"""Typing rule of operators: operand layouts that a configuration needs, and the layouts of its results.
+"""The typing rule of operators: the operand layouts that a configuration needs, and the layouts of its results.
 
-Per mesh axis exactly one role:
+Each mesh axis has exactly one of these roles; integers are Invariant in place of Replicate:
 
-- all operands Invariant, then the results are Invariant; or all Replicate, then Replicate;
-- one coordinate alone computes it: operands are At it, or Replicate, of which one copy is used; results are At it;
-- the mesh axis divides an axis of the operator: operands that have the axis are Shard, the others Replicate (Invariant
-  where no equation that reads them runs over the axis); a result that has it is Shard, one that sums over it Partial;
-  an operand that is read around the axis is a Window, held by a declared op that gives every device all it reads;
-- a set of operands in which the operator is jointly homogeneous-linear is Partial, the others Replicate, the results
-  Partial.
+- all operands and results are Invariant, or all are Replicate;
+- the devices of one coordinate compute the operator alone: operands are At it, or Replicate, of which one copy is
+  used; results are At it;
+- the mesh axis divides an axis of the operator. Operands that have the axis are Shard. The others are Replicate if
+  every equation that reads them runs over the axis, else Invariant. A result that has the axis is Shard, one that sums
+  over it Partial. An operand that is read around the axis is a Window, held by a declared op that gives every device
+  all it reads;
+- a set of operands in which the operator is jointly homogeneous-linear is Partial, the others are Replicate, the
+  results Partial.
 
-Invariant meets another kind nowhere else: that is what keeps a redundant computation from contributing twice.
+No other rule mixes Invariant with another kind. This keeps a redundant computation from contributing twice.
 """
 
 from __future__ import annotations
@@ -49,8 +51,8 @@ class Uniformly:
 class Along:
     """The mesh axis divides this axis of the operator; `by` names the parallel op that cuts the slices.
 
-    An op that cannot cut the axis itself leaves that to `partition`, and holds dimensions that are read around the axis
-    or merge it with a major one.
+    If that op cannot cut the axis itself, `partition` does. The op then holds the dimensions that are read around the
+    axis or merge it with a major one.
     """
 
     axis: str
@@ -86,7 +88,7 @@ class TypedOperator(LocalOperator):
 
 @dataclass(frozen=True)
 class DividedOperator:
-    """What of a typed operator depends on nothing but which axes are divided: equal fields are one object."""
+    """The part of a typed operator that depends only on the divided axes. Equal divisions share one object."""
 
     local: LocalOperator
     holding: Halos
@@ -94,14 +96,14 @@ class DividedOperator:
 
     @cached_property
     def beside_kinds(self) -> Hashable:
-        """What layouts depend on besides kinds: the windows that are slices, and what merged dimensions are held by."""
+        """What layouts depend on besides kinds: which windows are plain slices, and the ops of merged dimensions."""
         return (self.sliced, *self.holding.merged.items()) if self.sliced or self.holding.merged else None
 
 
 @dataclass(frozen=True)
 class _Slicing:
-    """What of a divided operator depends on no mesh axis but for its degree. `callable`: whether the declaration's
-    torch call may be run on the slices.
+    """The part of a divided operator that depends on mesh axes only through their degrees. `callable` says whether the
+    declaration's torch call may be run on the slices.
     """
 
     sizes: Mapping[str, int]
@@ -112,8 +114,8 @@ class _Slicing:
 
 @dataclass(frozen=True)
 class _Found:
-    """What has been found of an instance, on any mesh: `native_along` are the axes of which slices may be given to the
-    torch call, `reading` names what every equation reads.
+    """Cached facts about an instance that hold on any mesh. `native_along` are the axes whose slices may be given to
+    the torch call, `reading` the names of the tensors that each equation reads.
     """
 
     native_along: frozenset[str]
@@ -132,7 +134,7 @@ def _found(identity: Key, library: Library) -> _Found:
 
 
 class Typing:
-    """The typing rule of one instance on one mesh; what several configurations have in common is found once."""
+    """The typing rule of one instance on one mesh. What several configurations share is computed once."""
 
     def __init__(self, instance: Instance, mesh: Mesh, library: Library) -> None:
         self.instance = instance
@@ -193,7 +195,7 @@ class Typing:
         return None
 
     def _why_not_dealt(self, axis: str, by: str, degree: int, size: int) -> str | None:
-        """Why positions of an axis, or what a device has of them, are not dealt out by an op; None if they are."""
+        """Why an op does not put each of `size` positions of an axis on exactly one device; None if it does."""
         if by == PARTITION:
             return None
         why = why_not_dealt(self.library.parallels[by], degree, size)
@@ -256,7 +258,7 @@ class Typing:
         return self.type_unblocked(configuration)
 
     def type_unblocked(self, configuration: Configuration) -> TypedOperator | str:
-        """As `type`, of roles that are known not to be blocked."""
+        """Like `type`, for roles that are known not to be blocked."""
         effects = [self.effect(role) for role in configuration]
         division = self.division(configuration, effects)
         if isinstance(division, str):
@@ -277,7 +279,7 @@ class Typing:
         return found
 
     def division(self, configuration: Configuration, effects: Sequence[Effect]) -> DividedOperator | str:
-        """What follows from the divided axes alone, or why they cannot be divided so."""
+        """What follows from the divided axes alone, or the reason why they cannot be divided in this way."""
         key = tuple([effect.along for effect in effects])
         if (division := self._divisions.get(key)) is None:
             division = self._divisions[key] = self._divide(configuration, effects)
@@ -308,8 +310,8 @@ class Typing:
         divided: Mapping[str, tuple[int, ...]],
         cuts: Mapping[int, str],
     ) -> _Slicing | str:
-        """Found once for all meshes where nothing that is held belongs to one of their axes. A reason may be one of
-        several, and is found for each order of the axes.
+        """The slicing, cached for all meshes unless an op holds a merged dimension along one of the mesh axes. A reason
+        against it may be one of several and is cached for each order of the axes.
         """
         known, degrees = self._found.slicings, self.degrees
         ordered = tuple([tuple([(effects[axis].along, degrees[axis]) for axis in axes]) for axes in divided.values()])
@@ -349,7 +351,9 @@ class Typing:
         divided: Mapping[str, tuple[int, ...]],
         local: Mapping[str, int],
     ) -> str | None:
-        """A merged dimension is consumed major factor first, every slice of it being a block, or held by an op."""
+        """Why a merged dimension cannot be divided in this way; None if it can. It is divided major factor first, into
+        blocks, unless an op holds it.
+        """
         if not self._merged:
             return None
         held = {
@@ -405,7 +409,9 @@ class Typing:
             yield InnerReduce(number, reduced, equation.kind)
 
     def _replicated(self, number: int, configuration: Configuration) -> dict[str, tuple[int, ...]]:
-        """Per tensor an equation reads: the mesh axes along which it is Invariant while the equation is divided."""
+        """For each tensor that an equation reads: the mesh axes that divide the equation, but not the tensor, which is
+        Invariant along them.
+        """
         by_axis, found = [self._replicated_by(role, number) for role in configuration], {}
         for name in self._found.reading[number]:
             if axes := tuple(axis for axis, names in enumerate(by_axis) if name in names):
@@ -413,7 +419,7 @@ class Typing:
         return found
 
     def _replicated_by(self, role: Role, number: int) -> frozenset[str]:
-        """What an equation reads Invariant along a mesh axis that has this role."""
+        """The tensors that an equation divided by this role reads as Invariant along the mesh axis."""
         replicated = self._found.replicated
         if (role, number) not in replicated:
             equation, names = self.instance.equations[number], []
@@ -438,8 +444,8 @@ class Typing:
     def roles(self, axis: int, needs_gradient: Sequence[bool], weights: Sequence[bool]) -> list[Role]:
         """The roles worth considering along a mesh axis, as the declaration suggests them.
 
-        Replicate differs from Invariant only where something carries a gradient; a weight, which is stored Invariant or
-        Shard, and a tensor without gradient are never Partial.
+        Replicate differs from Invariant only if some operand needs a gradient. Weights, which are stored Invariant or
+        Shard, and tensors without a gradient are never Partial.
         """
         found: list[Role] = [Uniformly(Invariant())]
         if any(needs_gradient):
@@ -456,13 +462,13 @@ class Typing:
 def typed_operator(
     local: LocalOperator, configuration: Configuration, layouts: tuple[Layout, ...], inputs: int
 ) -> TypedOperator:
-    """A configuration that has so much on one device, with the layouts of so many inputs and of the results."""
+    """The operator under a configuration. The first `inputs` of `layouts` are its operands', the rest its results'."""
     arguments, results = layouts[:inputs], layouts[inputs:]
     return TypedOperator(**vars(local), configuration=configuration, arguments=arguments, results=results)
 
 
 def _held_by(configuration: Configuration) -> dict[str, tuple[str, ...]]:
-    """Per divided axis the ops that its roles name."""
+    """For each divided axis, the ops that its roles name."""
     found: dict[str, tuple[str, ...]] = {}
     for role in configuration:
         if isinstance(role, Along) and role.by not in found.get(role.axis, ()):

@@ -1,4 +1,4 @@
-"""The runs of a plan's operators on one device: what each builds and keeps, found once for operators that are alike."""
+"""The runs of a plan's operators on one device: the tensors that each builds and saves, cached for equal operators."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from .local_operator import LocalOperator
 
 
 def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, library: Library) -> Lowering:
-    """In training. A native call that asks for it tells training and evaluation apart by itself."""
+    """What an operator becomes in training. A native call with a training argument tells training from evaluation."""
     found, narrowed = local_call(instance, typed, library), frozenset[str]()
     called, own = instance, typed
     if found is not None and found.unpadded is not None:
@@ -39,7 +39,7 @@ def training_lowering(instance: Instance, typed: LocalOperator, mesh: Mesh, libr
 
 
 def differs_in_evaluation(instance: Instance, typed: LocalOperator, library: Library) -> bool:
-    """Whether it becomes something else outside training."""
+    """Whether an operator becomes something else outside training."""
     if not instance.evaluation:
         return False
     native = instance.operator.torch
@@ -47,7 +47,9 @@ def differs_in_evaluation(instance: Instance, typed: LocalOperator, library: Lib
 
 
 def evaluation_lowering(instance: Instance, typed: TypedOperator, mesh: Mesh, library: Library) -> Lowering | None:
-    """Outside training; None where that is no other. Results must be laid out as in training."""
+    """What an operator becomes outside training; None if that is the same. Raises ValueError if layouts are not those
+    of training.
+    """
     if not differs_in_evaluation(instance, typed, library):
         return None
     evaluated = replace(instance, equations=instance.evaluation, evaluation=())
@@ -68,7 +70,7 @@ def local_execution(
     width: int,
     strides: Sequence[tuple[int, ...] | None] | None = None,
 ) -> Execution:
-    """The tensors that it builds in training on one device, and those kept for the inputs that need a gradient.
+    """The tensors that an operator builds in training on one device, and those saved for inputs that need a gradient.
 
     Floats have `width` bytes; inputs without `strides` are contiguous.
     """
@@ -84,7 +86,7 @@ def execution_of_lowering(
     width: int,
     strides: Sequence[tuple[int, ...] | None] | None = None,
 ) -> Execution:
-    """The same, of a lowering that is known."""
+    """Like `local_execution`, for a known lowering."""
     windows = {(window.operand, window.dim): window.length for window in typed.windows}
 
     def local(operand: Operand, moves: bool = False, steps: tuple[int, ...] | None = None) -> LocalOperand:
@@ -110,7 +112,7 @@ def division_of(instance: Instance, typed: LocalOperator, mesh: Mesh, library: L
 def cuts_together(typed: LocalOperator, axes: Sequence[int]) -> Iterator[tuple[str, tuple[int, ...]]]:
     """The ops that cut an axis of an operator, each with its mesh axes, major first.
 
-    Blocks of blocks are blocks of all their devices together, so mesh axes next to each other make one `partition`.
+    Blocks of blocks are blocks over all their devices, so adjacent mesh axes make one `partition`.
     """
     for by, along in groupby(axes, typed.cuts.__getitem__):
         if by == PARTITION:
@@ -128,7 +130,9 @@ def _cuts(extent: int, typed: LocalOperator, axes: Sequence[int], mesh: Mesh, li
 
 
 def declared_cut(by: str, degree: int, extent: int, device: Term, library: Library) -> Cut:
-    """A cut of `extent` positions by a declared op, at the device of that number."""
+    """A cut of `extent` positions by a declared op, for the device with this number. Raises ValueError if sizes do not
+    fit.
+    """
     cut = cut_at(library.parallels[by], degree, extent)
     if cut is None:
         raise ValueError(f"{by} cannot cut {extent} positions over {degree} devices")

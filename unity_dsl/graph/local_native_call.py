@@ -1,10 +1,10 @@
-"""Native call of an operator on one device's slices: its attributes there, and what stays outside.
+"""The native call of an operator on one device's slices: its attributes there, and what it reads outside of them.
 
-A device runs the declared operator again, at the shapes that it has and with other attributes: a padding is less by
-what a window holds of it, a number of groups is that of its own groups. The attributes are found from the declared
-indices and conditions; the operator at these is then compared, equation by equation, with the one that it stands for.
-Where its results are the same but for a number, as a mean over a part of the positions is, they are multiplied by that.
-Nothing is known of any operator but that.
+A device runs the declared operator at its local shapes and with other attributes. A padding shrinks by the part of it
+that a window holds; a number of groups becomes the number of local groups. The attributes follow from the declared
+indices and conditions. The operator at these attributes is then compared, equation by equation, with the original. If
+the results differ by a factor only, as for a mean over a part of the positions, they are multiplied by it. No operator
+is treated specially.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .local_operator import LocalOperator
 
 @dataclass(frozen=True)
 class LocalCall:
-    """A native call on one device. `outside`: windows that hold 0 outside of the dimension, with what is read there.
-    `factor`: what its result is to be multiplied by. `unpadded`: the operator that is called, on operands without
-    padding, where it is not the operator itself.
+    """A native call on one device. `outside` are the windows that hold 0 outside of the dimension, with the value that
+    is to be read there. The result is to be multiplied by `factor`. `unpadded` is the operator that is called instead,
+    on operands without padding.
     """
 
     attributes: Mapping[str, Value]
@@ -46,7 +46,7 @@ class LocalCall:
 
 
 def local_call(instance: Instance, typed: LocalOperator, library: Library) -> LocalCall | None:
-    """The operator's own call on one device, or None where none is known to compute what the equations do there."""
+    """The operator's native call on one device; None if none is known to compute what the equations do there."""
     if not instance.native or instance.operator.torch is None:
         return None
     if instance.unpadded is not None:
@@ -97,7 +97,7 @@ def local_call(instance: Instance, typed: LocalOperator, library: Library) -> Lo
 def _without_padding(
     instance: Instance, unpadded: Instance, typed: LocalOperator, library: Library
 ) -> LocalCall | None:
-    """The call on operands without padding, where a device has all of what is left out."""
+    """The call on operands without padding; None if there is none, or if an axis with left-out padding is divided."""
     if not left_out(instance).isdisjoint(typed.divided):
         return None
     found = local_call(unpadded, at_sizes_of(unpadded, typed), library)
@@ -105,13 +105,13 @@ def _without_padding(
 
 
 def left_out(instance: Instance) -> frozenset[str]:
-    """The axes of which an operator leaves the padding out."""
+    """The axes whose padding an operator leaves out."""
     assert instance.unpadded is not None
     return frozenset(axis for axis, size in instance.unpadded.sizes.items() if size != instance.sizes[axis])
 
 
 def at_sizes_of(unpadded: Instance, typed: LocalOperator) -> LocalOperator:
-    """What a device has of an operator, without padding that is left out: of axes that are not divided."""
+    """A device's part of an operator, with undivided axes at the sizes of the operator without padding."""
     return replace(
         typed, local_sizes={**typed.local_sizes, **{a: n for a, n in unpadded.sizes.items() if a not in typed.divided}}
     )
@@ -121,7 +121,9 @@ def at_sizes_of(unpadded: Instance, typed: LocalOperator) -> LocalOperator:
 
 
 def _changed(instance: Instance, window: HaloWindow, attributes: Mapping[str, Value]) -> dict[str, Value]:
-    """The first attribute with a value by which positions in the window are those in the dimension less its start."""
+    """The first attribute, with a new value, that turns positions in the dimension into positions in the window. Empty
+    if there is none.
+    """
     for index in _declared(instance, window):
         form = _form(index, attributes, instance.sizes)
         for name in free_axes(index) if form is not None else ():
@@ -137,7 +139,7 @@ def _changed(instance: Instance, window: HaloWindow, attributes: Mapping[str, Va
 
 
 def _declared(instance: Instance, window: HaloWindow) -> Iterator[Expr]:
-    """The index expressions of the dimension in the declaration, where attributes still have their names."""
+    """The index expressions of the dimension in the declaration, in which attributes still have their names."""
     (declared,) = (tensor for tensor in instance.operator.inputs if tensor.name == window.operand)
     dimensions = declared.dimensions
     rests = [place for place, axes in enumerate(dimensions) if axes[0].rest]
@@ -157,7 +159,7 @@ def _form(index: Expr, attributes: Mapping[str, Value], sizes: Mapping[str, int]
 
 
 def _outside(instance: Instance, windows: Sequence[HaloWindow]) -> tuple[tuple[HaloWindow, Value], ...] | None:
-    """The windows that are read outside of the dimension where that is not 0; None where it is no one number."""
+    """The windows that are not read as 0 outside the dimension, with the value there; None if it is no one number."""
     found = []
     for window in windows:
         extent = instance.shape(instance.operand(window.operand))[window.dim]
@@ -183,10 +185,10 @@ def _local(
     windows: Mapping[tuple[str, int], HaloWindow],
     attributes: Mapping[str, Value],
 ) -> Instance | None:
-    """The declared operator at the shapes of a device; None where it does not have the `sizes` there.
+    """The declared operator at the shapes of a device; None if it does not have these `sizes` there.
 
-    Those of axes on which no torch call depends may be those of the whole operator: equations are the same at all of
-    them.
+    Axes on which no torch call depends may have the sizes of the whole operator: the equations are the same at every
+    size.
     """
     shapes = []
     for operand in instance.inputs:
@@ -200,7 +202,7 @@ def _local(
 
 
 def _agrees(instance: Instance, local: Instance, windows: Mapping[tuple[str, int], HaloWindow]) -> bool:
-    """Whether an operator at the shapes of a device has the equations that the device computes of it."""
+    """Whether the operator at the shapes of a device has the equations that the device has to compute."""
     comparison = _Comparison(instance, local.sizes, windows)
     return len(local.equations) == len(instance.equations) and all(
         comparison.same_equation(whole, part) for whole, part in zip(instance.equations, local.equations, strict=True)
@@ -208,9 +210,9 @@ def _agrees(instance: Instance, local: Instance, windows: Mapping[tuple[str, int
 
 
 def _factor(instance: Instance, local: Instance) -> Fraction | None:
-    """What the result of an operator at the shapes of a device is to be multiplied by; None where it is no one number.
+    """The factor of the result of an operator at the shapes of a device; None if it is no one number.
 
-    A mean over a part of the positions divides by fewer.
+    A mean over a part of the positions, for example, divides by fewer of them.
     """
     if len(local.equations) != len(instance.equations):
         return None
@@ -225,7 +227,7 @@ def _factor(instance: Instance, local: Instance) -> Fraction | None:
 
 @lru_cache(maxsize=16384)
 def _at(kind: Kind, shapes: tuple[Shape, ...], attributes: tuple[tuple[str, type, Value], ...]) -> Instance | None:
-    """An operator at other shapes and with other attributes; None where these do not fit."""
+    """An operator at other shapes and with other attributes; None if these do not fit."""
     try:
         return instantiate(kind.instance.operator, shapes, {name: value for name, _, value in attributes})
     except InputError:
@@ -234,7 +236,7 @@ def _at(kind: Kind, shapes: tuple[Shape, ...], attributes: tuple[tuple[str, type
 
 @dataclass(frozen=True)
 class _Comparison:
-    """Of terms over the whole tensors with terms over what a device holds, positions in windows being shifted."""
+    """Compares terms over whole tensors with terms over a device's tensors, in whose windows positions are shifted."""
 
     instance: Instance
     local: Mapping[str, int]

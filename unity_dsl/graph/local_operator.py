@@ -1,4 +1,4 @@
-"""What one device has of an operator: the lengths of its axes there, and how that part is computed."""
+"""One device's part of an operator: the lengths of its axes there, and how that part is computed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .halo import HaloWindow
 
 @dataclass(frozen=True)
 class LocalOperator:
-    """What one device has of an operator: all that depends on nothing but which axes are divided.
+    """One device's part of an operator, as far as it depends only on which axes are divided.
 
     `local_sizes` gives each axis's length there, `divided` the mesh axes that divide it, major first. `native` says
-    that the declaration's torch call on local slices is what the equations compute there; otherwise the equations are
+    that the declaration's torch call on local slices computes what the equations do there; otherwise the equations are
     emitted, with the collectives of `inner`. `cuts` names the op that cuts the operator's own axis, per mesh axis.
-    `reuse` says which results take the memory of operands, where a plan allows it.
+    `reuse` says which results take the memory of operands, if a plan allows it.
     """
 
     local_sizes: Mapping[str, int]

@@ -17,14 +17,14 @@ from .model_parameters import LARGEST, fold, whole
 from .name_scope import Names, Scope
 
 MOST_ITERATIONS = 10_000
-"""Of a body by all repeats around it: each is a module of the program, with tensors of its own."""
+"""Most executions of a body by all repeats around it. Each is a module of the program, with tensors of its own."""
 
 Run = Callable[[Place, ModelStatement], None]
 """Adds a statement to the graph of a place."""
 
 
 def add_loop(place: Place, statement: Nested, run: Run) -> None:
-    """Add the segment that a statement stands for. Names of outside that its body rebinds are carried through it.
+    """Add the segment that a statement stands for. Outside names that its body rebinds are carried through it.
 
     Raises E205 (iterations), E206 (names), E216 (what is carried), E240 (slices) and E241 (the predicate).
     """
@@ -39,7 +39,9 @@ def add_loop(place: Place, statement: Nested, run: Run) -> None:
 
 @dataclass
 class _Body:
-    """The graph of a body that is being built, and what it finds under the names that it rebinds."""
+    """The graph of a body under construction. The names that it rebinds have the value `initial` before the segment and
+    `entry` at the beginning of an iteration.
+    """
 
     place: Place
     initial: dict[str, Value]
@@ -60,7 +62,7 @@ def _open(place: Place, statement: Nested, keeper: Keeper | None, carried: Seque
 
 
 def _close(place: Place, statement: Nested, body: _Body, segment: Segment) -> None:
-    """Add the segment to the graph around it, with what is carried; every other name of the body is hidden."""
+    """Add the segment, with its carried values, to the graph around it. All other names of the body are hidden."""
     outer, inner = place.scope, body.place.scope
     exits = {word: value for word, entry in body.entry.items() if (value := inner.tensors[word]).name != entry.name}
     for word, value in exits.items():
@@ -85,7 +87,7 @@ def _close(place: Place, statement: Nested, body: _Body, segment: Segment) -> No
 
 
 def _segment(name: str, count: int) -> Segment:
-    """A segment of which only this is known yet."""
+    """A segment of which only the name and the number of iterations are known yet."""
     return Segment(name, count, Graph((), (), (), ()), (), (), (), (), ())
 
 
@@ -192,7 +194,7 @@ def _slice(place: Place, part: Slices, value: Value, dim: int) -> Value:
 
 
 def _check_collected(place: Place, body: _Body, collect: Collect, others: Mapping[str, object]) -> None:
-    """Raises E206 where the name is taken by what is carried, by a slice or by what else is collected."""
+    """Raises E206 if the name is taken by a carried value, a slice or another collected value."""
     place.scope.check_free(collect.name, collect.span)
     if collect.name in others or collect.name in body.entry:
         what = "collected twice" if collect.name in others else "carried from iteration to iteration"
@@ -212,7 +214,7 @@ def _dimension(place: Place, expr: Expr, rank: int, span: Span | None) -> int:
 
 
 def _check_carried(word: str, statement: Nested, entry: Value, exit: Value, initial: Value) -> None:
-    """Raises E216: what an iteration leaves must be what the next one takes."""
+    """Raises E216 if an iteration leaves a carried value of another type than it takes."""
     if type_text(entry) != type_text(exit):
         kind = _kind(statement)
         notes = _note(initial.span, f"`{word}` is {type_text(entry)} before the {kind}")
@@ -227,7 +229,7 @@ def _kind(statement: Nested) -> str:
 
 
 def _made_by_nodes(body: Place, exits: Mapping[str, Value]) -> dict[str, Value]:
-    """Exits that are each made in the body, by copying what comes from elsewhere or leaves under two names."""
+    """The exits, each made in the body: a value that comes from elsewhere or leaves under two names is copied."""
     made = {value.name for step in body.draft.steps for value in step.makes}
     found: dict[str, Value] = {}
     for word, value in exits.items():

@@ -1,8 +1,8 @@
-"""What terms of a loss are divided by, where that differs from batch to batch: counted positions, sums of weights.
+"""Divisors of loss terms that differ from batch to batch: counted positions, sums of weights.
 
 A mean over counted positions is a sum over the examples of a batch, divided by another such sum. The mean over several
-batches is no mean of their means: each term counts by its divisor. This is known before a step where inputs alone
-determine the divisor.
+batches is not the mean of their means: each term is weighted by its divisor. The divisor is known before a step if
+inputs alone determine it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .graph import Graph, Model, Node, Segment, computed_from
 
 @dataclass(frozen=True)
 class SummedWeights:
-    """What is summed over a batch: an operator that makes it, not summed, of these values, which are made of inputs."""
+    """The summands of a sum over a batch: an operator that computes them from `arguments`, which inputs determine."""
 
     instance: Instance
     arguments: tuple[str, ...]
@@ -28,7 +28,7 @@ class SummedWeights:
 
 @dataclass(frozen=True)
 class DividedTerm:
-    """A term of the loss, by its value's name. The operator `divisor` makes what it is divided by of the sums."""
+    """A term of the loss, by its value's name. The operator `divisor` computes its divisor from the sums."""
 
     value: str
     divisor: Instance
@@ -45,14 +45,14 @@ class Unweighted:
 
 
 def divided_terms(model: Model) -> tuple[DividedTerm | Unweighted, ...]:
-    """The terms of a model's loss that are divided by what differs from batch to batch."""
+    """The terms of a model's loss whose divisor differs from batch to batch."""
     if model.loss is None:
         return ()
     return tuple(_Terms(model.graph).of(model.loss.name))
 
 
 def steps_of_sums(model: Model, terms: tuple[DividedTerm, ...]) -> tuple[Node, ...]:
-    """The operators that make of inputs what the terms sum, in the order of the model."""
+    """The operators that compute the arguments of the terms' sums from inputs, in the order of the model."""
     wanted = {name for term in terms for found in term.sums for name in found.arguments}
     values = [value for step in model.graph.steps for value in step.makes if value.name in wanted]
     _, numbers = computed_from(model.graph, values)
@@ -88,7 +88,7 @@ class _Terms:
             yield from self.of(step.arguments[number].name)
 
     def inside(self, segment: Segment) -> Iterator[Unweighted]:
-        """Divisors in a body are not looked for by name: that there is one is told."""
+        """The first operator of a body that divides by a sum over a batch, if any. Its divisor is not followed."""
         for node in segment.body.nodes():
             for output in node.instance.outputs:
                 if any(self.sums_over_batch(node, divisor) for divisor in _divisors(node.instance, output.name)):
@@ -97,7 +97,7 @@ class _Terms:
                     return
 
     def divided(self, node: Node, name: str) -> DividedTerm | Unweighted | None:
-        """The term that a result of an operator is, if that divides by a sum over the examples of a batch."""
+        """The term that an operator's result is, if the operator divides by a sum over the examples of a batch."""
         number = next(place for place, value in enumerate(node.results) if value.name == name)
         instance, output = node.instance, node.instance.outputs[number].name
         found = [divisor for divisor in _divisors(instance, output) if self.sums_over_batch(node, divisor)]
@@ -125,7 +125,9 @@ class _Terms:
         return DividedTerm(name, operator, tuple(sums), node.span)
 
     def summed(self, node: Node, equations: Mapping[str, Equation], read: Read) -> SummedWeights | None:
-        """What a divisor reads, as a sum over inputs: a statement of the operator, or what another operator made."""
+        """What a divisor reads, as a sum that inputs determine; None if it is none. A statement of the operator makes
+        the sum, or another operator.
+        """
         equation = equations.get(read.tensor)
         if equation is None:
             value = node.arguments[[operand.name for operand in node.instance.inputs].index(read.tensor)]
@@ -152,7 +154,7 @@ class _Terms:
         return SummedWeights(instance, tuple(value.name for _, value in given))
 
     def sums_over_batch(self, node: Node, divisor: Expr) -> bool:
-        """Whether a divisor is a sum over examples: by a statement, or as a number that was made of inputs."""
+        """Whether a divisor is a sum over examples: by a statement, or as a scalar that is computed from inputs."""
         equations = {equation.target.name: equation for equation in node.instance.equations}
         batch = {operand.dims[0][0] for operand in node.instance.inputs if operand.dims and operand.dims[0]}
         if any(batch & set(equation.over) for equation in _needed(equations, divisor)):
@@ -169,7 +171,7 @@ class _Terms:
         return not self.inputs.isdisjoint(names)
 
     def known(self, name: str) -> bool:
-        """Whether a value is made of inputs alone, by operators of the model that draw no numbers."""
+        """Whether a value is computed from inputs alone, by operators that are not extern and draw no numbers."""
         if name not in self.values:
             return False
         names, numbers = computed_from(self.graph, [self.values[name]])
@@ -179,12 +181,12 @@ class _Terms:
 
 
 def _is_text(step: Node | Segment) -> bool:
-    """Whether a step is an operator by statements that draw no numbers."""
+    """Whether a step is an operator that is defined by statements and draws no random numbers."""
     return isinstance(step, Node) and not step.instance.extern and not step.instance.draws
 
 
 def _divisors(instance: Instance, output: str) -> Iterator[Expr]:
-    """What is divided by on the way to an output, numbers and sizes left out."""
+    """The divisors on the way to an output, except numbers and sizes."""
     equations = {equation.target.name: equation for equation in instance.equations}
     if output not in equations:
         return
@@ -195,7 +197,7 @@ def _divisors(instance: Instance, output: str) -> Iterator[Expr]:
 
 
 def _needed(equations: Mapping[str, Equation], value: Expr) -> list[Equation]:
-    """The equations that a term is computed by, in their order."""
+    """The equations on which a term depends, in their order."""
     names: set[str] = set()
     left = [read.tensor for read in reads(value)]
     while left:
@@ -213,7 +215,7 @@ def _draws(equations: list[Equation]) -> bool:
 def _derived(
     instance: Instance, name: str, inputs: list[Operand], output: Operand, equations: tuple[Equation, ...]
 ) -> Instance:
-    """A part of an operator as one of its own, without its native call."""
+    """A part of an operator as an operator of its own, without a native call."""
     axes = {axis for equation in equations for axis in equation.space}
     operator = replace(instance.operator, name=name, torch=None, numpy=None)
     return replace(

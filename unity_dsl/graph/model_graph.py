@@ -45,9 +45,9 @@ def build_model(
     """The computation graph of a `.udl` file at chosen parameters.
 
     `settings` win over the preset, the preset over the defaults. `precision` is the float type of its arithmetic, None
-    for what the model says, or else the types that its tensors are declared with. What neither the loss nor an output
-    needs is left out. Raises InputError: E2xx for the model's own faults, E1xx for operators that refuse their
-    operands, E314 for a precision.
+    for what the model says, or else the types that its tensors are declared with. Anything that the loss, the outputs
+    and the buffer updates do not need is left out. Raises InputError: E2xx for the model's own faults, E1xx for
+    operators that refuse their operands, E314 for a precision.
     """
     declared = file.model
     precision = chosen_precision(declared.precision, precision)

@@ -76,7 +76,7 @@ def _initialiser(statement: StorageDecl, value: Value, numbers: Mapping[str, Num
 
 
 def _refused(name: str, arguments: list[Numeric], value: Value) -> str | None:
-    """Why a tensor cannot start so, in words."""
+    """Why a tensor cannot have this initialiser, in words; None if it can."""
     if value.integer_range is not None and name not in INTEGER_INITIALISERS:
         return f"integers start as {', '.join(INTEGER_INITIALISERS)}, not `{name}`"
     match name, arguments:
@@ -97,8 +97,8 @@ def _refused(name: str, arguments: list[Numeric], value: Value) -> str | None:
 
 
 def default_dtype(file: ModelFile) -> str:
-    """The type of the first float tensor that is declared, f32 where there is none. Buffers, which may be stored in a
-    narrower one, only count where there is nothing else.
+    """The type of the first float tensor that is declared, f32 if there is none. Buffers count only if there is nothing
+    else, since they may be stored in a narrower type.
     """
     bodies = (file.model.body, *(block.body for block in file.blocks))
     found = [s for body in bodies for s in _declarations(body) if s.type.dtype != "int"]
@@ -107,7 +107,7 @@ def default_dtype(file: ModelFile) -> str:
 
 
 def _is_narrow(declared: StorageDecl, dtype: str) -> bool:
-    """Whether it is a buffer in fewer bytes than floats of the model have: read, it is cast to these."""
+    """Whether a declaration is a float buffer narrower than the model's floats, to which it is cast when it is read."""
     narrow = DTYPE_BYTES[declared.type.dtype] < DTYPE_BYTES[dtype]
     return declared.storage is Storage.BUFFER and narrow and declared.type.dtype != "int"
 

@@ -26,7 +26,7 @@ LARGEST = LARGEST_INTEGER
 
 
 def _quotient(left: Numeric, right: Numeric) -> Numeric:
-    """Whole where it is exact, so that `d / heads` may be a size."""
+    """The quotient, as an integer if it is exact, so that `d / heads` may be a size."""
     if isinstance(left, int) and isinstance(right, int) and left % right == 0:
         return left // right
     return left / right
@@ -73,7 +73,7 @@ def _checked(value: Numeric, span: Span | None) -> Numeric:
 
 
 def whole(expr: Expr, known: Mapping[str, Numeric], what: str) -> int:
-    """A size or a count: whole and at least 1. Raises E205."""
+    """A size or a count. Raises E205 unless it is whole and at least 1."""
     value = fold(expr, known)
     if value != int(value):
         exact = isinstance(expr, Apply) and expr.function == "/"
@@ -128,7 +128,7 @@ def evaluate(
     owner: str,
     span: Span | None,
 ) -> dict[str, Numeric]:
-    """Parameters in order: what is given, else the default. Expressions see `outer` and the parameters before.
+    """The values of parameters in order: the given one, or else the default. Expressions see `outer` and earlier ones.
 
     Raises E202 for a parameter that has neither, at `span`.
     """
@@ -143,7 +143,7 @@ def evaluate(
 
 
 def _check_presets(model: ModelDecl) -> None:
-    """Every preset is checked, also those that are not chosen."""
+    """Checks every preset, also those that are not chosen. Raises E200 and E206."""
     names = [parameter.name for parameter in model.parameters]
     first: dict[str, Preset] = {}
     for preset in model.presets:

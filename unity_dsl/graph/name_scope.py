@@ -15,9 +15,9 @@ from .model_parameters import Numeric
 
 
 class Names:
-    """The names of one graph's values: each is given once.
+    """The names of one graph's values; each is given once.
 
-    `reserved` are the names that the text uses itself: a number put behind a name never makes one of these.
+    `reserved` are the names that the model's text uses. A name with an added number is never one of these.
     """
 
     def __init__(self, reserved: frozenset[str], used: Iterable[str] = ()) -> None:
@@ -51,9 +51,9 @@ class Names:
 class Scope:
     """The names of a model, of a block at one call, or of a repeat's body (which sees its `parent`'s).
 
-    `declared` are the parameters that no tensor may be called as, `prefix` stands before the names of what is made
-    here, `statements` are those of the body, to tell a name that comes later from one that does not exist; `hidden`
-    says in what kind of body a name was last seen, and where, that is not visible any more.
+    `declared` are the parameters, whose names no tensor may have. `prefix` stands before the names of values that are
+    made here. `statements` are those of the body; they tell a name that is assigned later from an unknown one. `hidden`
+    are names that are no longer visible, with the kind of body in which each was last seen, and where.
     """
 
     numbers: Mapping[str, Numeric]
@@ -92,9 +92,9 @@ class Scope:
         self.tensors[name] = value
 
     def name_call(self, block: str, names: Names, called: set[str]) -> str:
-        """A path for a block's call that is not assigned: `norm`, then `norm_2`, …, and no name of this body's text.
+        """A path for a block's call that is not assigned: `norm`, then `norm_2`, …, but no name in this body's text.
 
-        `called` are the paths of the other calls in the graph, this one's from now on.
+        `called` are the paths of the other calls in the graph; the new path is added to it.
         """
         given = set(written(self.statements))
         word, number = block, 1
@@ -105,9 +105,7 @@ class Scope:
         return path
 
     def check_free(self, name: str, span: Span | None) -> None:
-        """Raises E206 for the name of a parameter, in a block of one of its own, and for a word that programs cannot
-        use.
-        """
+        """Raises E206 for the name of a parameter, in a block one of its own, and for a keyword of Python."""
         if name in self.declared:
             raise _duplicate(f"`{name}` is already a parameter", span, self.declared[name])
         if iskeyword(name):

@@ -1,6 +1,6 @@
 """Layouts of an operator's operands from the roles of mesh axes, with the order of several axes on one dimension.
 
-What it depends on is not how long axes are, so operators that differ in sizes alone have their layouts in common.
+Layouts do not depend on the lengths of axes, so operators that differ only in sizes share them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Value = TypeVar("Value", bound=Hashable)
 
 @dataclass(frozen=True)
 class Effect:
-    """What a role is to an operator: the kinds of its operands and results, and what tells it from other roles.
+    """The effect of a role on an operator: the kinds of its operands and results, and what tells it from other roles.
 
-    Of an operand the roles of one number do the same to it. `along` is 0 for all roles that divide nothing. `collects`
-    are the equations that take collectives inside the operator where a mesh axis has the role.
+    Roles that have the same number for an operand do the same to it. `along` is 0 for all roles that divide nothing.
+    `collects` are the equations that need collectives inside the operator if a mesh axis has the role.
     """
 
     kinds: tuple[Kind, ...]
@@ -55,7 +55,7 @@ class LayoutColumn:
 
 
 def numbered(values: Sequence[Value]) -> tuple[dict[Value, int], Numbers]:
-    """The different values in order with the place where each is first, and of all values the numbers of these."""
+    """The different values in order, each with its first position, and for all values their numbers in that order."""
     first: dict[Value, int] = {}
     for place, value in enumerate(values):
         first.setdefault(value, place)
@@ -64,7 +64,7 @@ def numbered(values: Sequence[Value]) -> tuple[dict[Value, int], Numbers]:
 
 
 class Placements:
-    """The layouts of one operand under all configurations so far, by the numbers of the kinds that roles give it."""
+    """A cache of the layouts of one operand, by the numbers of the kinds that roles give it."""
 
     def __init__(self) -> None:
         self.layouts: dict[tuple[Hashable, ...], Layout] = {}
@@ -72,14 +72,14 @@ class Placements:
         self._numbers: dict[tuple[Kind, str], int] = {}
 
     def number(self, kind: Kind, axis: str) -> int:
-        """The number of a kind where a role divides this axis: slices of one dimension nest by the axes divided."""
+        """The number of a kind if a role divides this axis. Slices differ by the axis, which decides their nesting."""
         key = kind, axis if isinstance(kind, Shard | Window) else ""
         return self._numbers.setdefault(key, len(self._numbers))
 
 
 @lru_cache(maxsize=4096)
 def placements(kind: InstanceKind) -> tuple[Placements, ...]:
-    """Those of every operand and result of operators of a kind."""
+    """The Placements of every operand and result of operators of a kind."""
     return tuple(Placements() for _ in (*kind.instance.inputs, *kind.instance.outputs))
 
 
@@ -90,9 +90,9 @@ def place(
     holding: Halos,
     sliced: Collection[tuple[str, int]],
 ) -> Layout:
-    """Kinds with the nesting filled in: on a merged dimension the mesh axes of the major factor come first.
+    """The layout of these kinds with the nesting filled in: mesh axes of a merged dimension's major factor come first.
 
-    A window that is a slice and nothing beyond it, as those of `sliced` are, is a slice, whatever op holds it.
+    A window in `sliced` is a slice and nothing beyond it. It becomes a Shard, whatever op holds it.
     """
     placed = list(kinds)
     around = {window.dim: window for window in holding.windows if window.operand == operand.name}
@@ -116,7 +116,7 @@ def place(
 def sliced(
     instance: Instance, holding: Halos, divided: Mapping[str, tuple[int, ...]], mesh: Mesh
 ) -> frozenset[tuple[str, int]]:
-    """The dimensions, by operand, whose windows are slices and nothing beyond them."""
+    """The dimensions, by operand, whose windows are plain slices, without anything beyond."""
     return frozenset(
         (window.operand, window.dim)
         for window in holding.windows

@@ -1,9 +1,9 @@
-"""Operators at padded sizes: which reductions take masks, and what is known of the tails of their results.
+"""Operators at padded sizes: which reductions need masks, and which constants their results have in the tails.
 
 An operator without a reduction along a padded axis keeps its equations. A sum along it is masked,
-`select(i < n, x[i], 0)`, unless its term is 0 in the tail and has no gradient there: a product of which two factors are
-0 has neither. Other reductions are masked with the number that does not count, and `|i|` is replaced by the size in the
-model. What is not known of a tail is taken to be finite.
+`select(i < n, x[i], 0)`, unless its term is 0 in the tail and has no gradient there. A product with two zero factors
+satisfies both. Other reductions are masked with their neutral element, and `|i|` is replaced by the size in the model.
+Unknown values in a tail are assumed to be finite.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from .padding_claims import PaddingClaim, front_size
 from .shared_axes import Axis
 
 MASKED = "_without_padding"
-"""What the names of operators with masks end with."""
+"""Suffix of the names of operators with masks."""
 NEUTRAL = {ReductionKind.SUM: 0, ReductionKind.PROD: 1, ReductionKind.MAX: -inf, ReductionKind.MIN: inf}
 
 Tails = Mapping[Axis, float]
-"""The axes along whose tails a tensor is known to be one number, 0 or minus infinity."""
+"""The axes along whose tails a tensor is known to be constant, with the constant: 0 or minus infinity."""
 
 
 class PaddedOperator:
-    """An operator at padded sizes. `true` are the sizes that its padded axes have in the model, `tails` the numbers
-    that its operands and the results of its equations have in the tails of its axes.
+    """An operator at padded sizes. `true` are the sizes of its padded axes in the model, `tails` the constants that its
+    operands and the results of its equations have in the tails of its axes.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class PaddedOperator:
         self.left_out: set[str] = set()
 
     def lowered(self, given: Sequence[Tails]) -> Iterator[tuple[int, str]]:
-        """The operands, each with its last axis, in whose tails minus infinity makes masks of that axis unnecessary."""
+        """The operands, by position, each with its last axis, whose mask minus infinity in that tail makes needless."""
         self.rewritten(given)
         for name in [name for name in self.true if name in self.left_out]:
             for place, operand in enumerate(self.instance.inputs):
@@ -63,8 +63,8 @@ class PaddedOperator:
                         break
 
     def padded(self, given: Sequence[Tails]) -> tuple[Instance, list[Tails], PaddingClaim | None]:
-        """The operator with operands of `given` tails, the tails of its results, and what is to be proved of them, if
-        it has a padded axis.
+        """The operator for operands with the `given` tails, the tails of its results, and the claim to be proved about
+        them. The claim is None without a padded axis and for extern operators.
         """
         symbolic = self.rewritten(given)
         equations, evaluation = (tuple(map(self.numbered, equations)) for equations in symbolic)
@@ -77,7 +77,7 @@ class PaddedOperator:
         return made, tails, self.claim(*symbolic) if self.true and not self.instance.extern else None
 
     def rewritten(self, given: Sequence[Tails]) -> tuple[tuple[Equation, ...], tuple[Equation, ...]]:
-        """The equations in training and in evaluation, with symbols for sizes of the model. Finds `tails` and what is
+        """The equations in training and in evaluation, with symbols for sizes of the model. Sets `tails` and
         `left_out`.
         """
         operands = {
@@ -95,7 +95,7 @@ class PaddedOperator:
         return equations, evaluation
 
     def numbered(self, equation: Equation) -> Equation:
-        """An equation with the sizes of the model."""
+        """An equation with the sizes of the model in place of their symbols."""
         numbers = {front_size(name): size for name, size in self.true.items()}
 
         def number(part: Expr) -> Expr:
@@ -105,7 +105,7 @@ class PaddedOperator:
         return equation if value == equation.value else replace(equation, value=value)
 
     def claim(self, equations: tuple[Equation, ...], evaluation: tuple[Equation, ...]) -> PaddingClaim:
-        """What is to be proved of the operator with these equations and `tails`."""
+        """The claim to be proved about the operator with these equations and `tails`."""
         sizes = self.sizes | {front_size(name): size for name, size in self.true.items()}
         made = replace(self.instance, sizes=sizes, equations=equations, evaluation=evaluation)
         operands = {operand.name for operand in (*self.instance.inputs, *self.instance.outputs)}
@@ -113,7 +113,7 @@ class PaddedOperator:
         return PaddingClaim(self.instance, made, tuple(self.true), frozenset(tails))
 
     def without_padding(self, made: Instance) -> Instance:
-        """The operator as one of its own, with its native call for operands without what it leaves out."""
+        """The masked operator under its own name. It keeps its native call if that can run without the padding."""
         attributes = {**made.attributes, **{f"true_{name}": size for name, size in self.true.items()}}
         left_out = {name: self.true[name] for name in self.left_out}
         results = {axis for output in made.outputs for axis in output.axes}
@@ -130,7 +130,7 @@ class PaddedOperator:
         return frozenset(self.padding.keys() & set(self.leaves[name]))
 
     def everywhere(self, output: Operand) -> Tails:
-        """The tails of a result that are the same in all of its dimensions that have the axis."""
+        """The tails of a result that agree in all of its dimensions that have the axis."""
         own = [name for name in output.axes if name in self.true]
         leaves = {leaf for name in own for leaf in self.of(name)}
         numbers = {
@@ -154,7 +154,7 @@ class PaddedOperator:
         return equation if value == equation.value else replace(equation, value=value)
 
     def sized(self, value: Expr) -> Expr:
-        """With the sizes of the model, save where they are strides of a merged dimension."""
+        """The value with the sizes of the model, except where a size is a stride of a merged dimension."""
         match value:
             case Size(name=name) if name in self.true:
                 self.left_out.add(name)
@@ -164,7 +164,7 @@ class PaddedOperator:
         return value
 
     def masked(self, value: Expr, axis: str, kind: ReductionKind) -> Expr:
-        """The value with nothing in the tail of an axis that it is reduced along; of a product one factor."""
+        """The value with the neutral element in the tail of a reduced axis. In a sum only one factor is masked."""
         inside = call("<", Name(axis), Size(front_size(axis)))
         if kind is ReductionKind.SUM:
             match value:
@@ -178,7 +178,7 @@ class PaddedOperator:
         return Select(inside, value, Number(NEUTRAL[kind]))
 
     def counts_nothing(self, equation: Equation, axis: str) -> bool:
-        """Whether a reduction gets nothing from the tail of an axis, and passes no gradient there."""
+        """Whether the tail of an axis contributes nothing to a reduction and gets no gradient from it."""
         number = self.tail(equation.value, axis)
         if equation.kind is ReductionKind.SUM:
             return number == 0 and self.flat(equation.value, axis)
@@ -186,7 +186,7 @@ class PaddedOperator:
         return extremum and equation.kind is not None and number == NEUTRAL[equation.kind]
 
     def tail(self, value: Expr, axis: str) -> float | None:
-        """The number that a term is in the tail of an axis; None where that is not known."""
+        """The constant that a term is in the tail of an axis; None if that is not known."""
         match value:
             case Number():
                 return float(value.value)
@@ -197,12 +197,12 @@ class PaddedOperator:
             case Apply("*", arguments):
                 numbers = [self.tail(one, axis) for one in arguments]
                 if any(_is_guard(one) and number == 0 for one, number in zip(arguments, numbers, strict=True)):
-                    return 0.0  # it selects: nothing is multiplied
+                    return 0.0  # a guard selects: nothing is multiplied
                 return 0.0 if 0 in numbers and not {inf, -inf} & set(numbers) else None
             case Apply("+" | "-" as function, (first, second)):
                 numbers = [self.tail(first, axis), self.tail(second, axis)]
                 if numbers[0] == -inf and numbers[1] in (None, 0):
-                    return -inf  # what is not known is taken to be finite, as it is in front
+                    return -inf  # an unknown value is assumed to be finite, as it is before the tail
                 if function == "+" and numbers[1] == -inf and numbers[0] in (None, 0):
                     return -inf
                 return 0.0 if numbers == [0, 0] else None
@@ -238,7 +238,7 @@ class PaddedOperator:
         return False
 
     def places(self, read: Read, axis: str) -> list[str]:
-        """The axes of an operand whose positions are those of an axis where it is read."""
+        """The axes of the operand that a read indexes by exactly this axis."""
         dims = self.instance.operand(read.tensor).dims
         return [
             own
@@ -248,7 +248,7 @@ class PaddedOperator:
         ]
 
     def applied(self, function: str, arguments: Sequence[float | None]) -> float | None:
-        """An element function at numbers; None where one is not known or the result is none."""
+        """An element function at constants; None if one is unknown or the result is neither 0 nor minus infinity."""
         if None in arguments:
             return None
         with np.errstate(all="ignore"):
@@ -256,7 +256,7 @@ class PaddedOperator:
         return found if found in (0.0, -inf) else None
 
     def has_no_slope(self, function: str, arguments: Sequence[float | None]) -> bool:
-        """Whether all derivatives of an element function are 0 at numbers."""
+        """Whether all derivatives of an element function are 0 at these constants; False if one is unknown."""
         if None in arguments:
             return False
         declared = self.library.functions[function]
@@ -266,7 +266,7 @@ class PaddedOperator:
 
 
 def _one(numbers: Iterable[float | None]) -> float | None:
-    """The number that all are; None where they differ or one is not known."""
+    """The common value of all; None if they differ or one is unknown."""
     found = set(numbers)
     return found.pop() if len(found) == 1 else None
 

@@ -1,8 +1,8 @@
 """Padded models: axes made longer, so that devices divide them, and operators that leave the padding out.
 
-A padded tensor has the elements of the model in front and a tail behind them. The law: what an operator makes in front
-depends on nothing in a tail, so no gradient comes to one. Weights are padded with zeros and stay so. Where a softmax
-goes over the axis, minus infinity is added to the tail before it.
+A padded tensor has the elements of the model in front and a tail behind them. The law: the front of a result depends on
+nothing in a tail, so tails get no gradient. Weights are padded with zeros, which stay zeros. Before a softmax over the
+axis, minus infinity is added to the tail.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .padding_claims import PaddingClaim
 from .shared_axes import Axis, SharedAxes, shared_axes
 
 Padding = Mapping[str, int]
-"""Padded sizes of dimensions by path and number, `wte:0`: of the axis that it begins with, wherever that is."""
+"""Padded sizes of dimensions, by path and number, `wte:0`. A dimension's first axis is padded wherever it occurs."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class PaddableAxis:
 
     @property
     def extent(self) -> int:
-        """Of the dimension."""
+        """The number of positions of the dimension."""
         return self.size * self.unit
 
 
@@ -52,12 +52,15 @@ def paddable(model: Model) -> dict[str, PaddableAxis]:
 
 
 def is_masked(node: Node) -> bool:
-    """Whether an operator leaves padding out by masks."""
+    """Whether an operator has masks that leave padding out."""
     return node.instance.name.endswith(MASKED)
 
 
 def padded(model: Model, padding: Padding, library: Library) -> Model:
-    """The model with axes of these padded sizes. Raises ValueError for one that keeps its size."""
+    """The model with axes of these padded sizes.
+
+    Raises ValueError for an axis that must keep its size or cannot have this one.
+    """
     if not padding:
         return model
     shared = shared_axes(model)
@@ -73,7 +76,7 @@ def padded(model: Model, padding: Padding, library: Library) -> Model:
 
 
 TOLD = 3
-"""Padded dimensions that are named in a line."""
+"""How many padded dimensions a line names."""
 
 
 def padding_words(model: Model) -> str:
@@ -99,7 +102,7 @@ def _stored(graph: Graph, prefix: str) -> Iterator[tuple[str, Value]]:
 
 @dataclass
 class _Padder:
-    """Rebuilds a model."""
+    """Rebuilds a model at padded sizes."""
 
     shared: SharedAxes
     sizes: Mapping[Axis, int]
@@ -111,7 +114,7 @@ class _Padder:
     def model(self, model: Model) -> Model:
         self.names = {path.rpartition(".")[2] for path in self.shared.tensors} | set(self.shared.tensors)
         graph, made = self.graph(model.graph, "", {})
-        # What is returned is the sum, of which the front is the same: then nothing else reads the operand.
+        # The sum with the tail is returned, whose front is the same: then nothing else reads the operand.
         returned = [self.lowered.get(value.name, made[value.name][0]) for value in model.returned]
         changed = model.with_returned(graph, returned)
         return replace(changed, claims=tuple(dict.fromkeys(self.claims.values())))
@@ -147,14 +150,14 @@ class _Padder:
         return Graph(inputs, weights, buffers, tuple(steps), updates), known
 
     def input_tails(self, prefix: str, given: Input) -> Tails:
-        """An input is padded with zeros, but for its first dimension, whose last row is repeated: a row of zeros may
-        have no norm to be divided by.
+        """The tails of an input. It is padded with zeros, except along its first dimension, where the last row is
+        repeated: a model may divide rows by their norm, which is 0 for a row of zeros.
         """
         first = self.shared.of_dimension(prefix + given.value.name, 0) if given.value.shape else ()
         return dict.fromkeys(self.sizes.keys() - set(first), 0.0)
 
     def node(self, node: Node, prefix: str, known: _Known) -> Iterator[Node]:
-        """The operator at padded sizes, after those that put minus infinity into tails of its operands."""
+        """The operator at padded sizes, after the operators that add minus infinity to tails of its operands."""
         operator = PaddedOperator(node.instance, self.shared.operators[prefix + node.name], self.sizes, self.library)
         given = [known[value.name] for value in node.arguments]
         for place, name in operator.lowered([tails for _, tails in given]):
@@ -175,7 +178,7 @@ class _Padder:
     def without_tail(
         self, value: Value, tails: Tails, place: int, name: str, operator: PaddedOperator
     ) -> tuple[Node, Node, tuple[Value, Tails]]:
-        """The vector that is 0 in front and minus infinity in the tail, its sum with an operand, and what that is."""
+        """The operator that makes 0 in front and minus infinity in the tail, its sum with a value, and that sum."""
         kept, size = operator.true[name], operator.sizes[name]
         attributes = {"size": size, "kept": kept}
         tail = replace(
@@ -211,7 +214,7 @@ class _Padder:
             entered[series.part.name] = made.part, known[series.whole.name][1]
         initial = [known[value.name] for value in segment.initial]
         tails, names = [tails for _, tails in initial], set(self.names)
-        while True:  # until an iteration leaves the tails that it was taken to read
+        while True:  # until an iteration leaves the tails that it was assumed to read
             self.names = set(names)
             for value, one in zip(segment.entry, tails, strict=True):
                 entered[value.name] = self.value(value, inside + value.name), one

@@ -11,9 +11,9 @@ from ..index.equations.instance import Instance
 
 @dataclass(frozen=True, eq=False)
 class PaddingClaim:
-    """An operator, its padded form and the padded axes. `tails` are the numbers in tails of operands, which are given,
-    and of results, which follow. The size of an axis in the model is that of the name `front_size`. Claims about
-    operators that differ in sizes alone are equal.
+    """An operator, its padded form and the padded axes. `tails` are the constants in the tails of operands, which are
+    given, and of results, which are to be proved. The function `front_size` gives the name of an axis's size in the
+    model. Claims about operators that differ only in sizes are equal.
     """
 
     instance: Instance
@@ -33,5 +33,5 @@ class PaddingClaim:
 
 
 def front_size(axis: str) -> str:
-    """The name that a claim has for the size of a padded axis in the model."""
+    """The name in a claim for the size of a padded axis in the model."""
     return f"<{axis}>"

@@ -1,4 +1,4 @@
-"""The role of a mesh axis of which the devices of one coordinate compute an operator alone."""
+"""The role of a mesh axis along which only the devices of one coordinate compute an operator."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, order=True)
 class Placed:
-    """The devices with this coordinate alone compute the operator, of which these operands (by position) are `there`:
-    At the coordinate.
-    """
+    """Only the devices with this coordinate compute the operator. The operands `there`, by position, are At it."""
 
     coordinate: int
     there: tuple[int, ...] = ()

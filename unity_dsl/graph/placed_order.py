@@ -1,4 +1,4 @@
-"""Operators of a plan that the devices of one coordinate compute alone: the order in which they run, and where."""
+"""Operators of a plan that only the devices of one coordinate compute: the order in which they run, and where."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .precision import arithmetic, operand_types
 
 
 def different_places(graph: PlannedGraph, mesh: Mesh) -> list[dict[int, int]]:
-    """Coordinates, by mesh axis, of a device of each sort that does something else than others do; where all devices do
-    the same, one without coordinates.
+    """Coordinates, by mesh axis, of one device for each set of devices that do the same; one without coordinates if all
+    devices do.
     """
     axes = sorted({axis for node in graph.nodes() for axis, _ in node.placement})
     found = product(*(range(mesh.axes[axis].degree) for axis in axes))
@@ -22,8 +22,8 @@ def different_places(graph: PlannedGraph, mesh: Mesh) -> list[dict[int, int]]:
 
 
 def in_stretches(steps: Sequence[PlannedNode]) -> Iterator[tuple[Placement, list[PlannedNode]]]:
-    """The steps in an order in which each comes after what it reads, those on the same devices one behind the other
-    where that is possible: by placement. Where none is placed, the order stays as it is.
+    """The steps by placement, in a topological order in which steps on the same devices are adjacent if possible. The
+    order does not change if no step is placed.
     """
     if not any(step.placement for step in steps):
         return iter([((), list(steps))] if steps else [])
@@ -33,9 +33,9 @@ def in_stretches(steps: Sequence[PlannedNode]) -> Iterator[tuple[Placement, list
 def read_there(
     steps: Sequence[PlannedNode], placement: Placement, produced: Callable[[Value], Layout], library: Library
 ) -> Iterator[tuple[Value, Layout, str | None]]:
-    """Values that steps at a placement read and do not make, in the layouts in which devices have them before, with the
-    types that they are cast to. Of what is there already, the layout in which it is `produced`, without a cast: both
-    are done there.
+    """The values that steps at a placement read and do not make, with the layouts in which devices have them before and
+    the types to which they are cast. A value that is at the placement already has the layout in which it is `produced`
+    and no cast: both conversions are done there.
     """
     made = {value.name for step in steps for value in step.node.results}
     for step in steps:
@@ -49,8 +49,8 @@ def read_there(
 
 
 def _ordered(steps: Sequence[PlannedNode]) -> Iterator[PlannedNode]:
-    """Always the first step of which all that it reads is there and that runs where the one before did, if there is
-    one: Kahn's topological order.
+    """Kahn's topological order. The next step is the first ready one that runs where the one before did, or else the
+    first ready one.
     """
     left, makes = list(steps), {value.name for step in steps for value in step.node.results}
     where: Placement = ()

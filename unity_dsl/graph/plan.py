@@ -40,8 +40,8 @@ class PlannedValue:
 
     @property
     def nearest_whole(self) -> Layout:
-        """Of the layouts in which the value is held, the one that is gathered with the least: the fewest axes along
-        which it is a sum's terms, then overlapping slices, then slices, then copies; the first of equals.
+        """The value's layout that takes the least to gather: the one with the fewest Partial axes, then the fewest
+        Window, Shard, At and Replicate axes, in this order. Ties go to the first layout.
         """
         held = (self.produced, *(made.layout for made in self.materialised))
         kinds = (Partial, Window, Shard, At, Replicate)
@@ -62,7 +62,7 @@ class PlannedNode:
 
     @property
     def native(self) -> bool:
-        """Whether the declaration's native call is run: what it changes in place must need no gradient."""
+        """Whether the declaration's native call is run. A result that it makes in place must need no gradient."""
         changed = changed_in_place(self.node.instance.operator.torch)
         results = zip(self.node.results, self.node.instance.outputs, strict=True)
         return self.typed.native and not any(value.needs_gradient and o.name in changed for value, o in results)
@@ -77,7 +77,7 @@ class Run:
     body: PlannedGraph
 
     def parts(self, first_ones: int) -> Iterator[tuple[Run, bool]]:
-        """Its iterations that are among so many first ones of the segment, True, and the others, False."""
+        """The run, split after the segment's first `first_ones` iterations: True for those, False for the others."""
         before = min(max(first_ones - self.first, 0), self.count)
         if before:
             yield replace(self, count=before), True
@@ -87,10 +87,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Border:
-    """The layouts in which values cross the border of a body, the same ones in every iteration, in the segment's order.
+    """The layouts in which values enter and leave a body, the same in every iteration, in the segment's order.
 
-    `sliced` and `stacked` are those of the slices. `carried` are those of what a cond replaces or leaves as it is;
-    other segments carry in the layouts of their bodies.
+    `sliced` and `stacked` are the layouts of the slices. `carried` are the layouts of the values that a cond replaces
+    or leaves unchanged; other segments carry values in the layouts of their bodies.
     """
 
     captured: tuple[Layout, ...] = ()
@@ -100,7 +100,7 @@ class Border:
     predicate: Layout | None = None
 
     def reads(self, segment: Segment) -> Iterator[tuple[Value, Layout]]:
-        """The values of outside that are read in a layout of the border."""
+        """The outside values that the segment reads in a layout of the border, with these layouts."""
         yield from zip(segment.captured, self.captured, strict=True)
         for series, layout in zip(segment.sliced, self.sliced, strict=True):
             yield series.whole, layout.inserted(series.dim)
@@ -109,7 +109,7 @@ class Border:
             yield segment.predicate, self.predicate
 
     def leaves(self, segment: Segment) -> Iterator[tuple[Value, Layout]]:
-        """The values of the body that leave it in a layout of the border."""
+        """The values that leave the body in a layout of the border, with these layouts."""
         for series, layout in zip(segment.stacked, self.stacked, strict=True):
             yield series.part, layout
         if segment.predicate is not None:
@@ -125,9 +125,9 @@ class PlannedSegment:
     border: Border
 
     def leaving(self, number: int, around: PlannedGraph) -> Sequence[Layout]:
-        """The layouts in which iterations of a run leave what they carry: those that whatever comes next takes.
+        """The layouts in which iterations of a run leave the carried values: those that the next reader takes.
 
-        That is the next iteration, the next run, or the graph `around`.
+        The next reader is the next iteration, the next run, or the graph `around`.
         """
         segment, run = self.segment, self.runs[number]
         if segment.predicate is not None:
@@ -138,7 +138,7 @@ class PlannedSegment:
         return [around.values[value.name].produced for value in segment.results]
 
     def goes_on(self, number: int, around: PlannedGraph) -> bool:
-        """Whether the iterations of a run take what those of the run before leave, as they leave it."""
+        """Whether a run takes the carried values in the layouts in which the previous run leaves them."""
         if number == 0:
             return False
         layouts = [self.runs[number].body.values[value.name].produced for value in self.segment.entry]
@@ -147,9 +147,9 @@ class PlannedSegment:
 
 @dataclass(frozen=True)
 class PlannedGraph:
-    """`values` by name: inputs, weights, buffers, entries of a segment and results of nodes.
+    """A graph with the layouts of its values, by name: inputs, weights, buffers, entries of a segment, step results.
 
-    A segment's body sees what crosses its border in the layouts there, and converts it further itself.
+    A segment's body sees outside values in the layouts of its border, and converts them further itself.
     """
 
     graph: Graph
@@ -157,7 +157,7 @@ class PlannedGraph:
     steps: tuple[PlannedNode | PlannedSegment, ...]
 
     def nodes(self) -> Iterator[PlannedNode]:
-        """Every operator, those of repeated bodies once per run."""
+        """Every operator; those of a repeated body once per run."""
         for step in self.steps:
             if isinstance(step, PlannedSegment):
                 for run in step.runs:
@@ -168,8 +168,8 @@ class PlannedGraph:
 
 @dataclass(frozen=True)
 class Memory:
-    """Predicted bytes on each device when it holds the most, by what they hold: activations are all that is neither
-    stored nor a gradient of a parameter. `at` says what runs at that time.
+    """Predicted peak memory of each device in bytes, by kind. Activations are everything that is neither stored nor a
+    gradient of a parameter. `at` says what runs at the peak.
     """
 
     parameters: float = 0.0
@@ -181,7 +181,7 @@ class Memory:
 
     @property
     def place(self) -> str:
-        """The path of the operator or tensor that most is held for, without numbers of iterations."""
+        """The path of the operator or tensor at which memory peaks, without iteration numbers."""
         return without_iterations(self.at.rpartition(" of ")[2])
 
     @property
@@ -200,10 +200,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Cost:
-    """Predicted seconds of one training step, by what they are spent on, and what each device holds.
+    """Predicted seconds of one training step, by kind, and the memory footprint of each device.
 
-    Of the communication `synchronisation` sums gradients that devices keep whole: once for several micro-batches.
-    `accumulation` is what it takes to add the gradients of a micro-batch to those before, and no part of the seconds.
+    `synchronisation` is the part of `communication` that sums gradients which devices keep whole: once for all
+    micro-batches. `accumulation` is the time to add the gradients of one micro-batch to those before it; `seconds`
+    leaves it out.
     """
 
     compute: float = 0.0
@@ -218,7 +219,7 @@ class Cost:
         return self.compute + self.communication + self.update
 
     def of_micro_batches(self, count: int) -> Cost:
-        """Of a step of so many micro-batches, where this is that of a step of one."""
+        """The cost of a step of `count` micro-batches, where `self` is the cost of a step of one."""
         compute = count * self.compute + (count - 1) * self.accumulation
         communication = count * self.communication - (count - 1) * self.synchronisation
         return replace(self, compute=compute, communication=communication)
@@ -226,11 +227,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Exposure:
-    """The parts of a step's work, 0 to 1, that nothing else hides: of the launches, which a host issues ahead of the
-    device; of the sums of gradients in buckets, which run beside the backward pass; of the gathers of weights, which
-    are begun ahead; of conversions of values in repeats that may run in turns; of all that devices do, where they wait
-    for their hosts in a part of the step; of conversions beside products that may run in chunks, at least. `summed` is
-    the part of the bytes of all gradients that is summed at all, which fills buckets.
+    """The exposed fractions, 0 to 1, of a step's work. `launches`: kernel launches, which a host issues ahead of the
+    device. `sums`: gradient sums in buckets, which overlap the backward pass. `gathers`: prefetched weight gathers.
+    `values`: conversions of values in repeats that may be interleaved. `devices`: all device work, if devices wait for
+    their hosts in a part of the step. `products`: a lower bound for conversions that a decomposed matmul may overlap.
+    `summed` is the fraction of all gradient bytes that is summed over devices, and so fills buckets.
     """
 
     launches: float = 1.0
@@ -244,11 +245,10 @@ class Exposure:
 
 @dataclass(frozen=True)
 class AppliedRule:
-    """A rule that changed the model: what was replaced first, `layer.h`, and where the model's text says so.
+    """A rule that changed the model: the first replaced value, `layer.h`, and its span in the model's text.
 
-    `replaced` are the names of all values that were, in the order of the rule's left sides, as one place may begin
-    several matches. `assumed` are the facts of element functions that the rule's proof rests on and that are not
-    proved.
+    `replaced` are the names of all replaced values, in the order of the rule's left sides, since several matches may
+    begin at one place. `assumed` are the unproved facts about element functions on which the rule's proof rests.
     """
 
     rule: str
@@ -260,8 +260,8 @@ class AppliedRule:
 
 @dataclass(frozen=True)
 class OutputPart:
-    """What a micro-batch returns of an output: slices of dimension `dim`, which are joined; without one a tensor, and
-    the output of the batch is their sum divided by `divisor`.
+    """How an output of the batch follows from those of its micro-batches: joined along `dim`, or without a `dim` their
+    sum divided by `divisor`.
     """
 
     dim: int | None
@@ -272,10 +272,10 @@ class OutputPart:
 class BatchDivision:
     """How a step runs as `count` micro-batches: one after the other, gradients accumulated, then one update.
 
-    `parameter` of the model is the batch, of which the planned model has a part, `parameters` are those of the model at
-    the size of the batch. `inputs` are cut along their first dimension, the others are the same in each. The loss of
-    the batch, and so its gradients, are the sum of those of the micro-batches divided by `divisor`. `outputs` are in
-    the order of the model's.
+    `parameter` is the model's batch size, which in the planned model is that of a micro-batch. `parameters` are the
+    model's at the size of the whole batch. `inputs` are cut along their first dimension; other inputs are the same in
+    every micro-batch. The loss of the batch is the sum of the micro-batches' losses divided by `divisor`; so are its
+    gradients. `outputs` are in the model's order.
     """
 
     parameter: str
@@ -287,29 +287,28 @@ class BatchDivision:
 
 
 class Advice(str):
-    """A note that asks for something, or tells what a user would not expect: every summary prints it."""
+    """A note that asks for an action or states something unexpected. Every summary prints it."""
 
 
 class Undivided(Advice):
-    """A note on operators that devices repeat, and why."""
+    """A note on operators that devices compute redundantly, and why."""
 
 
 class Proof(str):
-    """A note on how far a plan may be from the best one."""
+    """A note on how far a plan may be from the optimum."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What the search found and the emitter writes down.
+    """The result of a search, from which the emitter writes a program.
 
-    `model` is the one that `rules` made, `considered` the number of models that were compared, the given one included.
-    `conversions` chooses the steps from each layout to another, as they were priced.
-    `warnings` are what the user should know before running it. `passes` change its schedule. With a `division` the plan
-    is that of a micro-batch, and `cost` that of a step over all of them. Where the cheapest plan of all does not fit
-    the memory, its step would take `unlimited_seconds`, and `unlimited` is that of the whole batch; where none fits,
-    the one that was found to hold the least holds `least_bytes`. The cost counts work as far as the search took it to
-    be `exposed`; `simulated` are the seconds of the simulated step. Where the search was ended before it was through,
-    `ended` says by what; `trail` is what it tried.
+    `model` is the model after `rules`, `considered` the number of models that were compared, the given one included.
+    `conversions` chooses the steps from one layout to another, as they were priced. `warnings` are what the user should
+    know before a run. `passes` change the schedule. With a `division` the plan is for one micro-batch, and `cost` is
+    for a step over all of them. If the cheapest plan does not fit in memory, `unlimited_seconds` is its step time, and
+    `unlimited` is that plan for the whole batch. If no plan fits, `least_bytes` is the smallest peak memory found. The
+    cost weights work by the fractions that the search took to be `exposed`; `simulated` is the time of the simulated
+    step in seconds. If the search ended early, `ended` says what ended it; `trail` lists what it tried.
     """
 
     model: Model
@@ -335,7 +334,7 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """What a step is predicted to take: simulated, or else by its cost."""
+        """The predicted seconds of a step: as simulated, or else from its cost."""
         return self.cost.seconds if self.simulated is None else self.simulated
 
     def with_passes(self, **settings: Any) -> Plan:
@@ -349,19 +348,19 @@ class Plan:
 
     @property
     def parameters(self) -> Mapping[str, int | float]:
-        """Those of the model at the size of the batch."""
+        """The model's parameters at the size of the whole batch."""
         return self.model.parameters if self.division is None else self.division.parameters
 
     @property
     def part_of_batch(self) -> dict[str, int | float]:
-        """The parameter that is the batch with the size of a micro-batch; empty where the batch is not divided."""
+        """The batch-size parameter at the size of a micro-batch; empty if the batch is not divided."""
         return (
             {} if self.division is None else {self.division.parameter: self.model.parameters[self.division.parameter]}
         )
 
 
 def in_micro_batches(plan: Plan, division: BatchDivision | None) -> Plan:
-    """The plan of a step that runs the batch so, from that of a step over one micro-batch."""
+    """The plan of a step that divides its batch, from the plan of a step over one micro-batch."""
     if division is None:
         return plan
     unlimited = plan.unlimited_seconds
@@ -375,7 +374,7 @@ def without_iterations(name: str) -> str:
 
 
 def updates_again(graph: PlannedGraph, recomputed: frozenset[str], prefix: str = "", inside: bool = False) -> bool:
-    """Whether a body that is recomputed, or is inside one, updates buffers."""
+    """Whether a recomputed body, or a body inside one, updates buffers."""
     if inside and graph.graph.updates:
         return True
     for step in graph.steps:
@@ -388,9 +387,9 @@ def updates_again(graph: PlannedGraph, recomputed: frozenset[str], prefix: str =
 
 
 def gathered_once(graph: PlannedGraph) -> dict[str, Layout]:
-    """The trained weights of a graph that one operator alone reads, on all devices, whose slices along some mesh axes
-    are gathered for it: the layout that is read, by name. In mixed precision those that are not cast are not among
-    them.
+    """The trained weights whose slices along some mesh axes are gathered for one operator, the only one to read them,
+    which runs on all devices: by name, the layout that it reads. In mixed precision, weights that are not cast are left
+    out.
     """
     trained = [weight.value for weight in graph.graph.weights if weight.value.needs_gradient]
     weights = {value.name for value in trained if value.cast_from is None or value.is_cast}

@@ -1,9 +1,9 @@
 """Mixed precision: the float types of a model's values when its arithmetic is in a narrower type than its weights.
 
-Weights are stored in float32 and operators read a cast of them, activations and their cotangents are narrow
-(Micikevicius et al. 2018, "Mixed Precision Training"). In float32 stay inputs, buffers that are not declared to be
-narrower and what only their updates need, and scalars, such as losses, with what is computed for them alone by
-operators that contract nothing.
+Weights are stored in float32 and operators read a cast of them. Activations and their gradients are narrow
+(Micikevicius et al. 2018, "Mixed Precision Training"). Inputs, buffers that are not declared to be narrower, and what
+only buffer updates need stay in float32. Scalars, such as losses, do too, with what operators that contract nothing
+compute for them alone.
 
 The precision `tf32` stores and computes everything in float32, but products of matrices and convolutions may round
 their factors to 10 explicit bits of mantissa, as tensor cores of NVIDIA GPUs since Ampere do.
@@ -27,21 +27,21 @@ from ..syntax.span import Span
 from .graph import DTYPE_BYTES, Buffer, Graph, Input, Model, Node, Segment, Series, Value, Weight, computed_from
 
 FULL = "f32"
-"""What is stored, and what losses, statistics and gradients of weights are summed up in."""
+"""The type of stored tensors, in which losses, statistics and gradients of weights are accumulated."""
 TF32 = "tf32"
-"""FULL, with factors of products that may be rounded."""
+"""FULL, but the factors of products may be rounded."""
 SUMMED = "summed"
-"""FULL on a CPU and the narrow type on a GPU: for what adds up in float32 inside on GPUs alone."""
+"""FULL on a CPU and the narrow type on a GPU: for calls that accumulate in float32 internally only on GPUs."""
 PRECISIONS = (FULL, "bf16", "f16", TF32)
 
 _TAIL = frozenset({LoweringClass.ELEMENTWISE, LoweringClass.ROW_REDUCTION, LoweringClass.VIEW})
-"""Operators that compute in float32 where what they make is read in float32 alone."""
+"""Operators that compute in float32 if their results are read in float32 only."""
 
 _Stored = TypeVar("_Stored", Input, Weight, Buffer)
 
 
 def chosen_precision(declared: Precision | None, asked: str | None) -> str | None:
-    """What is asked for, or else what the model says, if that says one. Raises E314 for one that there is not."""
+    """The requested precision, or else the model's, if it declares one. Raises E314 for an unknown precision."""
     if declared is not None:
         _check(declared.name, declared.span)
     if asked is not None:
@@ -57,7 +57,7 @@ def _check(precision: str, span: Span | None) -> None:
 
 
 def with_precision(model: Model) -> Model:
-    """The model with the float types that its precision gives every value; as it is where it has none."""
+    """The model with the float types that its precision gives every value; unchanged if it has none."""
     if model.precision is None:
         return model
     typing = _Typing(FULL, tf32=True) if model.precision == TF32 else _Typing(model.precision)
@@ -66,12 +66,12 @@ def with_precision(model: Model) -> Model:
 
 
 def is_mixed(model: Model) -> bool:
-    """Whether its arithmetic is in a narrower type than its weights."""
+    """Whether a model's arithmetic is in a narrower type than its weights."""
     return model.precision not in (None, FULL, TF32)
 
 
 def is_scaled(model: Model) -> bool:
-    """Whether its loss must be scaled, for its type has less range than float32."""
+    """Whether a model's loss must be scaled, because float16 has less range than float32."""
     return model.loss is not None and model.precision == "f16"
 
 
@@ -79,9 +79,9 @@ def is_scaled(model: Model) -> bool:
 
 
 def arithmetic(node: Node, native: bool, library: Library) -> str:
-    """The type in which an operator runs: torch's native calls add up in float32 inside; in mixed precision statements
-    that sum are in float32 themselves, and so are calls that would add up in a narrow type on any device. What looks up
-    rows of a weight as it is stored casts the rows.
+    """The float type in which an operator runs. torch's native calls accumulate in float32 internally. In mixed
+    precision, statements that sum run in float32, and so do calls that would accumulate in a narrow type on any device.
+    A look-up of rows of a weight as it is stored runs in float32 too, and casts the rows.
     """
     if not node.mixed or node.dtype == FULL:
         return node.dtype
@@ -91,7 +91,7 @@ def arithmetic(node: Node, native: bool, library: Library) -> str:
 
 
 def emitted_arithmetic(node: Node, native: bool, library: Library) -> str:
-    """`arithmetic`, or SUMMED where a CPU would add up in the narrow type."""
+    """`arithmetic`, or SUMMED if only CPUs would accumulate in the narrow type."""
     dtype = arithmetic(node, native, library)
     if dtype == FULL or not node.mixed or len({value.dtype for value in node.results} - {"int"}) > 1:
         return dtype
@@ -99,10 +99,10 @@ def emitted_arithmetic(node: Node, native: bool, library: Library) -> str:
 
 
 def operand_types(node: Node, dtype: str) -> tuple[str, ...]:
-    """The type in which an operator that runs in `dtype` is given each operand: values of another type are cast.
+    """The type in which an operator that runs in `dtype` gets each operand; values of another type are cast.
 
-    Where results have several types (batch_norm's activations, its running statistics) a native call takes wider
-    operands as they are.
+    If results have several types (batch_norm's activations and running statistics), a native call takes wider operands
+    as they are.
     """
     floats = {value.dtype for value in node.results if value.dtype != "int"}
     kept = DTYPE_BYTES[dtype] if len(floats) > 1 else max(DTYPE_BYTES.values())
@@ -112,7 +112,7 @@ def operand_types(node: Node, dtype: str) -> tuple[str, ...]:
 
 
 def result_types(node: Node, dtype: str) -> tuple[str, ...]:
-    """The type in which an operator that runs in `dtype` makes each result: one of another type is cast."""
+    """The type in which an operator that runs in `dtype` makes each result; it is cast if the value has another."""
     return tuple(dtype if dtype != node.dtype == value.dtype else value.dtype for value in node.results)
 
 
@@ -123,8 +123,8 @@ def priced_type(node: Node, native: bool, library: Library) -> str:
 
 
 def rounds_factors(instance: Instance, native: bool) -> bool:
-    """Whether torch runs products of an operator in TF32 if told to: those of statements, and a native call that is
-    one product. Fused attention and depthwise convolutions have kernels of their own, which ignore the setting.
+    """Whether torch runs an operator's products in TF32 if that is enabled. It does for products of statements and for
+    a native call that is one product. Fused attention and depthwise convolutions have kernels that ignore the setting.
     """
     kernels = zip(instance.equations, equation_kernels(instance), strict=False)
     products = [equation for equation, kernel in kernels if kernel.product is not None]
@@ -138,7 +138,7 @@ def rounds_factors(instance: Instance, native: bool) -> bool:
 
 @dataclass(frozen=True)
 class _Types:
-    """Float types of a graph's results by name, and those in which its values, and others from outside, are read."""
+    """Float types by name: `made` of a graph's results, `read` those in which its values and outside ones are read."""
 
     made: Mapping[str, str]
     read: Mapping[str, Sequence[str]]
@@ -146,13 +146,13 @@ class _Types:
 
 @dataclass(frozen=True)
 class _Typing:
-    """Assigns types; `narrow` is that of activations. With `tf32` products may round their factors."""
+    """Assigns float types; `narrow` is the type of activations. With `tf32` products may round their factors."""
 
     narrow: str
     tf32: bool = False
 
     def types(self, graph: Graph, left: Iterable[Value]) -> _Types:
-        """`left` are the values that leave the graph. Readers come before what they read: steps are taken backwards."""
+        """The types of a graph that the values `left` leave. Steps are visited backwards, so readers come first."""
         leaving = [value.name for value in left]
         needed, _ = computed_from(graph, left)
         made: dict[str, str] = {}
@@ -179,7 +179,7 @@ class _Typing:
             found = {value.name: result_type(step, value) for value in step.results if value.dtype != "int"}
             made |= found
             for value in step.arguments:
-                # Of an operator that updates statistics besides, or looks up a few rows, what is stored is read so.
+                # An operator that also updates statistics, or looks up a few rows, reads stored tensors as stored.
                 stored = len(set(found.values())) > 1 or _looks_up_few(step, value)
                 stored = stored and _is_stored(value, graph)
                 read[value.name].append(FULL if stored or set(found.values()) == {FULL} else self.narrow)
@@ -202,8 +202,8 @@ class _Typing:
             return value
 
         def stored(items: Iterable[_Stored]) -> tuple[_Stored, ...]:
-            """A weight is cast unless every reader wants it as it is stored; what is no weight, by its readers. So is
-            a buffer that is stored in a type of its own.
+            """Inputs, weights or buffers with types. A weight is cast unless every reader wants float32, and so is a
+            buffer that is stored in a narrower type. Everything else is float32.
             """
             found = []
             for item in items:
@@ -232,7 +232,7 @@ class _Typing:
         return Graph(inputs, weights, buffers, tuple(steps), updates), values
 
     def segment(self, segment: Segment, around: Mapping[str, Value]) -> Segment:
-        """What is carried has one type in all iterations; slices have that of the whole."""
+        """The segment with types. A carried value has one type in all iterations; slices have the type of the whole."""
 
         def carried(values: Iterable[Value]) -> tuple[Value, ...]:
             return tuple(v if v.dtype == "int" else replace(v, dtype=self.carried_type(v)) for v in values)
@@ -265,12 +265,12 @@ def _series(series: Series, dtype: str, around: Mapping[str, Value]) -> Series:
 
 
 ROWS = 2**20
-"""Of a table, as recommendation models have, of which the rows that are looked up are cast, and not all."""
+"""From this many rows on, as in tables of recommendation models, only the rows that are looked up are cast."""
 
 
 def _looks_up_few(node: Node, weight: Value) -> bool:
-    """Whether an operator looks up some rows of a large table. How many does not matter: another batch has the same
-    types.
+    """Whether an operator looks up rows of a large table. The number of rows that it looks up does not matter, so that
+    every batch size has the same types.
     """
     return weight.shape[:1] >= (ROWS,) and lowering_class(node.instance) is LoweringClass.GATHER
 

@@ -1,7 +1,7 @@
-"""Which operators of a plan may make their result in the memory of an operand, and which change a buffer in place.
+"""Which operators of a plan may write their result into the memory of an operand, and which update a buffer in place.
 
 A result takes the memory of an operand that nothing else reads, neither the program nor the backward pass. A buffer is
-changed in place where the operator that makes its new value is the only one to read the old one: then no copy is made.
+updated in place, without a copy, if the operator that makes its new value is the only one to read the old value.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .precision import arithmetic, operand_types, result_types
 def with_reused_operands(
     graph: PlannedGraph, model: Model, mesh: Mesh, library: Library, recomputed: Collection[str]
 ) -> PlannedGraph:
-    """The plan of a model with what its operators reuse, those of bodies too. `recomputed` are paths of segments."""
+    """The plan of a model with the memory that its operators reuse, in bodies too. `recomputed` are segment paths."""
     left = {value.name for value in model.returned}
     return _Marking(mesh, library, recomputed).marked(graph, left, "", again=False)
 
@@ -53,8 +53,8 @@ class _Marking:
     recomputed: Collection[str]
 
     def marked(self, graph: PlannedGraph, left: Collection[str], prefix: str, *, again: bool) -> PlannedGraph:
-        """`left` are names of values that are read behind the graph. One that is run `again` finds its buffers as they
-        were, so it does not change them.
+        """The graph with its reuses. `left` names the values that are read after the graph. A graph that is run `again`
+        has to find its buffers unchanged, so it does not update them in place.
         """
         found = _Reading(graph, left, self.mesh, self.library)
         steps: list[PlannedNode | PlannedSegment] = []
@@ -109,7 +109,7 @@ class _Reading:
                         yield number, operand
 
     def over(self, step: PlannedNode) -> int | None:
-        """The operand in whose memory an operator makes its only result, in training and outside."""
+        """The operand into whose memory an operator writes its only result, in training and outside; None if none."""
         declared = step.node.instance.operator.torch
         if not isinstance(declared, NativeCall) or declared.function not in OVER or step.node.instance.evaluation:
             return None
@@ -124,7 +124,7 @@ class _Reading:
         return None
 
     def is_same(self, step: PlannedNode, operand: int, result: int) -> bool:
-        """Whether an operand is as it was made, and on every device what the result is: in shape, type and layout."""
+        """Whether an operand is read as it was made and matches the result in shape, type and layout."""
         node, typed = step.node, step.typed
         given, made = node.arguments[operand], node.results[result]
         dtype = arithmetic(node, step.native, self.library)
@@ -141,7 +141,7 @@ class _Reading:
         )
 
     def is_free(self, value: Value) -> bool:
-        """Whether a value is a tensor of its own that one operator alone reads, and no backward pass."""
+        """Whether a value has a storage of its own that one operator and no backward pass reads."""
         maker, number = self.makers.get(value.name, (None, 0))
         if maker is None or self.reads[value.name] != 1 or maker.placement:
             return False
@@ -178,7 +178,7 @@ def _lowering(case: _Case) -> Lowering:
 
 
 def is_its_own(lowering: Lowering, run: Execution, number: int) -> bool:
-    """Whether a result of an operator is a tensor of its own, of which its backward pass reads nothing."""
+    """Whether a result of an operator has a storage of its own that the operator's backward pass does not read."""
     variable, storage = lowering.results[number], run.outputs[number].storage
     made = next((found.value for found in lowering.statements if variable in found.variables), None)
     alone = sum(tensor.storage is storage for tensor in run.outputs) == 1

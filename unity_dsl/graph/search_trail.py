@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Trial:
-    """A plan that a search looked at: how many steps were simulated by then, by what `move` it was made, on which mesh,
-    in how many micro-batches, the seconds of its step, None where it does not fit the memory, and whether it was the
-    incumbent from then on.
+    """A plan that a search evaluated, after so many `evaluations` by the simulator. `move` made the plan. `seconds` is
+    the time of its step, None if the plan does not fit in memory. `best` says whether it became the incumbent.
     """
 
     evaluations: int

@@ -1,6 +1,6 @@
-"""Which axes of a model's operators and tensors are one axis, from the tensor that has it first to all that read it.
+"""Which axes of a model's operators and tensors are the same axis, from the tensor that has it first to all readers.
 
-Two axes are one where an operator reads or makes the dimension of a tensor along both. Where one side has a merged
+Two axes are the same if an operator reads or makes the dimension of a tensor along both. If one side has a merged
 dimension, `(h k)`, and the other a single axis, that axis has two parts. The classes are found by union-find.
 """
 
@@ -18,8 +18,8 @@ from .graph import Buffer, Graph, Input, Model, Node, Segment, Value, Weight
 
 @dataclass(eq=False)
 class Axis:
-    """An axis, or the one that it was found to be the same as, or its parts, major first. `fixed` says why its size
-    cannot be another one, in words.
+    """An axis in the union-find. `same` is the axis that it was united with, `parts` are its parts, major first.
+    `fixed` says in words why its size must not change.
     """
 
     size: int
@@ -43,7 +43,7 @@ Dims = list[tuple[Axis, ...]]
 
 @dataclass
 class SharedAxes:
-    """The axes of every operator, by its path and its own name of them, and of every tensor by its path.
+    """The axes of every operator, by its path and the operator's names for them, and of every tensor, by its path.
 
     `stored` are the paths of inputs, weights and buffers.
     """
@@ -136,7 +136,7 @@ class _Walk:
 
 
 def _positions(equation: Equation, instance: Instance, axes: Mapping[str, Axis]) -> None:
-    """Unites what is read along one axis; axes that are read at other positions than their own keep their size."""
+    """Unites axes that are read at the same positions. Axes read at other positions than their own keep their size."""
     for read in reads(equation.value):
         for index, dim in zip(read.index, instance.operand(read.tensor).dims, strict=True):
             found = dim_axes(index, instance.sizes)
@@ -175,7 +175,7 @@ def _without(dims: Dims, dim: int) -> Dims:
 
 
 def _fix_behind(leaves: Sequence[Axis], reason: str) -> None:
-    """Axes that have another one in front keep their size: their padding would not lie at the end."""
+    """Fixes the sizes of all axes but the first in a dimension: their padding would not lie at its end."""
     _fix(leaves[1:], reason)
 
 
@@ -191,7 +191,7 @@ def _unite_all(first: Dims, second: Dims) -> None:
 
 
 def _unite(first: Sequence[Axis], second: Sequence[Axis]) -> None:
-    """Makes two ways to write a dimension one, part by part from the minor end of the larger one."""
+    """Unites two factorisations of a dimension, part by part from the minor end, where the larger part is split."""
     one = [leaf for axis in first for leaf in axis.leaves]
     other = [leaf for axis in second for leaf in axis.leaves]
     while one and other:

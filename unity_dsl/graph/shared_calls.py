@@ -1,4 +1,4 @@
-"""Operators that are one call of torch together: concatenations of concatenations, and the slices of a tensor."""
+"""Operators that share one call of torch: concatenations of concatenations, and the slices of a tensor."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SharedCalls:
         return None
 
     def joined_later(self, step: PlannedNode) -> bool:
-        """Whether all that becomes of an operator's result is that another one joins it along the same dimension."""
+        """Whether the only use of an operator's result is that another operator joins it along the same dimension."""
         dim, (value, *_) = self.joined_along(step), step.node.results
         readers = self._readers.get(value.name, [])
         if dim is None or len(readers) != 1 or self.planned.values[value.name].materialised:
@@ -54,8 +54,8 @@ class SharedCalls:
         return reader.typed.arguments[place] == step.typed.results[0]
 
     def joined(self, leaving: Collection[str]) -> frozenset[str]:
-        """The values that no call makes: operators join them later, and they are none of the `leaving`, which are read
-        from outside the graph.
+        """The values that no call makes, because the operators that read them join their parts. Values `leaving` the
+        graph are not among them.
         """
         nodes = (step for step in self.planned.steps if isinstance(step, PlannedNode))
         found = (step.node.results[0].name for step in nodes if self.joined_later(step))
@@ -63,7 +63,7 @@ class SharedCalls:
 
     @cached_property
     def _readers(self) -> Mapping[str, list[PlannedNode | PlannedSegment]]:
-        """By value what reads it, as often as it does."""
+        """The readers of each value; a step is listed as often as it reads the value."""
         found: dict[str, list[PlannedNode | PlannedSegment]] = {}
         for step in self.planned.steps:
             for value in _reads(step):
@@ -71,7 +71,7 @@ class SharedCalls:
         return found
 
     def slices(self, step: PlannedNode) -> tuple[int, list[PlannedNode]] | None:
-        """The dimension and, in order, the operators whose results are all parts of what this one takes a part of."""
+        """The dimension and, in order, the operators whose slices make up the tensor that this one slices, or None."""
         part = self._taken(step)
         if part is None:
             return None
@@ -95,7 +95,7 @@ class SharedCalls:
         return None
 
     def _call(self, step: PlannedNode) -> Term | None:
-        """What makes the only result, in the type that the operands have."""
+        """The `torch.cat` or `torch.narrow` that makes the only result without a cast; None for other operators."""
         node, typed = step.node, step.typed
         declared = node.instance.operator.torch
         if step.placement:

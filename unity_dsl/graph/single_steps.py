@@ -1,9 +1,9 @@
 """Conversions by one step: which collective, if any, turns each layout of a tensor into each other one, as arrays.
 
 A step composes, over the whole group of mesh axes that it changes, the declared parallel ops that leave one kind and
-enter the other. What no named collective does is an exchange: the composed index map of both layouts, of which every
-device receives what it has not got. I and R are one here, as both are copies: they differ in the cotangent, whose
-conversion is one of its own.
+enter the other. A change that no named collective makes is an exchange: the composed index map of both layouts, by
+which every device receives what it lacks. Invariant and Replicate are the same here, as both are copies. They differ in
+the gradient, which has a conversion of its own.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from .layout_codes import (
 STEP_KINDS = tuple(StepKind)
 """Kinds of steps by their numbers."""
 NOTHING, UNKNOWN = -1, -2
-"""Instead of a kind: layouts that hold a tensor alike, and layouts that no single step converts."""
+"""In place of a kind: both layouts are the same, or no single step converts one into the other."""
 
 _NUMBER = {kind: number for number, kind in enumerate(STEP_KINDS)}
 _BY_CLASS = np.full((3, 3), UNKNOWN)
-"""The step where every mesh axis that changes is copies, terms or shards of one dimension before, and after."""
+"""The step if all mesh axes that change have one class before and one after: copies, terms, shards of one dimension."""
 _BY_CLASS[0] = UNKNOWN, _NUMBER[StepKind.MASK], _NUMBER[StepKind.SLICE]
 _BY_CLASS[1] = _NUMBER[StepKind.ALL_REDUCE], UNKNOWN, _NUMBER[StepKind.REDUCE_SCATTER]
 _BY_CLASS[2] = _NUMBER[StepKind.ALL_GATHER], _NUMBER[StepKind.PAD], _NUMBER[StepKind.ALL_TO_ALL]
@@ -47,10 +47,10 @@ _BY_CLASS[2] = _NUMBER[StepKind.ALL_GATHER], _NUMBER[StepKind.PAD], _NUMBER[Step
 
 @dataclass(frozen=True)
 class SingleSteps:
-    """Between all layouts of a tensor that partition ops make, in any nesting, without Replicate.
+    """The single steps between all layouts of a tensor that partition ops make, in any nesting, without Replicate.
 
-    `kind[i, j]` is the number of the step from layout i to layout j (NOTHING, UNKNOWN), `group` the mesh axes that
-    change as a bit set, `received` the most that a device takes from others in a permutation or an exchange, as a
+    `kind[i, j]` is the number of the step from layout i to layout j, or NOTHING or UNKNOWN. `group` has the mesh axes
+    that change as a bit set, `received` the most that a device takes from others in a permutation or an exchange, as a
     fraction of the whole tensor. `local[i]` is the fraction of the elements that each device holds, `rows[i]` the
     layout's number in `step_layouts`.
     """
@@ -63,7 +63,7 @@ class SingleSteps:
     local: Fractions
 
     def step(self, source: int, target: int, dims: tuple[int, ...]) -> Step | None:
-        """One of them; `dims` are the tensor's dimensions that the numbers of shards stand for."""
+        """The step between two layouts, or None; `dims` are the tensor's dimensions for which shard numbers stand."""
         number = int(self.kind[source, target])
         if number < 0:
             return None
@@ -84,7 +84,7 @@ class SingleSteps:
 
 @dataclass(frozen=True)
 class _Patterns:
-    """What of single steps does not depend on how long mesh axes are. `kind` has an exchange for permutations, too."""
+    """The part of single steps that does not depend on mesh degrees. In `kind`, permutations are exchanges too."""
 
     layouts: LayoutCodes
     kind: Numbers
@@ -111,7 +111,7 @@ def _patterns(dims: int, axes: int) -> _Patterns:
 
 @lru_cache(maxsize=256)
 def single_steps(extents: tuple[int, ...], mesh: Mesh) -> SingleSteps:
-    """Those of a tensor with these extents, each of which mesh axes may cut."""
+    """The single steps of a tensor with these extents, each of which mesh axes may cut."""
     found = _patterns(len(extents), len(mesh.axes))
     divide = np.flatnonzero(dividing(found.layouts, extents, mesh))
     layouts, every = found.layouts.at(divide), np.ix_(divide, divide)
@@ -129,7 +129,7 @@ def single_steps(extents: tuple[int, ...], mesh: Mesh) -> SingleSteps:
 
 @lru_cache(maxsize=256)
 def step_layouts(dims: tuple[int, ...], axes: int) -> tuple[Layout, ...]:
-    """All layouts that single steps are between, as objects. `dims` are the tensor's dimensions that can be cut."""
+    """All layouts that single steps connect, as objects. `dims` are the tensor's dimensions that can be cut."""
     return tuple(_patterns(len(dims), axes).layouts.layouts(dims))
 
 
@@ -141,7 +141,7 @@ def _alike(changed: Mask, numbers: Numbers) -> Mask:
 
 
 def _by_class(changed: Mask, before: Numbers, after: Numbers) -> Numbers:
-    """The named collective, given that the axes that change are alike: shards that stay in a dimension have none."""
+    """The named collective, if all axes that change have one class. Shards that stay in a dimension have none."""
     here, there = (np.where(changed, kind, INVARIANT).max(axis=2, initial=INVARIANT) for kind in (before, after))
     classes = (np.where(kind == INVARIANT, 0, np.where(kind == PARTIAL, 1, 2)) for kind in (here, there))
     return np.where((here == there) & (here >= SHARD), UNKNOWN, _BY_CLASS[tuple(classes)])
@@ -151,17 +151,17 @@ def _by_class(changed: Mask, before: Numbers, after: Numbers) -> Numbers:
 
 
 def received_fraction(source: Layout, target: Layout, mesh: Mesh, dims: tuple[int, ...]) -> float:
-    """The most that any device receives from others between layouts of partition shards, of the whole tensor."""
+    """The most that any device receives from others between partition layouts, as a fraction of the whole tensor."""
     cuts = _cuts(encode([source, target], dims), len(dims), mesh)
     return float(_received(cuts, np.array([0]), np.array([1]))[0])
 
 
 @dataclass(frozen=True)
 class _Cuts:
-    """The different ways in which layouts cut one dimension; `number` is that of each layout.
+    """The different ways in which layouts cut one dimension; `number` is the cut of each layout.
 
-    `own[i, j]` is what every corner of the mesh holds of its slice of cut i where it has the one of cut j, and
-    `length[i]` how long a slice is, as fractions of the dimension.
+    `own[i, j]` is the overlap of the slices of cuts i and j at every corner of the mesh, `length[i]` the length of a
+    slice, both as fractions of the dimension.
     """
 
     number: Numbers
@@ -170,7 +170,7 @@ class _Cuts:
 
 
 def _cuts(layouts: LayoutCodes, dims: int, mesh: Mesh) -> list[_Cuts]:
-    """By dimension."""
+    """The cuts of each dimension."""
     axes = len(mesh.axes)
     corners = np.array(list(product(*({0, axis.degree - 1} for axis in mesh.axes))), dtype=np.int64)
     found = []
@@ -185,10 +185,10 @@ def _cuts(layouts: LayoutCodes, dims: int, mesh: Mesh) -> list[_Cuts]:
 
 
 def _received(cuts: Sequence[_Cuts], sources: Numbers, targets: Numbers) -> Fractions:
-    """What it lacks of the target's slice, of each source and the target beside it; sums do not change between them.
+    """The most that a device lacks of the target's slice, for each pair of source and target; no sums change in a pair.
 
-    Along each dimension the overlap of the two slices is a concave function of the device's coordinates, cut off at 0,
-    so that their product is least at a corner of the mesh: only corners are looked at.
+    Along each dimension the overlap of the two slices is a concave function of the device's coordinates, cut off at 0.
+    The product of the overlaps is therefore least at a corner of the mesh, and only corners are examined.
     """
     wanted, least = np.ones(len(sources)), np.full(len(sources), np.inf if cuts else 1.0)
     pairs = []

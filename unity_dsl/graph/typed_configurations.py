@@ -1,4 +1,4 @@
-"""The proved configurations of an operator, typed many at once: numbers of roles, divisions and layouts in arrays."""
+"""The proved configurations of an operator, typed many at once: arrays of the numbers of roles, divisions, layouts."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ class Theorems(Hashable, Protocol):
     """What is proved of operators."""
 
     def about(self, instance: Instance, gradients: Sequence[bool]) -> Callable[[Role], bool]:
-        """Tells of a role whether the operator, and its adjoints by operands that have a cotangent, may have it."""
+        """A function that says whether the operator, and its adjoints by operands with a gradient, may have a role."""
 
 
 @dataclass(frozen=True)
 class TypedConfigurations:
-    """Configurations of an operator. Number i has the role `by_axis[a][rows[i, a]]` along mesh axis a, and
-    `local[part[i]]` on one device; operands have the layouts of `columns`, the first of which are those of `inputs`.
+    """Configurations of an operator. Number i has the role `by_axis[a][rows[i, a]]` along mesh axis a, and is
+    `local[part[i]]` on one device. `columns` are the layouts of operands and results; the first `inputs` of them are
+    the operands'.
     """
 
     by_axis: Sequence[Sequence[Role]]
@@ -64,20 +65,20 @@ class TypedConfigurations:
         )
 
     def by_role(self, values: Callable[[Role], int]) -> Numbers:
-        """A number of every role. Shape [configurations, axes]."""
+        """The value of every role, as an array. Shape [configurations, axes]."""
         return _by_axis([list(map(values, roles)) for roles in self.by_axis], self.rows)
 
     @cached_property
     def invariant(self) -> npt.NDArray[np.bool_]:
-        """Whether everything is Invariant."""
+        """For each configuration, whether all roles are Invariant."""
         return np.asarray(self.by_role(lambda role: role == Uniformly(Invariant())).all(axis=1))
 
 
 def typed_configurations(
     typing: Typing, by_axis: Sequence[Sequence[Role]], rows: Numbers | None = None
 ) -> TypedConfigurations:
-    """Configurations of unblocked roles, those that cannot be left out: every one, in the order of the product of
-    roles, or those of `rows` of their places in `by_axis`.
+    """The possible configurations of unblocked roles: all of them, in the order of the product of roles, or those given
+    by `rows` of positions in `by_axis`. Impossible ones are left out.
     """
     chosen = _every_row([len(roles) for roles in by_axis]) if rows is None else rows
     selection: Hashable = None if rows is None else rows.tobytes()
@@ -121,7 +122,7 @@ def _every_row(sizes: Sequence[int]) -> Numbers:
 
 
 def _by_axis(values: Sequence[Sequence[int]], rows: Numbers) -> Numbers:
-    """Per row and axis the value at the row's place there. Shape [rows, axes]."""
+    """For each row and axis, the value at the row's position there. Shape [rows, axes]."""
     found = np.empty(rows.shape, dtype=np.intp)
     for axis, of_axis in enumerate(values):
         found[:, axis] = np.array(of_axis, dtype=np.intp)[rows[:, axis]]
@@ -129,7 +130,7 @@ def _by_axis(values: Sequence[Sequence[int]], rows: Numbers) -> Numbers:
 
 
 def _codes(values: Sequence[Sequence[int]], rows: Numbers) -> Numbers:
-    """A number for each row of values by axis, equal for equal ones."""
+    """A number for each row: equal for rows with the same values along all axes."""
     codes = np.zeros(len(rows), dtype=np.intp)
     for axis, of_axis in enumerate(values):
         codes = codes * (1 + max(of_axis)) + np.array(of_axis, dtype=np.intp)[rows[:, axis]]
@@ -137,14 +138,14 @@ def _codes(values: Sequence[Sequence[int]], rows: Numbers) -> Numbers:
 
 
 Proved = dict[int, list[Role]]
-"""By the degree of a mesh axis, the roles that are proved of an operator along it."""
+"""By the degree of a mesh axis, the roles along it that are proved for an operator."""
 
 
 class ProvedRoles:
-    """The proved roles of an operator, `by_axis` of the mesh; configurations are chosen among them.
+    """The proved roles of an operator, `by_axis` of the mesh, from which configurations are combined.
 
-    `needs_gradient` and `weights` tell of each input whether it has a cotangent and whether it is a parameter. What is
-    `known` from other meshes is not looked at again, and what is found is added.
+    `needs_gradient` and `weights` say for each input whether it needs a gradient and whether it is a parameter. `known`
+    has the roles that were found on other meshes; new ones are added to it.
     """
 
     def __init__(
@@ -167,14 +168,14 @@ class ProvedRoles:
 
     def typed(self, rows: Iterable[Sequence[int]] | None = None) -> TypedConfigurations:
         """Every configuration that the sizes and the operands' dimensions allow, the all-Invariant one first; or those
-        of `rows` of places in `by_axis`, in their order.
+        given by `rows` of positions in `by_axis`, in their order.
         """
         chosen = None if rows is None else np.array(list(rows), dtype=np.intp).reshape(-1, len(self.by_axis))
         return typed_configurations(self.typing, self.by_axis, chosen)
 
     def typed_at(self, placed: Mapping[int, Placed]) -> TypedConfigurations:
-        """Every configuration in which some mesh axes have these roles. One logical device computes an operator there,
-        so it may be any operator.
+        """Every configuration in which some mesh axes have these roles. Along them one logical device computes the
+        operator, which is right for any operator.
         """
         by_axis = [[placed[axis]] if axis in placed else roles for axis, roles in enumerate(self.by_axis)]
         return typed_configurations(self.typing, by_axis)

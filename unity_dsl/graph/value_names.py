@@ -12,8 +12,8 @@ REARRANGED = "rearrange"
 
 
 def spoken_name(node: Node, value: Value, operators: Container[str]) -> str:
-    """A value's own name; of one that is called `linear_1` after one of these operators that name without its number.
-    What is rearranged is called after what it is made of: `q_rearranged`.
+    """The name of a value in a program. A value that is called `linear_1` after one of these operators loses its
+    number. A rearranged one is called after its operand: `q_rearranged`.
     """
     stem, _, number = value.name.rpartition("_")
     if not number.isdecimal() or stem.rpartition(".")[2] not in operators:

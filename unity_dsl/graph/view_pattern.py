@@ -42,7 +42,7 @@ def _source_factors(
     known: Mapping[str, Numeric],
     span: Span | None,
 ) -> Factors:
-    """The axes of one dimension: at most one factor has no size, it is what the others leave."""
+    """The axes of one dimension. At most one factor has no given size: it gets what the others leave. Raises E214."""
     given = [(factor, _given_size(factor, known)) for factor in factors]
     open_factors = [factor for factor, found in given if found is None]
     product = prod(found for _, found in given if found is not None)

@@ -1,1 +1,1 @@
-"""The index calculus: operators instantiated at shapes, and all that follows from their declarations."""
+"""The index calculus: operators instantiated at shapes, and everything derived from their declarations."""

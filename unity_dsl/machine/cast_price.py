@@ -18,8 +18,8 @@ from .operator_price import Seconds
 
 
 def price_casts(elements: Seconds, source: str, target: str, machine: Machine) -> Seconds:
-    """Seconds of kernels that read so many elements of one type and write them in another; measured ones by the type
-    that they read.
+    """Seconds of kernels that read so many elements of one type and write them in another. Measured times are used if
+    there is a curve for the source type.
     """
     count = elements * (DTYPE_BYTES[source] + DTYPE_BYTES[target])
     measured = machine.measured.curves.get(CurveKey(CAST, source, Direction.FORWARD))
@@ -28,22 +28,22 @@ def price_casts(elements: Seconds, source: str, target: str, machine: Machine) -
 
 
 def price_stored_casts(value: Value, held: Seconds, machine: Machine) -> Seconds:
-    """Seconds of the cast of a weight, of which a device stores these fractions; 0 where it is read as stored."""
+    """Seconds of casting a weight, for the fractions that a device stores; 0 if the weight is read as stored."""
     if not value.is_cast:
         return np.zeros(np.shape(held))
     return price_casts(value.elements * held, value.stored_dtype, value.dtype, machine)
 
 
 def price_stored_cast(value: Value, held: float, machine: Machine) -> float:
-    """`price_stored_casts` of one fraction."""
+    """`price_stored_casts` for one fraction."""
     return float(price_stored_casts(value, np.asarray(held), machine))
 
 
 def price_operand_casts(
     node: Node, typed: Sequence[LocalOperator], dtype: str, machine: Machine, *, backward: bool = True
 ) -> Seconds:
-    """Seconds of the casts around an operator that runs in `dtype`, forward and, if wanted, `backward`, those of its
-    weights' gradients included. Shape [configurations].
+    """Seconds of the casts around an operator that runs in `dtype`: forward, and with `backward` also those of the
+    backward pass, including its weights' gradients. Shape [configurations].
     """
     seconds = np.zeros(len(typed))
     for operand, source, target in _casts(node, dtype, backward):
@@ -53,7 +53,7 @@ def price_operand_casts(
 
 
 def _casts(node: Node, dtype: str, backward: bool) -> Iterator[tuple[Operand, str, str]]:
-    """Every cast in a step, or in its forward alone: of which tensor, from which type to which."""
+    """Every cast in a step, or in its forward alone: the operand, the source type and the target type."""
     instance = node.instance
     gradients = [backward and gradient for gradient in node.gradients]
     pairs = zip(node.arguments, operand_types(node, dtype), instance.inputs, gradients, strict=True)

@@ -1,4 +1,4 @@
-"""Cheapest paths of single steps between layouts, as closures of tables under (min, +)."""
+"""Cheapest paths of single steps between layouts, as (min, +) closures of tables."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .step_prices import StepPrices
 
 
 class Paths:
-    """Seconds of the cheapest paths of single steps of a tensor of `count` bytes, which are found when first asked for.
+    """Seconds of the cheapest paths of single steps of a tensor of `count` bytes, computed on first request.
 
-    Of a sum in buckets the tensor is a part of `gradient_bytes`, and the fraction `exposed` of its seconds counts. An
-    all-gather that is the first step may be begun ahead, and then a fraction of its seconds counts, too.
+    In a bucketed sum the tensor is part of `gradient_bytes`, and the fraction `exposed` of the sum's seconds counts. An
+    all-gather that is the first step may be prefetched; then only a fraction of its seconds counts, too.
 
-    The first layouts, which are in mesh order, are mostly all that is asked for: the paths between these go by way of
-    the `others`, too, which are eliminated first. On all ways the tensor stays Invariant along the mesh axes `kept`.
+    Most requests are for the first layouts, those in mesh order. Paths between these may pass other layouts, which are
+    eliminated first. On all paths the tensor stays Invariant along the mesh axes `kept`.
     """
 
     def __init__(
@@ -35,27 +35,27 @@ class Paths:
 
     @cached_property
     def cheapest(self) -> Table:
-        """Between all layouts. Shape [layouts, layouts]."""
+        """Seconds between all layouts. Shape [layouts, layouts]."""
         return closed(self.single)
 
     @cached_property
     def last(self) -> Table:
-        """Seconds of the single steps that are sums in buckets, infinite for others. Shape [layouts, layouts]."""
+        """Seconds of the single steps that are bucketed sums, infinite for others. Shape [layouts, layouts]."""
         return self._prices.sums_in_buckets(*self._sums)
 
     @cached_property
     def ending(self) -> Table:
-        """As `cheapest`, but a last sum may be in buckets."""
+        """As `cheapest`, but a last sum may be bucketed."""
         return _ended(self.cheapest, self.last)
 
     @cached_property
     def cheapest_in_order(self) -> Table:
-        """Between the layouts in mesh order. Shape [layouts in order, layouts in order]."""
+        """Seconds between the layouts in mesh order. Shape [layouts in order, layouts in order]."""
         return closed(self._eliminated[: self._prices.ordered, : self._prices.ordered])
 
     @cached_property
     def ending_in_order(self) -> Table:
-        """As `cheapest_in_order`, but a last sum may be in buckets."""
+        """As `cheapest_in_order`, but a last sum may be bucketed."""
         last, ordered = self.last[:, : self._prices.ordered].copy(), self._prices.ordered
         for middle in reversed(range(ordered, len(last))):
             if (last[middle] < np.inf).any():
@@ -64,17 +64,17 @@ class Paths:
         return _ended(self.cheapest_in_order, last[:ordered])
 
     def beginning(self, exposed: float) -> Table:
-        """As `cheapest`, but of a first all-gather the fraction `exposed` counts."""
+        """As `cheapest`, but only the fraction `exposed` of a first all-gather counts."""
         return _begun(self.cheapest, self._first(exposed))
 
     def beginning_in_order(self, exposed: float) -> Table:
-        """The same between the layouts in mesh order, from which all-gathers lead to such alone."""
+        """As `beginning`, between the layouts in mesh order, from which all-gathers lead only to such layouts."""
         ordered = self._prices.ordered
         return _begun(self.cheapest_in_order, self._first(exposed)[:ordered, :ordered])
 
     def gathering(self, start: int, end: int, exposed: float) -> tuple[float, int]:
-        """Seconds of the cheapest path that begins with an all-gather of which the fraction `exposed` counts, infinite
-        where that is all, and where that leads.
+        """Seconds of the cheapest path whose first step is an all-gather, and the layout after that step. Only the
+        fraction `exposed` of the all-gather counts; the seconds are infinite if that is the whole.
         """
         if exposed >= 1:
             return np.inf, start
@@ -83,14 +83,14 @@ class Paths:
         return float(found[after]), after
 
     def _first(self, exposed: float) -> Table:
-        """Of the seconds of the single steps that are all-gathers this fraction, infinite for others. Shape [layouts,
-        layouts].
+        """The fraction `exposed` of the seconds of single steps that are all-gathers, infinite for others. Shape
+        [layouts, layouts].
         """
         return np.where(self._prices.gathers, exposed * self.single, np.inf)
 
     @cached_property
     def _eliminated(self) -> Table:
-        """Paths by way of layouts that are not in mesh order: those after j of an entry [i, j], i before j."""
+        """Cheapest paths through layouts not in mesh order. An entry [i, j], i before j, only uses layouts after j."""
         ordered = self._prices.ordered
         found, columns = _by_way_of(reversed(range(ordered, len(self.single))), self.single)
         found[:, ordered:] = columns[:, ordered:]
@@ -103,8 +103,8 @@ def closed(single: Table) -> Table:
 
 
 def _by_way_of(middles: Iterable[int], single: Table) -> tuple[Table, Table]:
-    """The cheapest paths by way of some layouts, one after the other, and a table with the columns of these as they
-    were when it was their turn.
+    """The cheapest paths through the `middles`, taken one after the other, and a table with the column of each as it
+    was in its turn.
     """
     found, through = finite(single), OuterSums(*single.shape)
     columns = found.copy()
@@ -116,7 +116,7 @@ def _by_way_of(middles: Iterable[int], single: Table) -> tuple[Table, Table]:
 
 
 def _ended(cheapest: Table, last: Table) -> Table:
-    """The cheapest paths, of which one of these steps may be the last."""
+    """The cheapest paths, which may end with one of the `last` steps."""
     found = cheapest.copy()
     for middle in np.flatnonzero((last < np.inf).any(axis=1)):
         np.minimum(found, cheapest[:, middle, None] + last[middle], out=found)
@@ -124,7 +124,7 @@ def _ended(cheapest: Table, last: Table) -> Table:
 
 
 def _begun(cheapest: Table, first: Table) -> Table:
-    """The cheapest paths, of which one of these steps may be the first."""
+    """The cheapest paths, which may begin with one of the `first` steps."""
     found = cheapest.copy()
     for middle in np.flatnonzero((first < np.inf).any(axis=0)):
         some = np.flatnonzero(first[:, middle] < np.inf)

@@ -1,4 +1,4 @@
-"""Prices in seconds of the steps of conversions: collectives, exchanges, and passes over memory."""
+"""Prices in seconds of conversion steps: collectives, exchanges, and passes over memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .two_step_collectives import parts, ways
 
 
 def price_steps(steps: Iterable[Step], mesh: Mesh, machine: Machine, held: float) -> Price:
-    """The price of a conversion's steps in bytes of the whole tensor, of which a device holds the fraction `held`."""
+    """The total price of a conversion's steps, in bytes of the whole tensor; a device first has the fraction `held`."""
     total = Price()
     for step in steps:
         price, held = price_step(step, mesh, machine, held)
@@ -36,7 +36,7 @@ def price_steps(steps: Iterable[Step], mesh: Mesh, machine: Machine, held: float
 def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
     """The price of one step, and the fraction of the tensor that a device holds after it.
 
-    A measured time wins; of the levels, it keeps those busy that the algorithm for many bytes does.
+    A measured time takes precedence; the busy times of links are then those of the algorithm for large sizes.
     """
     if step.first:
         return _price_in_two_steps(step, mesh, machine, held)
@@ -45,8 +45,8 @@ def price_step(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[P
 
 
 def _price_in_two_steps(step: Step, mesh: Mesh, machine: Machine, held: float) -> tuple[Price, float]:
-    """Of both steps, and of the copies that put blocks in order: behind a gather, before a reduce-scatter, and before
-    each step of an all-to-all.
+    """The price of both steps and of the copies that reorder blocks: after a gather, before a reduce-scatter, and
+    before each step of an all-to-all.
     """
     before, after = parts(step)
     sent, between = price_step(before, mesh, machine, held)
@@ -56,12 +56,12 @@ def _price_in_two_steps(step: Step, mesh: Mesh, machine: Machine, held: float) -
 
 
 def fastest_price(step: Step, mesh: Mesh, machine: Machine) -> Price:
-    """The price of one step of a tensor that a device holds whole, by the fastest of its ways for each size."""
+    """The price of one step of a tensor that a device holds whole, by the fastest implementation for each size."""
     return least([price_step(way, mesh, machine, 1.0)[0] for way in ways(step, mesh, machine)])
 
 
 def fastest_way(step: Step, mesh: Mesh, machine: Machine, count: float) -> Step:
-    """How to do a step of a tensor of which a device holds so many bytes."""
+    """The fastest implementation of a step for a tensor of which a device holds `count` bytes."""
     found = list(ways(step, mesh, machine))
     if len(found) == 1:
         return step
@@ -69,8 +69,8 @@ def fastest_way(step: Step, mesh: Mesh, machine: Machine, count: float) -> Step:
 
 
 def price_block(step: Step, mesh: Mesh, machine: Machine) -> Price:
-    """In bytes of a block: every member of the group of an all-gather sends its own to another one, and receives one.
-    The measured time of permutations wins.
+    """The price, in bytes of a block, of one round of an all-gather: every member of the group sends its block to
+    another member and receives one. A measured time of permutations takes precedence.
     """
     price = permutation_price(step.axes, mesh, machine)
     return _as_measured(price, StepKind.PERMUTE, mesh.degree(step.axes), machine, 1.0)
@@ -115,34 +115,34 @@ def _price_by_links(step: Step, mesh: Mesh, machine: Machine, held: float) -> tu
 
 
 def price_copies(step: Step, machine: Machine, before: float, after: float) -> Price:
-    """The copies around a collective, of which a device has the fraction `before` of a tensor, then `after`: blocks are
-    packed before they are sent, and put in place where they do not lie one behind the other.
+    """The copies around a collective. A device has the fraction `before` of a tensor, then `after`. Blocks are packed
+    before sending, and received blocks that are not contiguous are copied to their places.
     """
     packed = local_price(machine, 2 * before) if packs(step) else Price()
     return packed + local_price(machine, 2 * after) if joins(step) else packed
 
 
 def price_bucket(machine: Machine, before: float) -> Price:
-    """The copy of a gradient, of which a device has the fraction `before`, into a bucket, which keeps the sum."""
+    """The copy of a gradient into a bucket, where its sum stays; a device has the fraction `before` of it."""
     return local_price(machine, 2 * before)
 
 
 def packs(step: Step) -> bool:
-    """Whether what is sent are blocks of a copy: those of the first dimension lie one behind the other."""
+    """Whether blocks are copied before sending: those of the first dimension are contiguous already."""
     scatters = step.kind is StepKind.REDUCE_SCATTER and step.dim != 0
     return scatters or (step.kind is StepKind.ALL_TO_ALL and step.to_dim != 0)
 
 
 def joins(step: Step) -> bool:
-    """Whether what members send is copied to where it belongs: blocks of the first dimension lie there already."""
+    """Whether received blocks are copied to their places: those of the first dimension are there already."""
     return step.kind in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL) and step.dim != 0
 
 
 def price_exchange(
     axes: tuple[int, ...], received: float, mesh: Mesh, machine: Machine, before: float, after: float
 ) -> Price:
-    """Slices packed, sent and put in place: a device receives one part of the tensor, and copies what it has before
-    and after. Where nothing is sent, what it keeps is copied once.
+    """The price of an exchange: slices are packed, sent and put in place. A device receives one part of the tensor, and
+    copies what it has before and after. If nothing is sent, the part that it keeps is copied once.
     """
     partner = partner_seconds(axes, mesh, machine) if received else 0.0
     parts_of_tensor = (np.array(part) for part in (received, before, after, partner))
@@ -154,8 +154,9 @@ def price_exchange(
 def exchange_copies(
     machine: Machine, received: Fractions, before: Fractions, after: Fractions, partner: Fractions
 ) -> Fractions:
-    """Latency and price per byte of the copies of exchanges, and the latency of further partners, each of so many
-    seconds: no other device has more of what one takes than one holds. Shape [2, exchanges].
+    """Latency and price per byte of the copies of exchanges, plus `partner` seconds for each further partner. The
+    number of partners assumes that no device holds more of the received part than it has `before`. Shape [2,
+    exchanges].
     """
     (copying,) = local_price(machine, 2).algorithms
     copied = np.where(received != 0, before + after, after)
@@ -165,16 +166,16 @@ def exchange_copies(
 
 @lru_cache(maxsize=65536)
 def exchanged(source: Layout, target: Layout, mesh: Mesh) -> float:
-    """The part of a tensor that a device receives from others in an exchange between partition shards."""
+    """The fraction of a tensor that a device receives from others in an exchange between partition shards."""
     dims = sorted({kind.dim for kind in (*source.kinds, *target.kinds) if isinstance(kind, Shard)})
     return received_fraction(source, target, mesh, tuple(dims))
 
 
 def local_fraction(layout: Layout, mesh: Mesh) -> float:
-    """The part of a tensor's elements that each device holds, without what windows hold of their neighbours."""
+    """The fraction of a tensor's elements that each device holds, without the neighbours' elements in windows."""
     return 1 / mesh.degree(layout.where(Shard, Window, Overlap))
 
 
 def local_price(machine: Machine, passes: float) -> Price:
-    """A kernel that goes over the local bytes `passes` times."""
+    """The price of a kernel that makes `passes` passes over the local bytes."""
     return Price((AlgorithmPrice("copy", machine.exposed_launch, machine.traffic_seconds(passes)),))

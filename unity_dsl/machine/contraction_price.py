@@ -1,6 +1,6 @@
-"""What kernels take, to compare matrix products with all that is elementwise around them with the vendor's products.
+"""Estimated seconds of kernels, to compare fused matrix products with the vendor's products and separate kernels.
 
-A roofline of each kernel: arithmetic of matrix products and of elements, and traffic.
+Each kernel has a roofline: arithmetic of matrix products and of elements, and memory traffic.
 """
 
 from __future__ import annotations
@@ -21,28 +21,30 @@ from ..syntax.ast import Apply, Expr, Select, Uniform
 from .machine import Machine
 
 OF_VENDOR: Mapping[str, float] = {"bf16": 0.6, "f16": 0.6, "tf32": 0.6, "f32": 0.6, "f64": 0.6}
-"""The part of the vendor's speed that a matrix product of our kernels reaches: 0.55 to 0.6 in a step of gpt2 on an H200
-in bf16 (bench/results/gpu.json); assumed of the other types.
+"""The fraction of the vendor's speed that a matrix product of our kernels reaches: 0.55 to 0.6 in a step of gpt2 on an
+H200 in bf16 (bench/results/gpu.json); assumed for the other types.
 """
 OF_WINDOWS = 0.7
-"""Assumed: the part of that speed which remains where an operand is read in windows."""
+"""Assumed: the fraction of that speed that remains if an operand is read in windows."""
 PROGRAMS = 128
-"""Assumed: a device runs so many programs at once. The vendor's products divide sums where there are fewer tiles."""
+"""Assumed: the number of programs that a device runs at once. With fewer tiles the vendor's products split sums."""
 SORT, SORTED = 12, 16
-"""Assumed: what it takes to sort keys, in launches, and how often it reads or writes them."""
+"""Assumed: launches for sorting keys, and how often sorting reads or writes them."""
 FUNCTION, DRAW = 8, 40
-"""Assumed: an element function or a quotient takes as long as so many sums, and so does a random number."""
+"""Assumed: the cost, in additions, of an element function or a quotient, and of a random number."""
 
 
 @dataclass(frozen=True)
 class StepPrices:
-    """Seconds of kernels on one device, with factors of a type; `sizes` are the lengths of axes there."""
+    """Seconds of kernels on one device, with factors of type `dtype`; `sizes` are local lengths of axes."""
 
     machine: Machine
     dtype: str
 
     def seconds(self, steps: Sequence[Step], sizes: Mapping[str, int], vendor: bool = False) -> float:
-        """Of steps one after the other; with `vendor` their products are the vendor's, which adds a bias itself."""
+        """Seconds of steps one after the other. With `vendor` their products are the vendor's, which adds a bias
+        itself.
+        """
         return sum(self.of_step(step, {**step.instance.sizes, **sizes}, vendor) for step in steps)
 
     def of_step(self, step: Step, sizes: Mapping[str, int], vendor: bool) -> float:
@@ -72,12 +74,12 @@ class StepPrices:
         return width * prod(sizes[axis] for axis in operand.axes)
 
     def multiplication(self, axes: Sequence[str], sizes: Mapping[str, int]) -> float:
-        """Seconds of a matrix product with these axes, at the speed of the vendor's."""
+        """Seconds of a matrix product with these axes, at the vendor's speed."""
         operations = 2 * prod(sizes[axis] for axis in axes)
         return operations / (self.machine.peak[self.dtype] * self.machine.compute_efficiency)
 
     def products(self, step: Step, kernel: ProductKernel, sizes: Mapping[str, int]) -> float:
-        """Seconds of arithmetic of a kernel over products: of these, and of what is elementwise in them."""
+        """Seconds of arithmetic of a kernel over products: of the products and of their elementwise operations."""
         nests = nests_of(step.instance)
         matrices = (*kernel.products, *kernel.mixed)
         spaces = [nests[name].equation.space for name in matrices]
@@ -86,7 +88,7 @@ class StepPrices:
         return whole * kernel.live.part(sizes[kernel.rows[-1]], sizes[kernel.columns[-1]])
 
     def elementwise(self, step: Step, sizes: Mapping[str, int], without: Sequence[str] = ()) -> float:
-        """Seconds of arithmetic on elements. Operands of a product are evaluated again for every tile."""
+        """Seconds of elementwise arithmetic. Operands of a product are recomputed for every tile."""
         kernel, nests = step.kernel, nests_of(step.instance)
         total = 0.0
         for name in dict.fromkeys((*step.reduced, *step.prologue, *step.epilogue)):
@@ -104,12 +106,12 @@ class StepPrices:
 
 
 def tiles(axes: Sequence[str], sizes: Mapping[str, int]) -> int:
-    """So many tiles of a product lie along axes."""
+    """The number of tiles of a product along these axes."""
     return -(-prod(sizes[axis] for axis in axes) // BLOCK)
 
 
 def operations_of(value: Expr) -> int:
-    """What an element takes, in sums of two numbers."""
+    """The cost of one element, in additions."""
     total = 0
     for node in walk(value):
         match node:

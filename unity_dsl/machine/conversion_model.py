@@ -1,6 +1,6 @@
-"""Cheapest conversions between layouts on a mesh of a machine: paths of single steps, closed under (min, +).
+"""Cheapest conversions between layouts on a mesh of a machine: shortest paths of single steps, a (min, +) closure.
 
-Search, plan cost and emission ask one object, so that what is priced is what runs.
+The search, the plan cost and the code generator query one object, so every priced conversion is the emitted one.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["TIE", "ConversionModel", "Located"]
 
 @dataclass(frozen=True)
 class _Network:
-    """The layouts that divide tensors with the same divisors, by their numbers in tables of `prices`. `dims` are the
-    dimensions that can be cut.
+    """The layouts of all tensors with the same divisors: `number` is a layout's index in the tables of `prices`. `dims`
+    are the dimensions that can be sharded.
     """
 
     dims: tuple[int, ...]
@@ -41,7 +41,9 @@ class _Network:
 
 @dataclass(frozen=True)
 class _End:
-    """Where a path through the network begins or ends: at this layout, and the exchange with it, if it is another."""
+    """An end of a path through the network: the layout with this number, and for a layout outside the network the
+    exchange `pair` with it and its seconds.
+    """
 
     number: int
     seconds: float = 0.0
@@ -50,11 +52,12 @@ class _End:
 
 @dataclass(frozen=True, eq=False)
 class Located:
-    """Layouts of tensors of a shape in the network: their `numbers` there, 0 for the `others`, given by their places.
-    Of these, where paths from and to each begin and end, and the single exchanges between two.
+    """The positions in the network of some layouts of one tensor shape. `numbers` are their indices there, 0 for
+    `others`: the places of the layouts outside the network. `leaving` and `entering` are the exchanges by which paths
+    from and to each of the others pass the network's border, `direct` the exchanges between two of them.
 
-    `equal` are places in a flat table of pairs of equal layouts. All numbers are those of layouts in mesh order, if it
-    is `in_order`. Where some of the layouts are `placed` on one coordinate, these are those of what they convert by.
+    `equal` are the places of pairs of equal layouts in a flat table. `in_order` says that all numbers belong to layouts
+    in mesh order. If some layouts are on one coordinate, `placed` is set and the other fields describe `placed.around`.
     """
 
     shape: tuple[int, ...]
@@ -69,15 +72,15 @@ class Located:
 
 
 class ConversionModel:
-    """Conversions of any tensor on a mesh of a machine, found when first asked for.
+    """Conversions of any tensor on a mesh of a machine, computed on first request.
 
     Prices are closed: a conversion costs at most what any path of conversions costs (all pairs, Floyd and Warshall).
 
-    Gradients of weights, of `gradient_bytes` in all the part that is `summed`, go in buckets: a sum of `n` bytes on a
-    device costs n / B of that of a bucket of B, if it is the last step, and the copy into it, or what it costs by
-    itself if that is less, as no way by a copy is cheaper. This leaves out that the last bucket of a group is smaller.
-    Of the machine's `exposure` the sums count here. An all-gather of a weight may be begun ahead, if it is the first
-    step: then the part `begun` of its seconds counts, and 1 where nothing is begun.
+    Weight gradients are summed in buckets; their total is `gradient_bytes` times the exposure's `summed`. A last step
+    that sums n bytes on a device costs n / B of the sum of a bucket of B bytes, plus the copy into the bucket. It costs
+    what the unbucketed sum does if that is less, so that no detour over a copy is cheaper. The smaller last bucket of a
+    group is not modelled. Only the fraction `exposure.sums` of bucketed sums counts. An all-gather of a weight may be
+    prefetched if it is the first step: then the fraction `begun` of its seconds counts, which is 1 without prefetching.
     """
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float = inf) -> None:
@@ -95,8 +98,8 @@ class ConversionModel:
     # ------------------------------------------------------------------------------------------------- asked for
 
     def located(self, layouts: Sequence[Layout], shape: tuple[int, ...]) -> Located:
-        """Where layouts of a tensor of that shape are in the network: the same object for shapes that only differ in
-        what conversions between these layouts do not depend on.
+        """The positions of layouts of a tensor of that shape in the network. Shapes that conversions between these
+        layouts do not distinguish share one object.
         """
         layouts = tuple(layout.without_copies for layout in layouts)
         extents = divisors(shape, self.mesh)
@@ -133,15 +136,15 @@ class ConversionModel:
         )
 
     def seconds(self, located: Located, count: float, *, in_buckets: bool = False, begun: float = 1.0) -> Table:
-        """One way between every ordered pair of layouts of a tensor of so many bytes. `TIE`s are included. Either sums
-        are `in_buckets`, or of first all-gathers the part `begun` counts.
+        """Seconds one way between every ordered pair of layouts of a tensor of `count` bytes, `TIE`s included. Either
+        sums are `in_buckets`, or the fraction `begun` of a first all-gather counts.
         """
         if located.placed is not None:
             return located.placed.seconds(count, partial(self._seconds, located, count, in_buckets, begun))
         return self._seconds(located, count, in_buckets, begun, ())
 
     def _seconds(self, located: Located, count: float, in_buckets: bool, begun: float, kept: tuple[int, ...]) -> Table:
-        """Of layouts that are on all coordinates; by ways on which the tensor stays Invariant along the `kept` axes."""
+        """`seconds` for layouts on all coordinates, by paths that keep the tensor Invariant along the `kept` axes."""
         paths, numbers, others = self._paths(located.shape, count, kept), located.numbers, located.others
         cheapest = paths.cheapest_in_order if located.in_order else paths.cheapest
         ending = cheapest
@@ -176,9 +179,9 @@ class ConversionModel:
         in_buckets: bool = False,
         ahead: bool = False,
     ) -> Conversion:
-        """The cheapest steps there, and back from the transpose of the target to that of the source. A tensor has
-        `count` bytes and its cotangent, of which sums may be `in_buckets`, as many, or `back`. If its gather is begun
-        `ahead`, what is exposed of a first all-gather counts.
+        """The cheapest steps from source to target, and back from the target's transpose to the source's. The tensor
+        has `count` bytes. Its gradient has `back` bytes, by default as many, and its sums may be `in_buckets`. If the
+        gather is prefetched (`ahead`), only the exposed fraction of a first all-gather counts.
         """
         back = count if back is None else back
         begun = self.machine.exposure.gathers if ahead else 1.0
@@ -196,7 +199,7 @@ class ConversionModel:
         in_buckets: bool = False,
         begun: float = 1.0,
     ) -> tuple[Step, ...]:
-        """The cheapest steps one way, as `seconds`."""
+        """The cheapest steps one way; arguments as in `seconds`."""
         source, target = source.without_copies, target.without_copies
         if source == target:
             return ()
@@ -255,8 +258,9 @@ class ConversionModel:
         in_buckets: bool = False,
         begun: float = 1.0,
     ) -> float:
-        """Of steps that begin in a layout of a tensor of so many bytes, without `TIE`s. The last one, if it is a sum,
-        may be `in_buckets`, where that is not dearer; of the first, if it is an all-gather, the part `begun` counts.
+        """Seconds of steps from layout `start` of a tensor of `count` bytes, without `TIE`s. A last step that is a sum
+        is priced `in_buckets` if that is not more expensive. If the first step is an all-gather, the fraction `begun`
+        of it counts.
         """
         held, seconds = local_fraction(start, self.mesh), 0.0
         for number, (step, (price, left)) in enumerate(zip(steps, self.prices(steps, start, shape), strict=True), 1):
@@ -272,8 +276,8 @@ class ConversionModel:
         return seconds
 
     def prices(self, steps: Iterable[Step], start: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Price, float]]:
-        """The price of each step without the copies around it, in bytes of the whole tensor, with the fraction of the
-        tensor that a device holds after it.
+        """The price of each step as a function of the bytes of the whole tensor, without the copies around the step,
+        and the fraction of the tensor that a device holds after it.
         """
         held = local_fraction(start, self.mesh)
         for step in steps:
@@ -287,7 +291,7 @@ class ConversionModel:
     # --------------------------------------------------------------------------------------------- between blocks
 
     def stays(self, step: Step, shape: tuple[int, ...]) -> bool:
-        """Whether a step takes nothing from other devices."""
+        """Whether a step receives nothing from other devices."""
         if step.kind is not StepKind.EXCHANGE or step.source is None or step.target is None:
             return step.kind in LOCAL_STEPS
         return self._exchanges.received(step.source, step.target, shape) == 0
@@ -314,7 +318,7 @@ class ConversionModel:
     def _path(
         self, start: int, end: int, shape: tuple[int, ...], count: float, in_buckets: bool, kept: tuple[int, ...]
     ) -> list[Step]:
-        """The single steps of the cheapest path between layouts of the network; of equal ones the first."""
+        """The single steps of the cheapest path between two layouts of the network; the first of equally cheap ones."""
         paths = self._paths(shape, count, kept)
         if in_buckets and paths.ending[start, end] < paths.cheapest[start, end]:
             before = int(np.argmin(paths.cheapest[start] + paths.last[:, end]))
@@ -331,7 +335,7 @@ class ConversionModel:
         return found
 
     def _single(self, start: int, end: int, shape: tuple[int, ...], count: float) -> Step:
-        """The step, done as is the fastest for a tensor of so many bytes, or several that are sent at once."""
+        """The single step by its fastest implementation for a tensor of `count` bytes, or several sent at once."""
         network = self._network(shape)
         steps = network.prices.steps
         step = steps.step(start, end, network.dims)
@@ -339,7 +343,9 @@ class ConversionModel:
         return fastest_way(step, self.mesh, self.machine, float(steps.local[start]) * count)
 
     def _ends_of(self, layout: Layout, entering: bool, shape: tuple[int, ...], count: float) -> tuple[_End, ...]:
-        """Where paths of a tensor of so many bytes to a layout may leave the network, or from a layout enter it."""
+        """The ends of paths through the network for a layout: where they leave it to enter the layout (`entering`), or
+        where they begin if they come from the layout. The tensor has `count` bytes.
+        """
         network = self._network(shape)
         if layout in network.number:
             return (_End(network.number[layout]),)
@@ -348,7 +354,9 @@ class ConversionModel:
         return tuple(_End(number, price, pair) for (number, pair), price in zip(every, seconds, strict=True))
 
     def _beside(self, layout: Layout, network: _Network, entering: bool) -> list[tuple[int, Pair]]:
-        """The network's layouts by way of which one with declared cuts is entered or left, and the exchanges."""
+        """The network's layouts through which a layout with declared cuts is entered or left, and the exchanges with
+        them.
+        """
         numbers = ((network.number.get(block), block) for block in beside(layout, entering))
         return [
             (number, (block, layout) if entering else (layout, block))

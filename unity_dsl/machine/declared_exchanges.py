@@ -1,4 +1,4 @@
-"""Exchanges that enter or leave layouts with declared cuts: which there are, how much they move, what they cost."""
+"""Exchanges that enter or leave layouts with declared cuts: which exist, their volume, and their price."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ Pair = tuple[Layout, Layout]
 
 @dataclass(frozen=True)
 class _Priced:
-    """Exchanges, of one shape: `copies` are latency and price per byte of theirs, infinite where there is no exchange;
-    what is sent has a price by `group` of mesh axes, 0 where nothing is, for the part that a device has `received`.
+    """Prices of exchanges, in arrays of one shape. `copies` are latency and price per byte of their copies, infinite if
+    there is no exchange. `group` is the group of mesh axes by which `sending` prices the communication, 0 if nothing is
+    sent. `received` is the fraction of the tensor that a device receives.
     """
 
     sending: PriceTable
@@ -34,7 +35,7 @@ class _Priced:
     copies: Table
 
     def seconds(self, count: float) -> Table:
-        """Of a tensor of so many bytes. `TIE`s are included."""
+        """Seconds for a tensor of `count` bytes, `TIE`s included."""
         sent = self.sending.seconds(self.group, self.received * count)
         found: Table = self.copies[0] + self.copies[1] * count + sent + TIE
         return found
@@ -42,8 +43,9 @@ class _Priced:
 
 @dataclass(frozen=True)
 class Ends(_Priced):
-    """Where paths from or to layouts with declared cuts leave or enter the network: layouts there by `number`, and the
-    exchanges with these. Shape [layouts, ends]; infinite where a layout has fewer ends than another.
+    """The points where paths from or to layouts with declared cuts cross the network's border: `number` is the index of
+    a layout in the network, and the prices are those of the exchange with it. Shape [layouts, ends]; prices are
+    infinite where a layout has fewer ends than another.
     """
 
     number: Places
@@ -51,14 +53,14 @@ class Ends(_Priced):
 
 @dataclass(frozen=True)
 class Direct(_Priced):
-    """Exchanges between two layouts with declared cuts: the layouts' places in a table."""
+    """Exchanges between two layouts with declared cuts, given by their places in a table."""
 
     rows: Places
     columns: Places
 
 
 class Exchanges:
-    """Exchanges on a mesh of a machine between layouts of which one at least has declared cuts."""
+    """Exchanges on a mesh of a machine between layouts at least one of which has declared cuts."""
 
     def __init__(self, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.mesh = mesh
@@ -66,7 +68,9 @@ class Exchanges:
         self._received = Received(mesh, library)
 
     def ends(self, beside: Sequence[Sequence[tuple[int, Pair]]], shape: tuple[int, ...]) -> Ends:
-        """Of layouts of a tensor of that shape, given by the network's layouts beside them and the exchanges."""
+        """The ends of some layouts of a tensor, each given by the adjacent layouts of the network and the exchanges
+        with them.
+        """
         every = [(row, place, *end) for row, ends in enumerate(beside) for place, end in enumerate(ends)]
         size = len(beside), max(map(len, beside), default=0)
         number, group = np.zeros(size, dtype=np.intp), np.zeros(size, dtype=np.intp)
@@ -81,7 +85,7 @@ class Exchanges:
         return Ends(self._sending, group, received, copies, number)
 
     def direct(self, layouts: Sequence[Layout], places: Sequence[int], shape: tuple[int, ...]) -> Direct:
-        """Between any two of different layouts of a tensor of that shape, which are in these places of a table."""
+        """The exchanges between any two of these layouts of a tensor, which have these `places` in a table."""
         given = [(place, layout) for place, layout in zip(places, layouts, strict=True) if _is_direct(layout)]
         sources, targets = np.nonzero(~np.eye(len(given), dtype=bool))
         found = self._priced([layout for _, layout in given], sources, targets, shape)
@@ -94,7 +98,7 @@ class Exchanges:
         return self._priced(list(layouts), sources, targets, shape)
 
     def _priced(self, layouts: Sequence[Layout], sources: Places, targets: Places, shape: tuple[int, ...]) -> _Priced:
-        """Exchanges of a tensor of that shape, from and to these layouts; there is none where both are one."""
+        """Prices of exchanges of a tensor between pairs of these layouts; there is none between equal layouts."""
         count = len(sources)
         group, received = np.zeros(count, dtype=np.intp), np.zeros(count)
         copies = np.zeros((2, count))
@@ -113,19 +117,19 @@ class Exchanges:
 
     @cached_property
     def _sending(self) -> PriceTable:
-        """By group of mesh axes as a bit set; nothing is sent in the first."""
+        """Prices by group of mesh axes as a bit set; group 0 sends nothing."""
         return PriceTable(
             [Price(), *(permutation_price(axes, self.mesh, self.machine) for axes in groups_of(self.mesh))]
         )
 
     def price(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> Price:
-        """The price of one of them, by the links that it keeps busy."""
+        """The price of one exchange, with the links that it keeps busy."""
         received = self.received(source, target, shape)
         held = [local_fraction(layout, self.mesh) for layout in (source, target)]
         return price_exchange(_changed(source, target), received, self.mesh, self.machine, *held)
 
     def received(self, source: Layout, target: Layout, shape: tuple[int, ...]) -> float:
-        """The part of the tensor that a device takes from others, by the transfers."""
+        """The fraction of the tensor that a device receives from others."""
         return float(self._received.fractions([source, target], np.array([0]), np.array([1]), shape, evenly=True)[1][0])
 
     def step(self, source: Layout, target: Layout) -> Step:
@@ -133,8 +137,8 @@ class Exchanges:
 
 
 def _is_direct(layout: Layout) -> bool:
-    """Whether one exchange converts to and from other such layouts: its cuts are declared and do not overlap. Sums are
-    part of the exchange.
+    """Whether a single exchange converts to and from other such layouts: the cuts are declared and do not overlap. An
+    exchange also sums partial values.
     """
     return bool(layout.declared_dims) and not layout.overlaps
 

@@ -1,4 +1,4 @@
-"""Where the devices of a group of mesh axes are on a machine: what of the group crosses which level."""
+"""The levels of a machine that the devices of a group of mesh axes cross."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .machine import Machine
 class Crossing:
     """A level that a group of devices crosses.
 
-    In a unit of the level above (a node, of level 0) the group has `units` units of this level, `members` devices in
-    each of them, and `all_units` units in the whole machine; a device has `peers` other devices of the group that it
-    reaches through this level. `rate` are the bytes per second that a device sends while all devices of its unit do.
+    Within a unit of the level above (a node, for level 0), the group spans `units` units of this level, with `members`
+    devices in each; in the whole machine it spans `all_units`. A device reaches `peers` other devices of the group
+    through this level. `rate` is the bytes per second that a device sends while all devices of its unit send.
     """
 
     level: int
@@ -29,7 +29,7 @@ class Crossing:
 
     @property
     def unit_rate(self) -> float:
-        """Bytes per second that the group's devices of one unit send together."""
+        """Bytes per second that the group's devices in one unit send together."""
         return self.members * self.rate
 
 
@@ -37,9 +37,9 @@ class Crossing:
 def crossings(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> tuple[Crossing, ...]:
     """The levels that the groups along mesh axes cross, the fastest first.
 
-    They depend on the devices of the groups, and not on how these are cut into axes. All groups communicate at the same
-    time, so all devices of a unit share what it sends. Where a unit is no multiple of the distance between members, it
-    has as many of them as fit.
+    They depend only on the devices of the groups, not on their division into axes. All groups communicate at the same
+    time, so all devices of a unit share its bandwidth. If a unit is no multiple of the distance between members, it has
+    as many members as fit.
     """
     runs = _runs(axes, mesh)
     size = prod(degree for _, degree in runs)
@@ -55,8 +55,8 @@ def crossings(axes: tuple[int, ...], mesh: Mesh, machine: Machine) -> tuple[Cros
 
 
 def _runs(axes: tuple[int, ...], mesh: Mesh) -> list[tuple[int, int]]:
-    """The distances between neighbours and the lengths of the rows that a group consists of: neighbouring axes are one
-    row. Devices are numbered along the last axis first.
+    """The (stride, length) rows that a group consists of, in devices; adjacent axes form one row. Devices are numbered
+    along the last axis first.
     """
     runs: list[tuple[int, int]] = []
     stride = 1
@@ -72,5 +72,5 @@ def _runs(axes: tuple[int, ...], mesh: Mesh) -> list[tuple[int, int]]:
 
 
 def _inside(runs: list[tuple[int, int]], unit: int) -> int:
-    """Devices of a group within a unit of so many."""
+    """The number of a group's devices within a unit of `unit` devices."""
     return prod(min(degree, max(unit // stride, 1)) for stride, degree in runs)

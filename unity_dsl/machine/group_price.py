@@ -1,4 +1,4 @@
-"""Prices of collectives over a group of mesh axes: as NCCL runs them, if a machine names it, or by the levels alone."""
+"""Prices of collectives over a group of mesh axes: by NCCL's cost model if the machine names it, else by the levels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Group = tuple[int, ...]
 
 
 class _Library(Protocol):
-    """What prices the collectives of a group of `size` devices that crosses `levels`."""
+    """A module that prices the collectives of a group of `size` devices that crosses `levels`."""
 
     def collective_price(self, kind: StepKind, levels: tuple[Crossing, ...], size: int, machine: Machine) -> Price: ...
 
@@ -37,21 +37,21 @@ def _library(machine: Machine) -> _Library:
 
 @lru_cache(maxsize=4096)
 def gathering_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """Of an all-gather or a reduce-scatter, in bytes of the whole tensor."""
+    """The price of an all-gather or a reduce-scatter, in bytes of the whole tensor."""
     levels = crossings(axes, mesh, machine)
     return _library(machine).collective_price(StepKind.ALL_GATHER, levels, mesh.degree(axes), machine)
 
 
 @lru_cache(maxsize=4096)
 def all_reduce_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """In bytes of the tensor that is summed."""
+    """The price of an all-reduce, in bytes of the summed tensor."""
     levels = crossings(axes, mesh, machine)
     return _library(machine).collective_price(StepKind.ALL_REDUCE, levels, mesh.degree(axes), machine)
 
 
 @lru_cache(maxsize=4096)
 def all_to_all_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """In bytes of what one device holds."""
+    """The price of an all-to-all, in bytes that one device holds."""
     levels, size = crossings(axes, mesh, machine), mesh.degree(axes)
     peers = [level.peers for level in levels]
     return _library(machine).sends_price(levels, peers, [count / size for count in peers], size, machine)
@@ -59,7 +59,9 @@ def all_to_all_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
 
 @lru_cache(maxsize=4096)
 def permutation_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
-    """Every device sends to one other, in bytes that it receives: a single hop, and bytes on the slowest level."""
+    """The price, in received bytes, if every device sends to one other: a single hop, with the bytes on the slowest
+    level.
+    """
     levels = crossings(axes, mesh, machine)
     farthest, slowest = _farthest(levels), min(levels, key=lambda level: level.rate)
     peers, parts = [int(level is farthest) for level in levels], [float(level is slowest) for level in levels]
@@ -68,7 +70,7 @@ def permutation_price(axes: Group, mesh: Mesh, machine: Machine) -> Price:
 
 @lru_cache(maxsize=4096)
 def partner_seconds(axes: Group, mesh: Mesh, machine: Machine) -> float:
-    """What each partner besides the first adds to transfers between devices of a group."""
+    """Seconds that each partner after the first adds to transfers between devices of a group."""
     levels = crossings(axes, mesh, machine)
     return _library(machine).message_seconds(_farthest(levels), levels, mesh.degree(axes), machine)
 

@@ -1,7 +1,7 @@
-"""Prices of collectives of which only the levels are known: by rings, trees and direct sends.
+"""Prices of collectives from the levels of the interconnect alone: by rings, trees and direct sends.
 
 A hop takes the latency of its level, and every collective the launch of its kernel; the fastest algorithm for the bytes
-counts. Of a group of p devices, a level joins u units of m devices, each of which sends r bytes a second (`Crossing`).
+counts. In a group of p devices, a level joins u units of m devices, each of which sends r bytes a second (`Crossing`).
 
 | collective                 | algorithm | hops on a level        | seconds per byte of a level       |
 |----------------------------|-----------|------------------------|-----------------------------------|
@@ -10,9 +10,9 @@ counts. Of a group of p devices, a level joins u units of m devices, each of whi
 |                            | tree      | 2 log2 u               | 2 / (m r), levels at once         |
 | all-to-all                 | direct    | peers                  | peers/p / r                       |
 
-In a ring and a tree all levels are busy at once, so that the slowest counts; times of direct sends add up. Bytes are
-those of the whole tensor for reduce-scatter and all-gather, of what one device holds for the others. log2 u is rounded
-up.
+In a ring and a tree all levels are busy at once, so the slowest counts; times of direct sends add up. Bytes are those
+of the whole tensor for reduce-scatter and all-gather, and those that one device holds for the others. log2 u is
+rounded up.
 
 Sources: Thakur, Rabenseifner, Gropp, Optimization of collective communication operations in MPICH (2005), sections 3
 and 4: ring, pairwise all-to-all. Sanders, Speck, Träff, Two-tree algorithms for full bandwidth broadcast, reduction and
@@ -30,7 +30,7 @@ from .price import AlgorithmPrice, LinkTime, Price, cheapest
 
 
 def collective_price(kind: StepKind, levels: tuple[Crossing, ...], size: int, machine: Machine) -> Price:
-    """Of an all-gather, a reduce-scatter or an all-reduce of a group of that size that crosses these levels."""
+    """The price of an all-gather, a reduce-scatter or an all-reduce in a group of `size` that crosses these levels."""
     if kind is StepKind.ALL_REDUCE:
         return cheapest((_ring(levels, size, 2, machine), _tree(levels, machine)))
     return Price((_ring(levels, size, 1, machine),))
@@ -39,13 +39,15 @@ def collective_price(kind: StepKind, levels: tuple[Crossing, ...], size: int, ma
 def sends_price(
     levels: tuple[Crossing, ...], peers: Sequence[int], parts: Sequence[float], size: int, machine: Machine
 ) -> Price:
-    """Of messages to so many peers by level, one after the other, of so large parts of the bytes that are counted."""
+    """The price of messages to `peers` at each level, one after the other. `parts` is the fraction of the counted bytes
+    sent at each level.
+    """
     times = [part / level.rate for part, level in zip(parts, levels, strict=True)]
     return Price((_algorithm("direct", levels, peers, times, sum(parts), machine, sum),))
 
 
 def message_seconds(farthest: Crossing, levels: tuple[Crossing, ...], size: int, machine: Machine) -> float:
-    """What a small message more takes over that level: a hop."""
+    """Seconds that one more small message takes over a level: a hop."""
     return farthest.latency
 
 
@@ -70,7 +72,7 @@ def _algorithm(
     machine: Machine,
     together: Callable[[Iterable[float]], float] = max,
 ) -> AlgorithmPrice:
-    """`hops` and `times`, of links, are per level; `together` is the time of all levels."""
+    """The cost of an algorithm with these `hops` and link `times` per level; `together` combines the levels' times."""
     latency = machine.exposed_launch + sum(n * level.latency for n, level in zip(hops, levels, strict=True))
     links = tuple(LinkTime(level.level, time) for level, time in zip(levels, times, strict=True) if time)
     return AlgorithmPrice(name, latency, together(times), links, sent)

@@ -35,17 +35,17 @@ from .toml_table import TomlTable
 Bytes = TypeVar("Bytes", float, npt.NDArray[np.float64])
 FLOAT_TYPES = ("f64", "f32", "bf16", "f16")
 FACTOR_TYPES = (*FLOAT_TYPES, TF32)
-"""Types of what products multiply: a file without a peak for TF32 is of devices that multiply in float32."""
+"""Types of the factors of matrix products. Without a peak for TF32 in a file, its devices multiply in float32."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """One level of the interconnect: `size` units of the level below (devices, at level 0) reach each other through it.
+    """One level of the interconnect: it joins `size` units of the level below (devices, at level 0).
 
-    `bandwidth` is what one such unit sends, bytes per second in one direction; the devices of the unit that cross the
-    level at the same time share it, and a single one of them sends at most `device_bandwidth`: a node has several
-    network cards, a device uses its own. `latency` is of one hop, seconds. `network` says that the units are joined by
-    network cards: they are nodes, or racks and pods of nodes.
+    `bandwidth` is what one such unit sends, bytes per second in one direction. The unit's devices that cross the level
+    at the same time share it, and each of them sends at most `device_bandwidth`: a node has several network cards, and
+    a device uses its own. `latency` is that of one hop, seconds. `network` says that the units are joined by network
+    cards: they are nodes, or racks and pods of nodes.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Link:
     network: bool = False
 
     def faster(self, times: float) -> Link:
-        """So many times as fast."""
+        """The link at `times` the speed."""
         bandwidth, device = self.bandwidth * times, self.device_bandwidth * times
         return replace(self, bandwidth=bandwidth, device_bandwidth=device, latency=self.latency / times)
 
@@ -77,9 +77,10 @@ class DeviceKind:
 
 @dataclass(frozen=True)
 class Collectives:
-    """What is known of communication besides the levels: what is `measured` of collectives, settings of NCCL, if that
-    runs them, the fraction of their speed that kernels lose while one runs on their device, and the link to the host,
-    whose bandwidth is a device's own when all use it at once, in both directions each.
+    """Properties of communication besides the levels. `measured` are measured collectives. `nccl` are settings of NCCL,
+    if it runs the collectives. `overlap_slowdown` is the fraction of their speed that kernels lose while a collective
+    runs on their device. `host` is the link to the host, with the bandwidth of one device, in each direction, when all
+    devices use it at once.
     """
 
     measured: MeasuredCollectives = field(default=MeasuredCollectives(), hash=False)
@@ -90,7 +91,9 @@ class Collectives:
 
 @dataclass(frozen=True)
 class Counting:
-    """How much prices count of what may be hidden, and the machine, if it is another, of which they count all."""
+    """The fractions of overlappable work that prices count, and `origin`, the machine that counts everything, if that
+    is another one.
+    """
 
     exposure: Exposure = field(default_factory=Exposure)
     origin: Machine | None = field(default=None, compare=False, repr=False)
@@ -99,14 +102,14 @@ class Counting:
 @cached_hash
 @dataclass(frozen=True)
 class Machine:
-    """`peak` is flops per second by FACTOR_TYPES, bandwidths are bytes per second, times are seconds.
+    """A machine. `peak` is flops per second by FACTOR_TYPES, bandwidths are bytes per second, times are seconds.
 
     `compute_efficiency` and `memory_efficiency` are the fractions of peak and of memory bandwidth that kernels reach.
-    `memory_bytes` are those that a plan may use. What is `measured` of operators, and of `collectives`, wins over these
-    and over the levels. Other collectives are priced as NCCL runs them, if `collectives` has its settings, else by the
-    levels alone. `kinds` are the kinds of devices in the order of their numbers, where there are several: what is said
-    of one device then holds for all of them. All devices do the same, so the least of every figure counts. Prices count
-    what is exposed of the work that may be hidden, as `counting` says.
+    `memory_bytes` are those that a plan may use. Measured times of operators (`measured`) and of `collectives` take
+    precedence over these and over the levels. Other collectives are priced by NCCL's cost model if `collectives` has
+    its settings, else by the levels alone. `kinds` lists the kinds of devices in the order of their numbers, if there
+    are several. All devices do the same work, so the worst value of every figure applies to all of them. Prices count
+    the exposed fraction of overlappable work, as `counting` says.
     """
 
     name: str
@@ -125,28 +128,28 @@ class Machine:
 
     @property
     def exposure(self) -> Exposure:
-        """What prices count of the work that may be hidden."""
+        """The fractions of overlappable work that prices count."""
         return self.counting.exposure
 
     @property
     def origin(self) -> Machine:
-        """The machine of which prices count everything, from which `exposing` made this one."""
+        """The machine whose prices count everything, from which `exposing` made this one."""
         return self.counting.origin or self
 
     @property
     def exposed_launch(self) -> float:
-        """Seconds that prices count of a launch."""
+        """Exposed seconds of one launch."""
         return self.launch_seconds * self.exposure.launches
 
     def exposing(self, exposure: Exposure) -> Machine:
-        """The machine with prices that count so much of what may be hidden. What devices do, kernels and collectives,
-        takes less time as far as it is behind launches, but where it was measured with launches in it.
+        """The machine with prices that count these fractions of overlappable work. Kernels and collectives take less
+        time as far as the device waits for launches, unless their measured times include launches.
         """
         return _exposing(self.origin, exposure)
 
     @property
     def launches_apart(self) -> bool:
-        """Whether what was measured is of kernels alone: of a GPU, whose host launches them ahead."""
+        """Whether measured times are of kernels alone, as on a GPU, whose host launches them ahead."""
         return self.device == "cuda"
 
     @property
@@ -154,11 +157,11 @@ class Machine:
         return prod(level.size for level in self.levels)
 
     def holding(self, memory: int | None) -> Machine:
-        """The machine with another limit of memory, bytes on each device, if one is given."""
+        """The machine with another memory limit, bytes on each device, if one is given."""
         return self if memory is None else replace(self.origin, memory_bytes=memory).exposing(self.exposure)
 
     def traffic_seconds(self, count: Bytes) -> Bytes:
-        """What kernels take to read and write so many bytes of a device's memory, launches left out."""
+        """Seconds that kernels take to read and write `count` bytes of device memory, without launches."""
         return count / (self.memory_bandwidth * self.memory_efficiency)
 
     def devices_below(self, level: int) -> int:
@@ -167,13 +170,13 @@ class Machine:
 
     @property
     def node_devices(self) -> int:
-        """Devices of a node: of what is joined by network cards. Of the whole machine where there are none."""
+        """Devices of a node, the unit that network cards join; all devices of a machine without a network."""
         return self.devices_below(next((i for i, link in enumerate(self.levels) if link.network), len(self.levels)))
 
 
 @lru_cache(maxsize=256)
 def _exposing(full: Machine, exposure: Exposure) -> Machine:
-    """The same object for each exposure of a machine: what prices keep is found by it, without comparing curves."""
+    """One object for each exposure of a machine: caches of prices find it by identity, without comparing curves."""
     with_launches = full.measured != MeasuredOperators() and not full.launches_apart
     if with_launches or full.collectives.measured != MeasuredCollectives():
         exposure = replace(exposure, devices=1.0)
@@ -238,7 +241,7 @@ def read_machine(source: Source) -> Machine:
 
 
 def _sustained(reader: TomlTable) -> float:
-    """The part of the speed of measured products that lasts, that of the slowest kind: 1 unless the file says so."""
+    """The sustained fraction of the speed of measured products, of the slowest kind; 1 unless the file gives it."""
     tables = reader.tables("device_kind") if "device_kind" in reader else [reader]
     rates = [table.table("efficiency") for table in tables]
     return min(rate.fraction(SUSTAINED) if SUSTAINED in rate else 1.0 for rate in rates)
@@ -246,15 +249,13 @@ def _sustained(reader: TomlTable) -> float:
 
 SUSTAINED, SLOWDOWN, RESERVED = "sustained", "overlap_slowdown", "reserved_gb"
 OVERLAP_SLOWDOWN = {"cuda": 0.1, "cpu": 0.75}
-"""Unless the file says otherwise. Kernels of a GPU share its memory and processors with those of NCCL: 0.05 to 0.2 is
-usual. A rank on a CPU has one core, and gloo copies what it sends: so much of the time of an all-reduce its thread
-wants the core (processor time over wall time, relative to that of a matrix product beside it: 0.66 to 0.83 between
-local ranks).
+"""Defaults of the slowdown of kernels by overlapped collectives. Kernels of a GPU share its memory and processors with
+those of NCCL: 0.05 to 0.2 is usual. A rank on a CPU has one core, and gloo copies what it sends. 0.75 is the fraction
+of the time of an all-reduce for which its thread needs the core: processor time over wall time, relative to that of an
+overlapped matrix product, is 0.66 to 0.83 between local ranks.
 """
 RESERVED_GB = {"cuda": 4.0, "cpu": 0.0}
-"""What a context, buffers of NCCL and fragmentation take of a device's memory, 3 to 8 GB on a GPU, unless the file says
-otherwise.
-"""
+"""Defaults of the device memory, GB, that a context, NCCL's buffers and fragmentation take: 3 to 8 GB on a GPU."""
 HOST = "host"
 _MACHINE_KEYS = ("name", "device", "source", "level", "device_kind", LIBRARY, TABLE, SLOWDOWN, HOST)
 _DEVICE_KEYS = ("memory_gb", RESERVED, "memory_bandwidth_gb_per_s", "launch_latency_us", "peak_tflops", "efficiency")
@@ -263,7 +264,7 @@ _LEVEL_KEYS = ("name", "size", "bandwidth_gb_per_s", "device_bandwidth_gb_per_s"
 
 
 def _device_kind(reader: TomlTable, name: str, count: int, device: str) -> DeviceKind:
-    """The figures of one kind, which are at the top of a file that describes one kind only."""
+    """The figures of one kind of device; they are at the top of a file that describes only one kind."""
     peak = reader.table("peak_tflops")
     peak.only(FACTOR_TYPES)
     given = {dtype: peak.positive(dtype) * 1e12 for dtype in FACTOR_TYPES if dtype != TF32 or dtype in peak}
@@ -292,7 +293,7 @@ def _reserved(reader: TomlTable, device: str) -> float:
 
 
 def _device_kinds(reader: TomlTable, levels: tuple[Link, ...], device: str) -> tuple[DeviceKind, ...]:
-    """Those of [[device_kind]], which together are all devices; a unit of the fastest level has one kind only."""
+    """The kinds of [[device_kind]], which together are all devices; a unit of the fastest level has one kind only."""
     for key in _DEVICE_KEYS:
         if key in reader:
             raise reader.fault(key, f"`{key}` is of every [[device_kind]], so it can't be at the top as well")
@@ -313,7 +314,7 @@ def _device_kinds(reader: TomlTable, levels: tuple[Link, ...], device: str) -> t
 
 
 def _links(reader: TomlTable) -> tuple[Link, ...]:
-    """The levels. Where none is said to be of the network, the last of several is."""
+    """The levels. If no level is marked as network and there are several, the last one is."""
     tables = reader.tables("level")
     links = [_link(table) for table in tables]
     for number, (table, link) in enumerate(zip(tables, links, strict=True)):
@@ -332,7 +333,7 @@ def _links(reader: TomlTable) -> tuple[Link, ...]:
 
 
 def _host_link(reader: TomlTable, device: str) -> Link | None:
-    """The link from a device to its host's memory, which so many `devices` share; of a CPU its own memory."""
+    """The link from a device to its host's memory, shared by the number `devices`; on a CPU, its own memory."""
     if HOST not in reader:
         return Link(HOST, 1, reader.positive("memory_bandwidth_gb_per_s") * 5e8, 0.0) if device == "cpu" else None
     table = reader.table(HOST)

@@ -1,4 +1,4 @@
-"""Measured seconds of collectives, which win over those of the links, by the number of devices that they join."""
+"""Measured seconds of collectives, by the number of devices; they take precedence over the prices by links."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from .measured_curves import Curve, read_curve
 from .toml_table import TomlTable
 
 COLLECTIVES = "collective"
-"""The section of a machine file."""
+"""The machine file section of measured collectives."""
 
 KINDS = (StepKind.ALL_REDUCE, StepKind.ALL_GATHER, StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL)
 
 
 @dataclass(frozen=True)
 class MeasuredCollectives:
-    """Curves over the bytes that one device gives, by collective and by how many devices it joins."""
+    """Curves over the bytes that each device contributes, by collective and number of devices."""
 
     curves: Mapping[tuple[StepKind, int], Curve] = field(default_factory=dict, hash=False)
 
     def line(self, kind: StepKind, degree: int) -> tuple[float, float] | None:
-        """Latency and seconds per byte that one device gives; None where that was not measured."""
+        """Latency, and seconds per byte that each device contributes; None if that was not measured."""
         curve = self.curves.get((kind, degree))
         return None if curve is None else nearest_line(curve)
 
 
 @lru_cache(maxsize=256)
 def nearest_line(curve: Curve) -> tuple[float, float]:
-    """The line `latency + per_byte * bytes` with the least relative errors at the points, neither part below 0."""
+    """The line `latency + per_byte * bytes` that minimises the squared relative errors, neither part below 0."""
     amounts, seconds = np.array(curve.amounts), np.array(curve.seconds)
     columns = np.stack([1 / seconds, amounts / seconds], axis=1)
     (latency, per_byte), *_ = np.linalg.lstsq(columns, np.ones(len(amounts)), rcond=None)
     if latency < 0 or per_byte < 0:
-        # The nearest of the lines that have one part alone.
+        # The better of the two lines with only one part.
         alone = [(float(part @ np.ones(len(part)) / (part @ part)), part) for part in columns.T]
         errors = [float(((value * part - 1) ** 2).sum()) for value, part in alone]
         return (alone[0][0], 0.0) if errors[0] < errors[1] else (0.0, alone[1][0])
@@ -45,7 +45,7 @@ def nearest_line(curve: Curve) -> tuple[float, float]:
 
 
 def read_measured_collectives(machine: TomlTable) -> MeasuredCollectives:
-    """The section of a machine file, if it is there. Raises E304."""
+    """The collectives of a machine file; empty without the section. Raises E304."""
     found: dict[tuple[StepKind, int], Curve] = {}
     for table in machine.tables(COLLECTIVES) if COLLECTIVES in machine else ():
         table.only(("kind", "devices", "bytes", "time_us"))

@@ -1,4 +1,4 @@
-"""Measured seconds as functions of sizes: points, and straight lines between them in the logarithms of all."""
+"""Measured seconds as functions of sizes: points, and linear interpolation between them in log-log space."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Amount = Numbers | float
 
 
 _LEAST = 1e-9
-"""An amount that counts as none: 0 has no logarithm."""
+"""The smallest amount: 0 has no logarithm."""
 
 
 @dataclass(frozen=True)
 class Curve:
     """Seconds of an amount of work (bytes, flops), by measured points of increasing amounts.
 
-    Outside of these the curve goes on with the slope between the two points next to the border; a single point is a
-    rate. No amount takes no time, so what a launch takes is for the caller to add or to hold against.
+    Beyond the points the curve is extrapolated with the slope between the two outermost points on that side; a single
+    point is a rate. An amount of 0 takes no time: the caller adds the launch, or takes it as a lower bound.
     """
 
     amounts: tuple[float, ...]
     seconds: tuple[float, ...]
 
     def at(self, amount: Amount) -> Numbers:
-        """Seconds of one or more amounts, in their shape."""
+        """Seconds of one or more amounts, with the same shape."""
         amounts, seconds = self._logarithms
         x = np.log(np.maximum(amount, _LEAST))
         low, high = (1.0, 1.0) if len(amounts) == 1 else np.diff(seconds)[[0, -1]] / np.diff(amounts)[[0, -1]]
@@ -40,7 +40,7 @@ class Curve:
         return np.asarray(np.exp(np.interp(x, amounts, seconds) + outside))
 
     def faster(self, times: float) -> Curve:
-        """With a part of the seconds."""
+        """The same measurements with all seconds divided by `times`."""
         return Curve(self.amounts, tuple(seconds / times for seconds in self.seconds))
 
     @cached_property
@@ -50,11 +50,11 @@ class Curve:
 
 @dataclass(frozen=True)
 class ProductGrid:
-    """Seconds of a product of matrices [rows, inner] and [inner, columns], by points of a grid of these sizes.
+    """Seconds of a product of matrices [rows, inner] and [inner, columns], measured on a grid of these sizes.
 
-    `seconds` has shape [rows, columns, inner]. Between points it is linear along each size, in logarithms; outside of
-    the grid it goes on along each size with the slope between the two points next to the border. A batch of products
-    takes `launch` and so often `seconds`.
+    `seconds` has shape [rows, columns, inner]. Between points it is linear along each size, in logarithms. Outside of
+    the grid it is extrapolated along each size with the slope between the two points next to the border. A batch of
+    products takes `launch` plus `seconds` times the size of the batch.
     """
 
     rows: tuple[float, ...]
@@ -70,11 +70,11 @@ class ProductGrid:
         return mine == theirs
 
     def faster(self, times: float) -> ProductGrid:
-        """With a part of the seconds."""
+        """The same measurements with all seconds divided by `times`."""
         return replace(self, seconds=self.seconds / times, launch=self.launch / times)
 
     def at(self, rows: Amount, columns: Amount, inner: Amount, batch: Amount = 1.0) -> Numbers:
-        """Seconds of products of these sizes, in their common shape."""
+        """Seconds of products of these sizes, broadcast to their common shape."""
         points = self._points
         axes = (self.rows, self.columns, self.inner)
         placed = [_place(axis, size) for axis, size in zip(axes, (rows, columns, inner), strict=True)]
@@ -92,7 +92,7 @@ class ProductGrid:
         return np.asarray(self.launch + batch * np.exp(value))
 
     def _slope(self, dim: int, placed: Sequence[_Placed]) -> Amount:
-        """The slope along one size in the cell next to the border, at the nearest point of the other sizes."""
+        """The slope along one size in the cell of `placed`, at the nearest point of the other sizes."""
         axes = (self.rows, self.columns, self.inner)
         if len(axes[dim]) == 1:
             return 1.0
@@ -112,7 +112,7 @@ class ProductGrid:
 
 
 _Placed = tuple[npt.NDArray[np.intp], Numbers, Numbers]
-"""The cell in which a size lies, how far along it, and how far outside of the grid, in logarithms."""
+"""The cell that contains a size, its fraction along the cell, and its distance from the grid, in logarithms."""
 
 
 def _place(axis: Sequence[float], size: Amount) -> _Placed:
@@ -137,7 +137,7 @@ def read_curve(table: TomlTable, amounts: str) -> Curve:
 
 
 def read_grid(table: TomlTable) -> ProductGrid:
-    """The grid of a table with `rows`, `columns`, `inner`, `time_us` and perhaps `launch_us`. Raises E304."""
+    """The grid of a table with `rows`, `columns`, `inner`, `time_us` and optionally `launch_us`. Raises E304."""
     rows, columns, inner = (_increasing(table, key) for key in ("rows", "columns", "inner"))
     seconds = np.array(table.array("time_us", [len(rows), len(columns), len(inner)]), dtype=np.float64) * 1e-6
     if any((np.diff(seconds, axis=dim) < 0).any() for dim in range(3)):

@@ -1,4 +1,4 @@
-"""Measured seconds of operators, which win over the datasheet: by name, by lowering class, and of matrix products."""
+"""Measured seconds of operators, preferred to the datasheet: by name, by lowering class, and for matrix products."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .toml_table import TomlTable
 
 
 class Direction(StrEnum):
-    """Forward, or the cotangents of the operands; of a product those of its left and of its right operand."""
+    """Forward, or the gradients of the operands; for a product, the gradient of its left or right operand."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
@@ -23,7 +23,7 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class CurveKey:
-    """What a curve is of: an operator by its name, or all of a class by `class_name`."""
+    """The key of a curve: an operator by its name, or a whole class by `class_name`."""
 
     name: str
     dtype: str
@@ -32,7 +32,7 @@ class CurveKey:
 
 @dataclass(frozen=True)
 class WorkCurve:
-    """A curve over the bytes that are read and written, or over `flops`."""
+    """A curve over the bytes read and written, or over `flops`."""
 
     over: str
     curve: Curve
@@ -43,7 +43,7 @@ class WorkCurve:
 
 @dataclass(frozen=True)
 class GridKey:
-    """What a grid is of; `batched` for more than one product at a time."""
+    """The key of a grid; `batched` for batches of more than one product."""
 
     kind: LoweringClass
     dtype: str
@@ -53,10 +53,11 @@ class GridKey:
 
 @dataclass(frozen=True)
 class MeasuredOperators:
-    """Curves of operators and of classes, grids of products. `update`: the optimizer, over bytes of a parameter.
+    """Curves of operators and classes, and grids of products. `update` is the optimizer's curve, over bytes of a
+    parameter.
 
-    A product of floats of 16 bits takes `unaligned` times as long, by the largest power of two, in bytes, that divides
-    what its rows and columns have in memory; once where that is not there.
+    Products of 16-bit floats have slowdown factors `unaligned`. The key is the largest power of two, in bytes, that
+    divides the lengths of their rows in memory; without an entry the factor is 1.
     """
 
     curves: Mapping[CurveKey, WorkCurve] = field(default_factory=dict, hash=False)
@@ -65,35 +66,35 @@ class MeasuredOperators:
     unaligned: Mapping[int, float] = field(default_factory=dict, hash=False)
 
     def faster(self, times: float) -> MeasuredOperators:
-        """With a part of the seconds; the optimizer's step stays as it is."""
+        """All curves and grids at `times` the speed; the optimizer's step stays as it is."""
         curves = {key: replace(found, curve=found.curve.faster(times)) for key, found in self.curves.items()}
         return replace(self, curves=curves, grids={key: grid.faster(times) for key, grid in self.grids.items()})
 
     def sustained(self, part: float) -> MeasuredOperators:
-        """With products and curves over flops at a part of the speed."""
+        """Products and curves over flops at the fraction `part` of their speed."""
         arithmetic = {key: found for key, found in self.curves.items() if found.over == "flops"}
         slower = replace(self, curves=arithmetic).faster(part)
         return replace(slower, curves={**self.curves, **slower.curves})
 
 
 CAST = "cast"
-"""The name of the curve of kernels that read one float type and write another. No operator has it."""
+"""Name of the curve of kernels that convert one float type to another. No operator has this name."""
 
 CLASS = "class "
-"""Before the name of a class, where a curve is keyed by it."""
+"""Prefix of the name in the key of a class's curve."""
 
 AMOUNTS = ("bytes", "flops")
 OPERATORS, PRODUCTS, OPTIMIZER, UNALIGNED = "operator", "product", "optimizer", "unaligned"
-"""The sections of a machine file."""
+"""The machine file sections of measured operators."""
 
 
 def class_name(kind: LoweringClass) -> str:
-    """How a curve of a whole class is keyed."""
+    """The name in the key of a curve for a whole class."""
     return f"{CLASS}{kind}"
 
 
 def read_measured_operators(machine: TomlTable, dtypes: tuple[str, ...]) -> MeasuredOperators:
-    """The sections of a machine file that are there. Raises E304."""
+    """The measurements of the sections that a machine file has. Raises E304."""
     curves: dict[CurveKey, WorkCurve] = {}
     for table in machine.tables(OPERATORS) if OPERATORS in machine else ():
         key, curve = _read_operator(table, dtypes)

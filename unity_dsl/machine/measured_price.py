@@ -1,4 +1,4 @@
-"""Seconds of an operator by what is measured of the machine, for many configurations at once."""
+"""Seconds of an operator from measurements of the machine, for many configurations at once."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ from .measured_operators import CurveKey, Direction, GridKey, MeasuredOperators,
 _STREAMS = (LoweringClass.ROW_REDUCTION, LoweringClass.ELEMENTWISE)
 _COTANGENTS = (Direction.LEFT, Direction.RIGHT)
 HALF = 2
-"""Bytes of the floats whose products may be unaligned: tensor cores take them."""
+"""Bytes of the floats whose products may be unaligned: tensor cores multiply them."""
 TOGETHER = 8
 """Floats of 16 bits that tensor cores load at a time."""
 LAUNCHES_OF_PADDING = 5e-5
-"""Seconds of the host, to launch the five kernels that pad a product: one is not padded to save less."""
+"""Host seconds to launch the five kernels that pad a product: padding must save more than this."""
 
 
 def aligned(extent: Numbers) -> Numbers:
-    """The next multiple of what is loaded at a time."""
+    """The next multiple of TOGETHER."""
     return np.asarray(np.ceil(extent / TOGETHER) * TOGETHER)
 
 
 @dataclass(frozen=True)
 class MeasuredPrice:
-    """Prices of one operator at the sizes of a device, arrays of which are evaluated elementwise. `runs` says whether
-    there are any kernels, forward and backward: what has none is a view, and what only moves elements is elementwise
-    if it has.
+    """Prices of one operator at the local sizes of a device; arrays of sizes are evaluated elementwise. `runs` says
+    whether there are any kernels, forward and backward. An operator without kernels is a view; one that only moves
+    elements is elementwise if it has kernels.
 
-    An operator that is run as it was measured is priced by the curve of its name, a native call else by the grid of the
-    product that it is, or by the curve of its class. Where it is run equation by equation, though there is a native
-    call, each equation is a kernel, but those `absorbed` by others. Of elementwise ones each of the `passes` is, of
-    which functions, bytes that are read and written, and those backward are known, by the curve of the operator that
-    is named as its function where that is unlike its class. Neither direction takes less than a launch. Reductions and
-    elementwise kernels that were not measured are priced by their bytes, if `streams` says how. None is returned where
-    what else that takes was not measured. In TF32 are products alone, by grids of their own. The columns of a linear
-    map are `padded` where that takes less, copies included.
+    An operator that runs as it was measured is priced by the curve of its name. Another native call is priced by the
+    grid of its matrix product, or by the curve of its class. If an operator with a native call runs equation by
+    equation, each equation is a kernel, except those `absorbed` by others. Each elementwise kernel is one of the
+    `passes`: its function, the bytes it reads and writes, and those of its backward. It is priced by the curve of the
+    operator named like the function if there is one, else by that of the class. Neither direction takes less than a
+    launch.
+
+    Unmeasured reductions and elementwise kernels are priced by their bytes, by `streams` if given. The result is None
+    if any other part was not measured. In TF32 only products run, by grids of their own. The columns of a linear map
+    are `padded` if that takes less, copies included.
     """
 
     instance: Instance
@@ -83,7 +85,7 @@ class MeasuredPrice:
         return _total([*(self._kernel(kernel, Direction.FORWARD) for kernel in self._further), *made])
 
     def backward(self, needs: Sequence[bool]) -> Numbers | None:
-        """Of the inputs that need a gradient, at least one. Cotangents that are merely passed on take a launch."""
+        """Seconds for the inputs that need a gradient, at least one. Gradients merely passed on take a launch."""
         done = backward_work(self.instance, needs, self.sizes, DTYPE_BYTES[self.dtype])
         seconds = self._backward(needs, done)
         passed = np.asarray(done.flops + done.bytes_read + done.bytes_written) == 0
@@ -112,7 +114,7 @@ class MeasuredPrice:
 
     @property
     def _elements(self) -> str:
-        """The type of all that is no product."""
+        """The type of everything but products."""
         return FULL if self.dtype == TF32 else self.dtype
 
     @property
@@ -122,7 +124,7 @@ class MeasuredPrice:
 
     @property
     def _further(self) -> tuple[EquationKernel, ...]:
-        """What is not counted pass by pass."""
+        """The kernels that are not counted pass by pass."""
         return tuple(k for k in self._kernels if k.kind is not LoweringClass.ELEMENTWISE or not self.passes)
 
     @cached_property
@@ -145,12 +147,12 @@ class MeasuredPrice:
         return found
 
     def _view(self, done: Work) -> Numbers:
-        """What has no kernels: as long as a view is measured to take, or a launch at least."""
+        """Seconds of an operator without kernels: those of a measured view, or 0 without one."""
         curve = self.measured.curves.get(CurveKey(class_name(LoweringClass.VIEW), self._elements, Direction.FORWARD))
         return np.zeros(()) if curve is None else curve.at(done)
 
     def _pass(self, function: str, count: Numbers, direction: Direction) -> Numbers | None:
-        """An elementwise kernel that reads and writes so many bytes."""
+        """Seconds of an elementwise kernel that reads and writes `count` bytes."""
         own = self.measured.curves.get(CurveKey(function, self._elements, direction))
         curve = own or self._class_curve(LoweringClass.ELEMENTWISE, direction)
         return None if curve is None else curve.at(Work(0, count, 0))
@@ -161,9 +163,10 @@ class MeasuredPrice:
 
     @cached_property
     def padded(self) -> Numbers:
-        """Where a native linear map takes less, forward and backward, if its columns are padded until they are aligned.
+        """Whether a native linear map takes less time, forward and backward, if its columns are padded until they are
+        aligned.
 
-        That is the same whether a gradient is wanted or not, as one text is run for both.
+        The result does not depend on which gradients are needed, because one program text is run for both.
         """
         product, call = self._only_product, self.instance.operator.torch
         linear = self.native and isinstance(call, NativeCall) and call.function == LINEAR
@@ -182,8 +185,9 @@ class MeasuredPrice:
         return np.asarray(even + sum(self._copies(product)) + LAUNCHES_OF_PADDING < as_it_is)
 
     def _copies(self, product: MatrixProduct) -> tuple[Numbers, Numbers]:
-        """Seconds of what pads columns, forward and backward, at the speed at which bytes stream: zeros are written and
-        the weight is copied over them. So is the cotangent of the result; that of the weight is copied once.
+        """Seconds of the copies that pad columns, forward and backward, at streaming speed. Forward, zeros are written
+        and the weight is copied over them. Backward does the same with the result's gradient, and copies that of the
+        weight once.
         """
         if self.streams is None:
             return np.zeros(()), np.zeros(())
@@ -193,7 +197,7 @@ class MeasuredPrice:
         return forward, backward
 
     def _of_columns(self, product: MatrixProduct, direction: Direction, columns: Numbers) -> Numbers | None:
-        """A product with so many columns."""
+        """Seconds of a product with this many columns."""
         batch, rows, inner = (np.asarray(self._extent(axes)) for axes in (product.batch, product.rows, product.inner))
         window = lowering_class(self.instance) is LoweringClass.WINDOW
         kind = LoweringClass.WINDOW if window else LoweringClass.CONTRACTION
@@ -207,7 +211,7 @@ class MeasuredPrice:
         return found * self._unaligned(columns, inner)
 
     def _unaligned(self, *sides: Numbers) -> Numbers:
-        """How many times as long a product takes whose matrices have rows of these lengths in memory."""
+        """The slowdown of a product by misaligned rows of these lengths in memory."""
         width = DTYPE_BYTES[self.dtype]
         if width != HALF or not self.measured.unaligned:
             return np.ones(())
@@ -218,7 +222,9 @@ class MeasuredPrice:
         return times
 
     def _cotangents(self, product: MatrixProduct, wanted: set[str]) -> Numbers | None:
-        """Of the product's operands; of any other input, as a bias, it is a sum over the rows of the result's."""
+        """Seconds of the gradients of a product's operands. The gradient of any other input, such as a bias, is a sum
+        over the rows of the result's gradient.
+        """
         parts = [
             self._product(product, direction)
             for direction, side in zip(_COTANGENTS, (product.left, product.right), strict=True)
@@ -238,8 +244,8 @@ class MeasuredPrice:
         return None if curve is None else curve.at(self._work(kernel))
 
     def _kernel_backward(self, kernel: EquationKernel, wanted: set[str]) -> Numbers | None:
-        """What an equation's backward reads is what it read and the cotangent of its result; it writes those of what it
-        read.
+        """Seconds of an equation's backward. It reads what the forward read and the gradient of the result, and writes
+        the gradients of what the forward read.
         """
         if kernel.product is not None:
             return self._cotangents(kernel.product, wanted & (kernel.product.left | kernel.product.right))

@@ -1,4 +1,4 @@
-"""Device meshes on the levels of a machine: one of a given shape, all for a search, and how one splits another."""
+"""Device meshes on the levels of a machine: one of a given shape, all for a search, and refinements between meshes."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def _shape_text(shape: Sequence[int]) -> str:
 
 
 MOST_AXES = 3
-"""Axes of the meshes that are searched: a tensor of rank 4 then has 7^3 layouts, and all pairs of them a price."""
+"""Most axes of a searched mesh: with 3, a tensor of rank 4 has 7^3 layouts, and every pair of them has a price."""
 
 
 def all_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
-    """Every mesh of that many devices with at most `MOST_AXES` axes: those with few axes first, and of these those that
-    split the devices where units of the machine end, or near there.
+    """Every mesh of that many devices with at most `MOST_AXES` axes. Meshes with fewer axes come first, and among these
+    the ones whose axes end at or near the units of the machine.
 
-    Order matters: the last axis has the fastest links, and the first is the major one where two cut one dimension. So
-    no two of them are the same problem. Raises E302 as `build_mesh`.
+    Order matters: the last axis has the fastest links, and the first is the major one if two shard the same dimension.
+    No two of these meshes are therefore the same problem. Raises E302 as `build_mesh`.
     """
     if devices <= 1:
         return (build_mesh(machine, devices, ()),)
@@ -71,7 +71,7 @@ def all_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
 
 
 def _factorisations(number: int, count: int) -> Iterator[tuple[int, ...]]:
-    """Every way to write a number above 1 as an ordered product of so many factors above 1."""
+    """Every ordered product of `count` factors above 1 that is `number`, itself above 1."""
     if count == 1:
         yield (number,)
         return
@@ -81,8 +81,8 @@ def _factorisations(number: int, count: int) -> Iterator[tuple[int, ...]]:
 
 
 def _misfit(shape: tuple[int, ...], machine: Machine) -> float:
-    """How far, as a factor, the groups of inner axes are from a unit of the machine: a node, an island. In logarithms,
-    summed.
+    """How far the groups of inner axes are from the nearest unit of the machine (a node, an island): the sum of the
+    logarithms of the ratios.
     """
     units = [machine.devices_below(level) for level in range(1, len(machine.levels) + 1)]
     groups = (prod(shape[axis:]) for axis in range(1, len(shape)))
@@ -94,13 +94,13 @@ def describe_mesh(mesh: Mesh) -> str:
 
 
 Blocks = tuple[tuple[int, ...], ...]
-"""Per axis of a coarse mesh, the neighbouring axes of a finer one that it is split into."""
+"""For each axis of a coarse mesh, the neighbouring axes of a finer mesh that it is split into."""
 
 _Chosen = TypeVar("_Chosen")
 
 
 def refined_blocks(mesh: Mesh, coarse: Mesh) -> Blocks | None:
-    """How a mesh splits the axes of a coarser one; None where it does not. A mesh refines itself."""
+    """How a mesh splits the axes of a coarser one; None if it does not. A mesh refines itself."""
     blocks, axis = [], 0
     for degree in coarse.degrees:
         first, reached = axis, 1
@@ -114,7 +114,7 @@ def refined_blocks(mesh: Mesh, coarse: Mesh) -> Blocks | None:
 
 
 def reordered_axes(mesh: Mesh, other: Mesh) -> tuple[int, ...] | None:
-    """For each axis of a mesh one of the same degree of another; None where its axes are not these in some order."""
+    """A permutation: for each axis of a mesh, an axis of the same degree of `other`; None if there is none."""
     left = list(range(len(other.axes)))
     order = []
     for degree in mesh.degrees:
@@ -127,8 +127,8 @@ def reordered_axes(mesh: Mesh, other: Mesh) -> tuple[int, ...] | None:
 
 
 def regrouped_axes(mesh: Mesh, coarse: Mesh) -> Iterator[tuple[int, ...]]:
-    """Every way in which axes of a mesh make up those of a coarser one that it does not refine so: for each axis the
-    coarse one that it is part of, not in their order.
+    """Every other way in which the axes of a mesh make up those of a coarser one: for each axis the coarse axis that it
+    is part of. Assignments in the order of the axes are left out, as `refined_blocks` finds them.
     """
     for part_of in product(range(len(coarse.axes)), repeat=len(mesh.axes)):
         degrees = [1] * len(coarse.axes)
@@ -139,7 +139,7 @@ def regrouped_axes(mesh: Mesh, coarse: Mesh) -> Iterator[tuple[int, ...]]:
 
 
 def has_moved_factor(mesh: Mesh, other: Mesh) -> bool:
-    """Whether the axes of a mesh are those of another after a prime factor has moved from one of these to another."""
+    """Whether moving one prime factor between two axes of `other` gives the axes of `mesh`."""
     differ = [(own, given) for own, given in zip(mesh.degrees, other.degrees, strict=False) if own != given]
     if len(mesh.axes) != len(other.axes) or len(differ) != 2 or mesh.size != other.size:
         return False
@@ -148,14 +148,14 @@ def has_moved_factor(mesh: Mesh, other: Mesh) -> bool:
 
 
 def joined(mesh: Mesh, blocks: Blocks) -> Mesh:
-    """The mesh whose axes are blocks of neighbouring axes of a finer one."""
+    """The coarse mesh whose axes are blocks of neighbouring axes of a finer one."""
     levels = (max(mesh.axes[axis].level for axis in block) for block in blocks)
     names = (axis.name for axis in mesh.axes[: len(blocks)])
     return Mesh(tuple(map(MeshAxis, names, map(mesh.degree, blocks), levels)))
 
 
 def refined(chosen: Sequence[_Chosen], blocks: Blocks) -> tuple[_Chosen, ...]:
-    """What is chosen per axis of a coarse mesh, per axis of a finer one."""
+    """A choice for each axis of a coarse mesh, expanded to the axes of a finer one."""
     return tuple(one for one, block in zip(chosen, blocks, strict=True) for _ in block)
 
 
@@ -164,7 +164,7 @@ def _names(count: int) -> list[str]:
 
 
 def prime_factors(number: int) -> list[int]:
-    """Smallest first; none for 1."""
+    """The prime factors of a number, smallest first; none for 1."""
     factors, divisor = [], 2
     while number > 1:
         while number % divisor == 0:

@@ -1,12 +1,14 @@
 """Prices of collectives over groups of mesh axes as NCCL runs them, and the links that they keep busy.
 
-A group's ranks per node and nodes follow from its mesh axes. In a node a ring reaches what the slowest level gives the
-group; between nodes the sum of the cards of its ranks in one node, or of what racks and pods give, if that is less.
-NCCL takes the links in a node as the bandwidth of two nodes; here these have the cards', as more nodes do.
+A group's nodes and ranks per node follow from its mesh axes. Within a node, the bandwidth of a ring is that of the
+slowest level that the group crosses. Between nodes, it is the sum over the network cards of the group's ranks in one
+node, or what racks and pods give if that is less. For two nodes NCCL takes the bandwidth of the links within a node;
+here two nodes have that of the cards, as more nodes do.
 
-NCCL has no estimate for point-to-point sends. A device sends to its peers one message after the other. A message in the
-node takes a hop. One between nodes takes the time to post it, and the last of them the hop as well. Bytes go over the
-link of their level. LL has half of it, and no more than a ring has; LL128 is not used for sends.
+NCCL has no estimate for point-to-point sends. A device sends to its peers one message after the other. A message within
+the node takes a hop. A message between nodes takes the time to post it, and the last one also takes the hop. Bytes go
+over the link of their level. LL has half of the link's bandwidth, and no more than a ring has; LL128 is not used for
+sends.
 """
 
 from __future__ import annotations
@@ -32,13 +34,13 @@ from .nccl_tuning import (
 from .price import AlgorithmPrice, LinkTime, Price, cheapest, least
 
 WIRE = {Protocol.LL: 2.0, Protocol.LL128: 128 / 120, Protocol.SIMPLE: 1.0}
-"""Bytes on the links for each byte of data: flags are 4 of 8 bytes, 8 of 128, or apart."""
+"""Bytes on the links for each byte of data: flags take 4 of 8 bytes (LL), 8 of 128 (LL128), or are apart (Simple)."""
 DIRECT = (Protocol.LL, Protocol.SIMPLE)
 
 
 @lru_cache(maxsize=4096)
 def collective_price(kind: StepKind, levels: tuple[Crossing, ...], size: int, machine: Machine) -> Price:
-    """Of an all-gather, a reduce-scatter or an all-reduce of a group of that size that crosses these levels."""
+    """The price of an all-gather, a reduce-scatter or an all-reduce in a group of `size` that crosses these levels."""
     group = communicator(levels, size, machine)
     found = tuned(kind, group)
     return least([_priced(one, kind, levels, size, machine) for one in found])
@@ -47,7 +49,7 @@ def collective_price(kind: StepKind, levels: tuple[Crossing, ...], size: int, ma
 def sends_price(
     levels: tuple[Crossing, ...], peers: Sequence[int], parts: Sequence[float], size: int, machine: Machine
 ) -> Price:
-    """Of messages to so many peers by level, of so large parts of the bytes that are counted."""
+    """The price of messages to `peers` at each level; `parts` are the fractions of the counted bytes by level."""
     group, slowed = communicator(levels, size, machine), machine.exposure.devices
     inside = [number for number, level in enumerate(levels) if not machine.levels[level.level].network]
     outside = sum(peers) - sum(peers[number] for number in inside)
@@ -69,7 +71,7 @@ def sends_price(
 
 
 def message_seconds(farthest: Crossing, levels: tuple[Crossing, ...], size: int, machine: Machine) -> float:
-    """What a small message more takes over that level: a hop in a node, else the time to post it."""
+    """Seconds that one more small message takes over a level: a hop within a node, else the time to post it."""
     group = communicator(levels, size, machine)
     if machine.levels[farthest.level].network:
         return group.posting[_POSTED[Protocol.LL]] * machine.exposure.devices
@@ -77,16 +79,16 @@ def message_seconds(farthest: Crossing, levels: tuple[Crossing, ...], size: int,
 
 
 def _hop(level: Crossing, group: Communicator, protocol: Protocol, machine: Machine) -> float:
-    """Of a message in a node."""
+    """Seconds of a hop of a message within a node."""
     return replace(group, link=_link(level, machine)).hop(Algorithm.RING, protocol)
 
 
 _POSTED = {Protocol.LL: 0, Protocol.SIMPLE: 2}
-"""Places in triples by protocol."""
+"""Indices into triples, by protocol."""
 
 
 def communicator(levels: Sequence[Crossing], size: int, machine: Machine) -> Communicator:
-    """What NCCL sees of a group. Bandwidths are those of the machine before it was made faster (`Machine.exposing`)."""
+    """A group as NCCL sees it. Bandwidths are those of the machine before `Machine.exposing` made it faster."""
     settings, slowed = machine.collectives.nccl or NcclSettings(), machine.exposure.devices
     inside = [level for level in levels if not machine.levels[level.level].network]
     between = [level for level in levels if machine.levels[level.level].network]
@@ -109,7 +111,7 @@ def communicator(levels: Sequence[Crossing], size: int, machine: Machine) -> Com
 
 
 def _link(level: Crossing, machine: Machine) -> str:
-    """Of a level in a node: units of the first one have the link of the machine, others are joined by hosts."""
+    """The kind of link of a level within a node: the machine's at the first level, PCI through the hosts at others."""
     settings = machine.collectives.nccl or NcclSettings()
     return settings.link if level.level == 0 else "pci"
 
@@ -128,10 +130,11 @@ def _priced(one: Tuned, kind: StepKind, levels: Sequence[Crossing], size: int, m
 def _sent(
     one: Tuned, kind: StepKind, levels: Sequence[Crossing], size: int, machine: Machine
 ) -> tuple[float, list[float]]:
-    """Bytes that a device sends for each that is counted, and the seconds for which that keeps each level busy.
+    """Bytes that a device sends for each counted byte, and the seconds per byte for which each level is busy.
 
-    A ring and PAT send all but a device's own part, a tree all of it, either twice for a sum. To a switch that adds and
-    copies, a device sends what is summed, and its part of a sum that all want; in a gather it receives all other parts.
+    A ring and PAT send all but a device's own part, a tree sends all of it; for a sum, both do so twice. With a switch
+    that adds and copies, a device sends the data to be summed, and for an all-reduce also its part of the sum. In an
+    all-gather it receives all other parts.
     """
     passes = 2 if kind is StepKind.ALL_REDUCE else 1
     ring = passes * (size - 1) / size

@@ -1,4 +1,4 @@
-"""What a machine file says of NCCL: `collectives = "nccl"`, and the table [nccl]."""
+"""The NCCL settings of a machine file: `collectives = "nccl"`, and the table [nccl]."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from .nccl_tuning import GENERATIONS, HOSTS, LINKS
 from .toml_table import TomlTable
 
 LIBRARY, TABLE = "collectives", "nccl"
-"""The key, and the section of a machine file."""
+"""The key and the section in a machine file."""
 
 
 @dataclass(frozen=True)
 class NcclSettings:
-    """What NCCL's estimate depends on besides levels of the machine: the generation of the GPUs, the kind of `link`
-    between those of the first level, the vendor of the hosts.
+    """Inputs of NCCL's cost model besides the machine's levels: the `generation` of the GPUs, the vendor of the `host`,
+    and the kind of `link` between GPUs of the first level.
 
-    Channels are those of a ring in a node, and between nodes. `ring` is the bus bandwidth of one in a node, bytes per
-    second, where it differs from what the levels give. `nvls` says that NVSwitches reduce, which those of Hopper do.
+    `channels` and `network_channels` are those of a ring in a node and between nodes. `ring` is the bus bandwidth of a
+    ring in a node, bytes per second, if it differs from that of the levels. `nvls` says that NVSwitches reduce, as
+    Hopper's do.
     """
 
     generation: str = "hopper"
@@ -30,7 +31,7 @@ class NcclSettings:
 
 
 def read_nccl_settings(machine: TomlTable) -> NcclSettings | None:
-    """None where the file does not name NCCL. Raises E304."""
+    """The NCCL settings; None if the file does not name NCCL. Raises E304."""
     if LIBRARY not in machine:
         if TABLE in machine:
             raise machine.fault(TABLE, f'[{TABLE}] is for machines with `{LIBRARY} = "{TABLE}"`')

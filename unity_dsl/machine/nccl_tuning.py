@@ -1,13 +1,13 @@
-"""NCCL's estimate of what a collective takes, by which it chooses an algorithm and a protocol.
+"""NCCL's cost model of collectives, by which it chooses an algorithm and a protocol.
 
-Every pair of an algorithm and a protocol takes `latency + bytes / bandwidth`; NCCL runs the least. The constants and
+Every pair of an algorithm and a protocol takes `latency + bytes / bandwidth`; NCCL runs the cheapest. The constants and
 formulas are facts of NCCL's source, file src/graph/tuning.cc: read in version 2.28.3, with the latency of NVLS trees
-over the network and the 24th correction of trees of June 2026. Broadcasts, reductions in switches (CollNet) and
-several operations launched at once are left out.
+over the network and the 24th correction of trees of June 2026. Broadcasts, reductions in switches (CollNet) and several
+operations launched at once are left out.
 
 Latencies in tables are microseconds and bandwidths GB/s; functions return seconds and bytes per second. Triples are by
-protocol: LL, LL128, Simple. Bytes are those of the whole tensor in an all-gather and a reduce-scatter, and those that
-one device holds in an all-reduce.
+protocol: LL, LL128, Simple. For all-gather and reduce-scatter, bytes are those of the whole tensor; for all-reduce,
+those that one device holds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..graph.collective_steps import StepKind
 
 
 class Protocol(StrEnum):
-    """How data and the flags that tell of its arrival share a link."""
+    """How data and the flags that signal its arrival share a link."""
 
     LL = "LL"
     LL128 = "LL128"
@@ -71,19 +71,19 @@ HOP_LATENCY: dict[str, dict[Algorithm, Triple]] = {
     },
 }
 POSTING = {"intel": 1.0, "amd": 2.0}
-"""What the host takes to post a message to a network card; three times as long with Simple."""
+"""The host's time to post a message to a network card; three times as long with Simple."""
 SIMPLE_POSTS = 3
 
 LL_IN_NODE = {"volta": 39.0, "ampere": 87.7, "hopper": 141.0}
 LL_BETWEEN_NODES = {"intel": (39.0, 20.4), "amd": (22.5, 19.0)}
-"""Of the whole group at most, over two nodes and over more."""
+"""Bandwidth limit of the whole group: over two nodes, and over more."""
 RING_LL128_OF_CHANNEL = {"volta": 20.0, "ampere": 20.0, "hopper": 36.7}
 TREE_OF_CHANNEL: dict[str, Triple] = {
     "volta": (26.5, 18.5, 10.0),
     "ampere": (24.0, 23.6, 17.8),
     "hopper": (38.7, 41.4, 36.0),
 }
-"""In one node, over two, over more. So are the next two."""
+"""Limits in one node, over two, over more; the next two tables have the same order."""
 TREE_LL128_OF_CHANNEL: dict[str, Triple] = {
     "volta": (20.0, 20.0, 20.0),
     "ampere": (20.0, 20.0, 20.0),
@@ -91,13 +91,13 @@ TREE_LL128_OF_CHANNEL: dict[str, Triple] = {
 }
 NVLS_TREE_OF_CHANNEL = {"hopper": (0.0, 57.7, 45.5)}
 NVLS_EFFICIENCY = {"hopper": 0.85}
-"""Generations that are not here have no NVLS."""
+"""Generations that are missing here have no NVLS."""
 NVLS_CHANNEL_SPEEDS = (60.0, 50.0, 40.0, 30.0, 24.0, 20.0, 15.0, 12.0, 11.0, 6.0, 3.0)
-"""What NCCL tries for a channel of NVLS on Hopper, in src/graph/search.cc."""
+"""Bandwidths that NCCL tries for an NVLS channel on Hopper, in src/graph/search.cc."""
 PLATEAU = {"volta": 1.9, "ampere": 1.4, "hopper": 1.4}
-"""How many times as long the latency of a ring with Simple is in an all-reduce over several nodes."""
+"""Latency factor of a ring all-reduce with Simple over several nodes."""
 PLATEAU_BYTES = 64
-"""Of each channel and rank, from which on that is so."""
+"""Bytes for each channel and rank, from which on PLATEAU applies."""
 
 LL_RING, LL128_RING = 0.5, 0.92
 TREE_SHARE = 0.92
@@ -107,7 +107,7 @@ PAT_SHARE = 0.75
 PAT_HOPS, PAT_OF_RANK = 3.5, 2.8
 
 TREE_FROM = 64
-"""Bytes from which trees are corrected, by a factor of bandwidth for each power of two; 1 below and above."""
+"""Bytes from which a tree's bandwidth is multiplied by a factor, one for each power of two; 1 below and above."""
 TREE_FACTORS: dict[Protocol, tuple[float, ...]] = {
     Protocol.LL: (
         *(1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5),
@@ -126,9 +126,9 @@ TREE_FACTORS: dict[Protocol, tuple[float, ...]] = {
 
 @dataclass(frozen=True)
 class Communicator:
-    """`ranks` on `nodes`, as many on each. `bandwidth` is that of a ring, bytes per second: the number of channels
-    times what one of them reaches, in a node, or between nodes where there are several. `nvls` is the same of NVLS in a
-    node, 0 where there is none. `link` is the slowest kind of link in a node.
+    """A group of `ranks` on `nodes`, equally many on each. `bandwidth` is that of a ring, bytes per second: the number
+    of channels times the bandwidth of one, in a node, or between nodes if there are several. `nvls` is the same for
+    NVLS in a node, 0 without NVLS. `link` is the slowest kind of link in a node.
     """
 
     ranks: int
@@ -153,7 +153,7 @@ class Communicator:
 
     @property
     def ll_limit(self) -> float:
-        """Bytes per second that LL reaches at most: in a node by its GPUs, between nodes by their hosts."""
+        """Bandwidth limit of LL, bytes per second: set by the GPUs within a node, by the hosts between nodes."""
         if self.nodes == 1:
             return LL_IN_NODE[self.generation] * 1e9
         return LL_BETWEEN_NODES[self.host][self.nodes > 2] * 1e9
@@ -163,8 +163,8 @@ class Communicator:
         return HOP_LATENCY[self.link][algorithm][_PLACES[protocol]] * 1e-6
 
     def network_hop(self, algorithm: Algorithm, protocol: Protocol) -> float:
-        """Seconds of a hop between nodes. With one rank a node nothing hides it, and it is that of a tree for all
-        algorithms.
+        """Seconds of a hop between nodes. With one rank a node nothing hides the hop, and all algorithms have the
+        latency of a tree.
         """
         of = Algorithm.TREE if self.ranks == self.nodes else algorithm
         return HOP_LATENCY[NETWORK][of][_PLACES[protocol]] * 1e-6
@@ -177,7 +177,7 @@ class Communicator:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """From `start` bytes on: `latency + bytes / bandwidth` seconds."""
+    """A cost of `latency + bytes / bandwidth` seconds, valid from `start` bytes on."""
 
     start: float
     latency: float
@@ -186,7 +186,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What one algorithm takes with one protocol, in pieces by bytes, each up to the start of the next."""
+    """The cost of one algorithm with one protocol, in pieces by bytes, each up to the start of the next."""
 
     algorithm: Algorithm
     protocol: Protocol
@@ -198,7 +198,7 @@ class Tuned:
 
 
 def tuned(kind: StepKind, group: Communicator) -> tuple[Tuned, ...]:
-    """All that NCCL has for an all-reduce, an all-gather or a reduce-scatter."""
+    """All algorithms and protocols that NCCL has for an all-reduce, an all-gather or a reduce-scatter."""
     found = [_ring(kind, group, protocol) for protocol in _protocols(group)]
     if kind is StepKind.ALL_REDUCE:
         found += [_tree(group, protocol) for protocol in _protocols(group)]
@@ -212,11 +212,11 @@ def tuned(kind: StepKind, group: Communicator) -> tuple[Tuned, ...]:
 
 
 def nvls_of(ranks: int, link: float) -> float:
-    """Bytes per second of all channels of NVLS of so many GPUs of a node, each of which sends `link`; 0 of too few.
+    """Bytes per second of all NVLS channels of `ranks` GPUs of a node, each of which sends `link`; 0 for too few ranks.
 
-    NCCL gives each GPU a channel of which it is the head: a GPU sends twice what a channel has in its own, and once in
-    each other (src/graph/search.cc), so 8 channels of 40 GB/s in a DGX H100. It does not use NVLS for two GPUs
-    (src/transport/nvls.cc).
+    NCCL gives each GPU a channel of which it is the head. A GPU sends twice a channel's bandwidth in its own channel,
+    and once in each other (src/graph/search.cc): this gives 8 channels of 40 GB/s in a DGX H100. NCCL does not use NVLS
+    for two GPUs (src/transport/nvls.cc).
     """
     if ranks <= 2:
         return 0.0
@@ -236,7 +236,7 @@ def _base(algorithm: Algorithm, protocol: Protocol) -> float:
 
 
 def _of_channels(table: Triple, group: Communicator) -> float:
-    """The limit of all channels, from a table by one node, two, or more."""
+    """The bandwidth limit of all channels, from a table for one node, two, or more."""
     return group.channels * table[min(group.nodes, 3) - 1] * 1e9
 
 
@@ -282,7 +282,7 @@ def _tree(group: Communicator, protocol: Protocol) -> Tuned:
 
 
 def _in_switch(kind: StepKind, group: Communicator) -> float:
-    """The bus bandwidth of NVLS in a node. An all-reduce has a reduction and a broadcast at the same time."""
+    """The bus bandwidth of NVLS in a node. An all-reduce overlaps a reduction and a broadcast."""
     bus = group.nvls * NVLS_EFFICIENCY[group.generation] * (group.nvls_channels - 1) / group.nvls_channels
     return bus * (2 if kind is StepKind.ALL_REDUCE else (group.per_node - 1) / group.per_node)
 
@@ -296,7 +296,9 @@ def _nvls(kind: StepKind, group: Communicator) -> Tuned:
 
 
 def _nvls_tree(group: Communicator) -> Tuned:
-    """The least of what the switch of a node, the cards, twice over two nodes, and the channels reach."""
+    """An NVLS tree, limited by the switch of a node, the network cards (twice their rate over two nodes), and the
+    channels.
+    """
     protocol = Protocol.SIMPLE
     limit = NVLS_TREE_OF_CHANNEL[group.generation][min(group.nodes, 3) - 1] * 1e9 * group.nvls_channels
     cards = group.bandwidth * (2 if group.nodes == 2 else 1)

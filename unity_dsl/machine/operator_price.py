@@ -1,5 +1,5 @@
-"""Prices in seconds of operators, forward and backward, and of the optimizer's step: what was measured of the machine,
-else a roofline and the launches of what is emitted.
+"""Prices in seconds of operators, forward and backward, and of the optimizer's step: from measured times of the
+machine, else from a roofline plus the launches of the emitted kernels.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Seconds = npt.NDArray[np.float64]
 
 
 class Limit(StrEnum):
-    """What takes a kernel's time: the arithmetic, the memory's traffic, or the launch where both take less."""
+    """What limits a kernel: arithmetic, memory traffic, or the launch if both take less."""
 
     ARITHMETIC = "arithmetic"
     MEMORY = "memory"
@@ -62,12 +62,12 @@ def price_operators(
     needs_gradient: Sequence[bool],
     library: Library,
 ) -> Seconds:
-    """Seconds of an operator under each of its configurations: a roofline of the local forward and backward work, the
-    launches of what is emitted and what its kernels write for each other, and the collectives inside. A view costs
-    nothing. Of the type `tf32` are operators whose products round their factors: only these products are at its peak.
+    """Seconds of an operator under each of its configurations. The price is a roofline of the local forward and
+    backward work, plus launches, the traffic of intermediates between kernels, and the collectives inside. A view costs
+    nothing. The type `tf32` is for operators whose products round their factors: only these products are at its peak.
     Shape [configurations].
     """
-    # Configurations that divide the same axes share what depends on these alone, and are priced once.
+    # Configurations that divide the same axes share one price.
     different: dict[tuple[int, int, bool], tuple[int, LocalOperator]] = {}
     for found in typed:
         different.setdefault((id(found.local_sizes), id(found.inner), found.native), (len(different), found))
@@ -77,14 +77,14 @@ def price_operators(
 
 
 Alike = tuple[Hashable, tuple[int, ...]]
-"""What the price of a configuration depends on but for the collectives inside: its `emission`, and its local sizes."""
+"""The key of a configuration's price without the collectives inside: its `emission` and its local sizes."""
 
 
 @lru_cache(maxsize=16384)
 def _known(
     identity: Key, dtype: str, machine: Machine, needs: tuple[bool, ...], library: Library
 ) -> dict[Alike, tuple[float, int]]:
-    """The seconds of an operator's configurations that were priced on any mesh, and the launches besides."""
+    """A cache of the seconds and extra launches of an operator's configurations, shared by all meshes."""
     return {}
 
 
@@ -100,7 +100,9 @@ class _Prices:
     library: Library
 
     def of(self, typed: Sequence[LocalOperator]) -> Seconds:
-        """What devices do is known of every exposure by one: of it the exposed part counts, and of each launch."""
+        """Seconds of each configuration. Device times are cached for one exposure and scaled to another; exposed
+        launches and the collectives inside are added.
+        """
         machine = self.machine
         full = machine.origin if machine.launches_apart else machine
         alike = [(emission(found), tuple(found.local_sizes.values())) for found in typed]
@@ -116,7 +118,7 @@ class _Prices:
         return np.asarray(exposed * seconds + launches * machine.exposed_launch + self.inner(typed))
 
     def local(self, typed: Sequence[LocalOperator]) -> list[tuple[float, int]]:
-        """Seconds without the collectives inside, and the launches besides."""
+        """Seconds without the collectives inside, and the launches that these do not include."""
         kernels = [self.kernels(found) for found in typed]
         seconds, launches = np.empty(len(typed)), np.empty(len(typed), dtype=int)
         for alike in dict.fromkeys(zip(kernels, (found.native for found in typed), strict=True)):
@@ -127,7 +129,7 @@ class _Prices:
         return list(zip(seconds.tolist(), launches.tolist(), strict=True))
 
     def inner(self, typed: Sequence[LocalOperator]) -> Seconds:
-        """Of the collectives inside."""
+        """Seconds of the collectives inside."""
         seconds = np.zeros(len(typed))
         for row, found in enumerate(typed):
             if found.inner:
@@ -138,8 +140,8 @@ class _Prices:
         return emitted_kernels(self.instance, typed, self.mesh, self.library, self.needs, DTYPE_BYTES[self.dtype])
 
     def seconds(self, kernels: EmittedKernels, native: bool, sizes: Mapping[str, Seconds]) -> tuple[Seconds, int]:
-        """Of configurations with these kernels, by what was measured, or else by the datasheet; and the launches that
-        are not in it.
+        """Seconds of configurations with these kernels, by measured times or else by the datasheet, and the launches
+        not included in them.
         """
         measured = self.measured(kernels, native, sizes)
         launches = kernels.forward + (kernels.backward if any(self.needs) else 0)
@@ -199,12 +201,12 @@ def priced_kernels(
 def _narrow_flops(
     instance: Instance, dtype: str, needs: Sequence[bool], sizes: Mapping[str, Count]
 ) -> tuple[Count, Count]:
-    """Operations forward and backward that are at the peak of TF32."""
+    """Operations, forward and backward, that run at the peak of TF32."""
     return product_flops(instance, needs, sizes) if dtype == TF32 else (0, 0)
 
 
 def _arithmetic(done: Work, narrow: Count, dtype: str, machine: Machine) -> Count:
-    """Seconds of arithmetic, of which `narrow` operations round their factors to TF32."""
+    """Seconds of arithmetic; `narrow` of its operations round their factors to TF32."""
     if dtype != TF32:
         return done.flops / (machine.peak[dtype] * machine.compute_efficiency)
     narrow = np.minimum(narrow, done.flops)
@@ -226,7 +228,7 @@ def limits_of_operator(
     needs_gradient: Sequence[bool],
     library: Library,
 ) -> tuple[Limit, Limit]:
-    """What an operator's time on one device is a matter of, forward and backward, by the roofline."""
+    """What limits an operator on one device, forward and backward, by the roofline."""
     width, sizes = DTYPE_BYTES[dtype], typed.local_sizes
     kernels = emitted_kernels(instance, typed, mesh, library, needs_gradient, width)
     between = kernels.traffic({axis: np.float64(size) for axis, size in sizes.items()})
@@ -240,7 +242,7 @@ def limits_of_operator(
 
 
 def _limit(arithmetic: float, traffic: float, between: float, launches: int, machine: Machine) -> Limit:
-    """By the seconds of both, and the bytes that are `between` kernels."""
+    """The limit, from the seconds of arithmetic and traffic, and the bytes of intermediates `between` kernels."""
     copied = machine.traffic_seconds(between)
     if max(arithmetic, traffic) + copied < max(launches, 1) * machine.launch_seconds:
         return Limit.LAUNCH
@@ -250,7 +252,7 @@ def _limit(arithmetic: float, traffic: float, between: float, launches: int, mac
 def price_inner(
     instance: Instance, typed: LocalOperator, dtype: str, mesh: Mesh, machine: Machine, gradient: bool
 ) -> float:
-    """The collectives inside an operator, forward and, where there is a `gradient`, backward."""
+    """Seconds of the collectives inside an operator, forward and, with a `gradient`, backward."""
     forward, backward = inner_steps(instance, typed, DTYPE_BYTES[dtype])
     steps = [*forward, *(backward if gradient else ())]
     return sum(_inner_price(step, mesh, machine).seconds(count) for step, count in steps)
@@ -262,10 +264,7 @@ def _inner_price(step: Step, mesh: Mesh, machine: Machine) -> Price:
 
 
 def price_updates(counts: Seconds, machine: Machine) -> Seconds:
-    """Seconds of the optimizer's step over so many local bytes of a parameter.
-
-    AdamW reads the parameter, its gradient and two moments, and writes the parameter and the moments.
-    """
+    """Seconds of the optimizer's step over these local bytes of a parameter."""
     if machine.measured.update is not None:
         return machine.measured.update.at(counts)
     return machine.traffic_seconds(UPDATE_PASSES * counts)
@@ -277,7 +276,7 @@ def price_update(count: float, machine: Machine) -> float:
 
 
 def price_accumulation(count: float, machine: Machine) -> float:
-    """Seconds of the kernel that adds a gradient of that many local bytes to another one, in its place."""
+    """Seconds of the kernel that adds a gradient of `count` local bytes to another one, in place."""
     return machine.exposed_launch + machine.traffic_seconds(ACCUMULATION_PASSES * count)
 
 
@@ -285,4 +284,4 @@ UPDATE_PASSES = 7
 ACCUMULATION_PASSES = 3
 """Two gradients are read, and one is written."""
 MOMENTS = 2
-"""What AdamW holds of a parameter besides its gradient."""
+"""Tensors that AdamW holds for each parameter besides its gradient."""

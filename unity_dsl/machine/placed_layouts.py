@@ -1,8 +1,8 @@
-"""Conversions of layouts that are on one coordinate of a mesh axis: the way by layouts that are on all of them.
+"""Conversions of layouts on one coordinate of a mesh axis, by way of layouts on all coordinates.
 
-Onto a coordinate a tensor comes from copies, of which the others are dropped. From there it leaves as the terms of a
-sum, those of the other devices being zeros. What stays on one coordinate is converted by its devices alone: it stays
-there on the whole way.
+A tensor that moves onto a coordinate is first copied to all devices; the other copies are dropped. A tensor that leaves
+the coordinate becomes a term of a sum in which the other devices have zeros. A tensor that stays on one coordinate is
+converted by its devices alone, and stays there on the whole path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .step_prices import TIE
 
 @dataclass(frozen=True)
 class Way:
-    """What is done first, and between which layouts then, Invariant along the `kept` axes."""
+    """The first steps of a conversion, then the source and target of the rest, Invariant along the `kept` axes."""
 
     leaving: tuple[Step, ...]
     source: Layout
@@ -31,7 +31,7 @@ class Way:
 
 
 def way_between(source: Layout, target: Layout, mesh: Mesh) -> Way:
-    """The way from one layout to another one, neither with a Replicate."""
+    """The way from one layout to another, neither with a Replicate."""
     before, after = source.placement, target.placement
     if before == after:
         kept = tuple(axis for axis, _ in before)
@@ -41,7 +41,7 @@ def way_between(source: Layout, target: Layout, mesh: Mesh) -> Way:
 
 
 def leaving_step(placement: Placement, mesh: Mesh) -> Step:
-    """The value stays where it is, and the other devices have zeros: terms of a sum."""
+    """The step by which other devices get zeros: the value becomes a sum, with itself as one term."""
     axes, member = tuple(axis for axis, _ in placement), 0
     for axis, coordinate in placement:
         member = member * mesh.axes[axis].degree + coordinate
@@ -50,9 +50,10 @@ def leaving_step(placement: Placement, mesh: Mesh) -> Step:
 
 @dataclass(frozen=True, eq=False)
 class PlacedLayouts:
-    """Layouts of which some are on one coordinate. `around` are those by way of which they are converted; by layout
-    those by which it `leaves` and is `entered` are given by their places there. `latency` and `per_byte` are the price
-    of leaving, and `together` are, with the axes, the places of the layouts that are on the same devices.
+    """Layouts some of which are on one coordinate. `around` are the layouts on all coordinates by way of which they are
+    converted. For each layout, `leaves` and `entered` are the places there of the ones by which it is left and entered.
+    `latency` and `per_byte` are the price of leaving. `together` lists the places of layouts on the same devices, with
+    the axes of their placement.
     """
 
     around: tuple[Layout, ...]
@@ -63,8 +64,8 @@ class PlacedLayouts:
     together: tuple[tuple[tuple[int, ...], Places], ...]
 
     def seconds(self, count: float, between: Callable[[tuple[int, ...]], Table]) -> Table:
-        """One way between every ordered pair of the layouts of a tensor of so many bytes; `between` are the seconds
-        between those around, Invariant along the axes that it is given.
+        """Seconds one way between every ordered pair of the layouts of a tensor of `count` bytes. `between` returns the
+        seconds between the layouts `around`, by paths that are Invariant along given axes.
         """
         found = between(())[np.ix_(self.leaves, self.entered)] + (self.latency + self.per_byte * count)[:, None]
         for kept, places in self.together:
@@ -74,7 +75,7 @@ class PlacedLayouts:
 
 
 def placed_layouts(layouts: Sequence[Layout], mesh: Mesh, machine: Machine) -> PlacedLayouts | None:
-    """How these layouts are converted, or None where all are on all devices."""
+    """How these layouts are converted; None if all of them are on all devices."""
     placements = dict.fromkeys(layout.placement for layout in layouts)
     if not any(placements):
         return None

@@ -1,4 +1,4 @@
-"""Prices as functions of bytes: the least of what several algorithms take, each a latency and a rate in a range."""
+"""Prices as functions of bytes: the cheapest of several algorithms, each with a latency and a rate in a range."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Places = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True)
 class LinkTime:
-    """Seconds that a collective keeps the links of one level busy; in a price, seconds per byte."""
+    """Seconds for which a collective occupies the links of one level; in a price, seconds per byte."""
 
     level: int
     seconds: float
@@ -24,9 +24,9 @@ class LinkTime:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A step of a conversion of so many bytes: `seconds` are its price, of which `latency` does not depend on them.
+    """A conversion step for a given number of bytes: `seconds` is its price, including the fixed `latency`.
 
-    `links` tells for how long it keeps the links of each level busy, `sent` is how many bytes a device sends.
+    `links` is the time for which each level's links are busy, `sent` the number of bytes that a device sends.
     """
 
     algorithm: str
@@ -38,7 +38,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class AlgorithmPrice:
-    """Seconds that an algorithm takes for n bytes: `latency + per_byte * n`. `links` and `sent` are per byte."""
+    """The cost of one algorithm for n bytes: `latency + per_byte * n` seconds. `links` and `sent` are per byte."""
 
     name: str = ""
     latency: float = 0.0
@@ -47,7 +47,7 @@ class AlgorithmPrice:
     sent: float = 0.0
 
     def __add__(self, other: AlgorithmPrice) -> AlgorithmPrice:
-        """One after the other."""
+        """The cost of both algorithms, one after the other."""
         busy: dict[int, float] = {}
         for link in (*self.links, *other.links):
             busy[link.level] = busy.get(link.level, 0.0) + link.seconds
@@ -60,7 +60,7 @@ class AlgorithmPrice:
         )
 
     def scaled(self, factor: float) -> AlgorithmPrice:
-        """In terms of a tensor of which each counted byte is `factor` bytes."""
+        """The cost as a function of another size, each byte of which counts as `factor` bytes."""
         links = tuple(LinkTime(link.level, link.seconds * factor) for link in self.links)
         return replace(self, per_byte=self.per_byte * factor, links=links, sent=self.sent * factor)
 
@@ -70,11 +70,11 @@ class AlgorithmPrice:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """Seconds of something done to n bytes, by the algorithm that is the fastest for them: linear in pieces.
+    """A price: seconds for n bytes by the algorithm that is the fastest for them, piecewise linear.
 
-    `algorithms[i]` is the one from `starts[i]` bytes on, up to the next start; the first start is 0. Where every
-    algorithm is a line for all bytes the function is concave (`cheapest`). NCCL's estimates of rings and trees have
-    steps, at which the price may rise or fall.
+    `algorithms[i]` applies from `starts[i]` bytes on, up to the next start; the first start is 0. If every algorithm is
+    a line for all bytes, the function is concave (`cheapest`). NCCL's estimates of rings and trees have steps, at which
+    the price may rise or fall.
     """
 
     algorithms: tuple[AlgorithmPrice, ...] = (AlgorithmPrice(),)
@@ -85,27 +85,27 @@ class Price:
         return _joined((start, self.algorithm(start) + other.algorithm(start)) for start in starts)
 
     def scaled(self, factor: float) -> Price:
-        """The price in terms of a tensor of which each counted byte is `factor` bytes."""
+        """The price as a function of another size, each byte of which counts as `factor` bytes."""
         if not factor:
             return Price((self.algorithms[0].scaled(factor),))
         algorithms = tuple(algorithm.scaled(factor) for algorithm in self.algorithms)
         return Price(algorithms, tuple(start / factor for start in self.starts))
 
     def algorithm(self, count: float) -> AlgorithmPrice:
-        """The fastest for so many bytes."""
+        """The fastest algorithm for `count` bytes."""
         return self.algorithms[bisect_right(self.starts, count) - 1]
 
     def seconds(self, count: float) -> float:
         return self.algorithm(count).seconds(count)
 
     def transfer(self, count: float) -> Transfer:
-        """What is done to `count` bytes, by level of the interconnect."""
+        """The transfer of `count` bytes, with its time on each level of the interconnect."""
         found = self.algorithm(count).scaled(count)
         return Transfer(found.name, found.latency + found.per_byte, found.latency, found.links, found.sent)
 
 
 def cheapest(algorithms: Iterable[AlgorithmPrice]) -> Price:
-    """The lower envelope of lines: those algorithms that are the fastest for some number of bytes, by latency."""
+    """The lower envelope of lines: the algorithms that are the fastest for some number of bytes, by latency."""
     found: list[AlgorithmPrice] = []
     starts: list[float] = []
     for algorithm in sorted(algorithms, key=lambda algorithm: (algorithm.latency, algorithm.per_byte)):
@@ -122,7 +122,9 @@ def cheapest(algorithms: Iterable[AlgorithmPrice]) -> Price:
 
 
 def least(prices: Sequence[Price]) -> Price:
-    """The least of several prices for every number of bytes: of each range in which all are lines their envelope."""
+    """The minimum of several prices for every number of bytes: their lower envelope in each range in which all are
+    lines.
+    """
     starts = sorted({start for price in prices for start in price.starts})
     return _joined(_least(prices, starts))
 
@@ -138,7 +140,7 @@ def _least(prices: Sequence[Price], starts: Sequence[float]) -> Iterator[tuple[f
 
 
 def _joined(pieces: Iterable[tuple[float, AlgorithmPrice]]) -> Price:
-    """The price of pieces in order, neighbours that are equal made one."""
+    """The price made of pieces in order; equal neighbours are merged."""
     starts: list[float] = []
     algorithms: list[AlgorithmPrice] = []
     for start, algorithm in pieces:
@@ -149,12 +151,12 @@ def _joined(pieces: Iterable[tuple[float, AlgorithmPrice]]) -> Price:
 
 
 def _equal_at(first: AlgorithmPrice, second: AlgorithmPrice) -> float:
-    """The number of bytes from which on the second, of higher latency, is the faster one."""
+    """The number of bytes from which on `second`, of higher latency, is the faster one."""
     return (second.latency - first.latency) / (first.per_byte - second.per_byte)
 
 
 class PriceTable:
-    """Several prices as arrays, so that many numbers of bytes are priced at once."""
+    """Several prices as arrays, to price many numbers of bytes at once."""
 
     def __init__(self, prices: Sequence[Price]) -> None:
         shape = len(prices), max((len(price.starts) for price in prices), default=0)
@@ -166,7 +168,7 @@ class PriceTable:
             self._per_byte[row, :pieces] = [algorithm.per_byte for algorithm in price.algorithms]
 
     def seconds(self, number: Places, count: Table) -> Table:
-        """Of the prices of these numbers, each for its own count of bytes."""
+        """Seconds by the prices of these numbers, each for its own count of bytes."""
         piece = (self._starts[number] <= count[..., None]).sum(axis=-1) - 1
         found: Table = self._latency[number, piece] + self._per_byte[number, piece] * count
         return found

@@ -1,4 +1,4 @@
-"""The price of both sides of a rule at given sizes: forward, on one device, each operator as it is emitted there."""
+"""The price of both sides of a rule at given sizes: the forward pass on one device, each operator as it is emitted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ONE_DEVICE = Mesh(())
 
 @dataclass(frozen=True)
 class SidePrice:
-    """Operations, bytes that operators read and write, kernels, and seconds. Views have none of these."""
+    """Operations, bytes that operators read and write, kernels, and seconds. Views add nothing."""
 
     flops: int
     bytes: int
@@ -36,10 +36,10 @@ class SidePrice:
 def price_sides(
     rule: RuleDecl, library: Library, sizes: Mapping[str, int], machine: Machine, dtype: str = "f32"
 ) -> tuple[SidePrice, SidePrice]:
-    """The prices of the left and of the right side; what occurs twice on a side is computed once.
+    """The prices of the left and of the right side; expressions that occur twice on a side are computed once.
 
     Raises E510 for a rule of any rank, of several devices or with real numbers, for sizes that are missing or unknown,
-    and for those at which a condition does not hold; Failed and Unsupported as `Graph.sides` does.
+    and for sizes at which a condition does not hold; Failed and Unsupported as `Graph.sides` does.
     """
     claim = claim_of(rule)
     if rest_groups(rule) or real_names(rule, library) or any(call.degrees is not None for call in calls(rule)):

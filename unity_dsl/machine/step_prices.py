@@ -1,4 +1,4 @@
-"""Prices of the single steps between the layouts that divide a tensor, as arrays."""
+"""Prices, as arrays, of the single steps between the layouts for tensors with the same divisors."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from .machine import Machine
 from .price import Places, Price, PriceTable, Table
 
 TIE = 1e-12
-"""Seconds by which a step more makes a conversion worse: decides between equal prices, and is below what they mean."""
+"""Seconds added for each step, to prefer fewer steps at equal prices; smaller than any meaningful difference."""
 _LOCAL = 0.1
-"""Of a collective: what a local step counts then."""
+"""Fraction of `TIE` that a local step adds."""
 _EXCHANGE, _PERMUTE = STEP_KINDS.index(StepKind.EXCHANGE), STEP_KINDS.index(StepKind.PERMUTE)
 _ALL_GATHER = STEP_KINDS.index(StepKind.ALL_GATHER)
 _SUMMED = np.array([kind in SUMS for kind in STEP_KINDS])
 _PACKED = np.array([kind in (StepKind.REDUCE_SCATTER, StepKind.ALL_TO_ALL) for kind in STEP_KINDS])
-"""By kind, whether blocks are packed before they are sent: those of the first dimension lie one behind the other."""
+"""By kind, whether blocks are packed before sending; blocks of the first dimension are contiguous already."""
 _JOINED = np.array([kind in (StepKind.ALL_GATHER, StepKind.ALL_TO_ALL) for kind in STEP_KINDS])
-"""Whether what members send is copied to where it belongs."""
+"""By kind, whether received blocks are copied to their places."""
 
 
 @dataclass(frozen=True)
 class StepPrices:
-    """Prices of single steps: of what is sent, as a function of bytes, and of the copies around it.
+    """Prices of single steps: of their communication, as a function of bytes, and of the copies around it.
 
-    Steps are at `places` of a flat table of pairs of layouts. Many send the same: step i sends as `distinct[i]` says,
-    of which number j has the price `number[j]` of the `sending` ones for the part `scale[j]` of the tensor. `around`
-    are latency and price per byte of copies, `TIE`s included, shape [2, steps]. `sums` are the steps that are sums, and
-    `copies` latency and price per byte of the copies around them, and of that into a bucket, shape [2, 2, sums]. The
-    first `ordered` layouts cut every dimension by mesh axes in their order.
+    Steps are at `places` of a flat table of pairs of layouts. Many steps have the same communication: step i has number
+    j = `distinct[i]`, with the price `number[j]` of `sending` for the fraction `scale[j]` of the tensor. `around` are
+    latency and price per byte of copies, `TIE`s included, shape [2, steps]. `sums` are the steps that are sums.
+    `copies` are latency and price per byte of the copies around sums, and of the copy into a bucket, shape [2, 2,
+    sums]. The first `ordered` layouts shard every dimension by mesh axes in their order.
     """
 
     steps: SingleSteps
@@ -54,15 +54,15 @@ class StepPrices:
     ordered: int
 
     def seconds(self, count: float) -> Table:
-        """Of single steps of a tensor of so many bytes. Shape [layouts, layouts]."""
+        """Seconds of all single steps of a tensor of `count` bytes. Shape [layouts, layouts]."""
         found = self._without_steps.copy()
         sent = self.sending.seconds(self.number, self.scale * count)
         found.ravel()[self.places] = sent.take(self.distinct) + self.around[0] + self.around[1] * count
         return found
 
     def sums_in_buckets(self, count: float, total: float, exposed: float) -> Table:
-        """Of sums of a tensor that is a part of `total` bytes, its part of a bucket, of which so much is `exposed`, and
-        the copies around it; infinite for other steps.
+        """Seconds of sums in buckets; infinite for other steps. The tensor is part of `total` bytes of gradients. Its
+        share of a bucket's sum counts by the fraction `exposed`; the copies around it count in full.
         """
         buckets = np.array([bucket_of(count, held, total) for held in self.steps.local.tolist()])
         (around, around_rate), (bucket, bucket_rate) = self.copies
@@ -86,8 +86,8 @@ class StepPrices:
 
 
 def bucket_of(count: float, held: float, total: float) -> float:
-    """Bytes of whole tensors that are summed at once with one of `count` bytes, of `total`, of which a device holds
-    the fraction `held`.
+    """Bytes of the whole tensors in one bucket, for a tensor of `count` bytes out of `total`. A device holds the
+    fraction `held` of each.
     """
     return max(count, min(BUCKET_MIB * 2**20 / held, total))
 
@@ -101,7 +101,9 @@ class Tariff:
         self._found: dict[tuple[tuple[int, ...], bool], StepPrices] = {}
 
     def of(self, extents: tuple[int, ...], first: bool) -> StepPrices:
-        """Of a tensor of which dimensions of these extents can be cut, and whether its `first` one is among them."""
+        """Step prices of a tensor whose shardable dimensions have these `extents`; `first` says whether its first
+        dimension is among them.
+        """
         key = extents, first
         if key not in self._found:
             self._found[key] = self._prices(single_steps(extents, self.mesh), first)
@@ -143,7 +145,7 @@ class Tariff:
     def _copies(
         self, steps: SingleSteps, first: bool, kind: Numbers, group: Numbers, ends: tuple[Places, Places]
     ) -> Table:
-        """Latency and price per byte of the copies around single steps, from layouts to layouts. Shape [2, steps]."""
+        """Latency and price per byte of the copies around single steps between layouts `ends`. Shape [2, steps]."""
         found = np.zeros((2, len(kind)))
         some = np.flatnonzero((_PACKED | _JOINED).take(kind))
         lowest = np.log2(group[some] & -group[some]).astype(np.int64)
@@ -157,8 +159,8 @@ class Tariff:
 
     @cached_property
     def _sending(self) -> PriceTable:
-        """Of steps by kind, and by group of mesh axes as a bit set, in bytes held, or in bytes received in permutations
-        and exchanges.
+        """Prices of steps by kind and by group of mesh axes, as a bit set: in bytes held, for permutations and
+        exchanges in bytes received.
         """
         groups = groups_of(self.mesh)
         return PriceTable(
@@ -172,12 +174,12 @@ class Tariff:
 
 
 def groups_of(mesh: Mesh) -> list[tuple[int, ...]]:
-    """All groups of mesh axes, in the order of their numbers as bit sets from 1 on."""
+    """All groups of mesh axes, ordered by their bit sets from 1 on."""
     every = range(len(mesh.axes))
     return [tuple(axis for axis in every if group >> axis & 1) for group in range(1, 1 << len(every))]
 
 
 @lru_cache(maxsize=256)
 def partners_of(mesh: Mesh, machine: Machine) -> Table:
-    """Seconds that a further partner adds to an exchange, by group; nothing in the group of no axes, number 0."""
+    """Seconds that each further partner adds to an exchange, by group; 0 for group number 0, which has no axes."""
     return np.array([0.0, *(partner_seconds(axes, mesh, machine) for axes in groups_of(mesh))])

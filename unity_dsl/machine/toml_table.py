@@ -1,4 +1,4 @@
-"""Tables of a toml file that say where and why an entry is wrong."""
+"""Tables of a toml file that report where and why an entry is wrong."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ..syntax.span import Source, Span
 
 @dataclass(frozen=True)
 class TomlTable:
-    """A table, and where it starts in the text: the toml reader keeps no places. `place` names it in messages.
+    """A table and its start in the text, as the toml reader keeps no positions. `place` names the table in messages.
 
-    Whatever is wrong with an entry is an InputError with code E304.
+    Any fault of an entry is an InputError with code E304.
     """
 
     source: Source
@@ -66,7 +66,7 @@ class TomlTable:
         return float(value)
 
     def part(self, key: str) -> float:
-        """A fraction from 0 on, less than the whole."""
+        """A fraction from 0 to below 1."""
         value = self.not_negative(key)
         if value >= 1:
             raise self.fault(key, f"`{key}`{self.place} is a fraction below 1")
@@ -79,7 +79,7 @@ class TomlTable:
         return int(value)
 
     def flag(self, key: str) -> bool:
-        """False where there is none."""
+        """A boolean; False if the key is missing."""
         value = self.entries.get(key, False)
         if not isinstance(value, bool):
             raise self.fault(key, f"`{key}`{self.place} must be true or false")
@@ -108,7 +108,7 @@ class TomlTable:
         return TomlTable(self.source, value, f" of [{key}]", self._headers(key, 1)[0])
 
     def tables(self, key: str) -> list[TomlTable]:
-        """One or more tables of an array."""
+        """The tables of an array, at least one."""
         value = self._entry(key)
         if not isinstance(value, list) or not value or not all(isinstance(entry, dict) for entry in value):
             raise self.fault(key, f"there must be one or more [[{key}]]")
@@ -127,13 +127,15 @@ class TomlTable:
         return self.entries[key]
 
     def _headers(self, key: str, count: int) -> list[int]:
-        """Where the lines [key] or [[key]] start in this table's text; its own start where they are in another form."""
+        """The positions of the lines [key] or [[key]] in this table's text; the table's start if they have another
+        form.
+        """
         lines = re.compile(rf"(?m)^[ \t]*\[+(?:[\w.]+\.)?{re.escape(key)}\]")
         found = [match.start() for match in lines.finditer(self.source.text, self.start)]
         return found[:count] if len(found) >= count else [self.start] * count
 
     def _span(self, key: str) -> Span:
-        """The first line of the table that starts with the key; the table's start where there is none."""
+        """The key in the first line that starts with it; the table's start if there is none."""
         line = re.compile(rf"(?m)^[ \t\[]*(?:[\w.]+\.)?({re.escape(key)})[ \t]*[=\].]")
         match = line.search(self.source.text, self.start)
         return Span(self.source, *match.span(1)) if match else Span(self.source, self.start, self.start)

@@ -1,4 +1,4 @@
-"""The text of a machine file from what was measured."""
+"""Writes the text of a machine file from measurements."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ Entries = Mapping[str, Any]
 
 
 def machine_file(profile: MachineProfile, name: str, memory: float, header: Sequence[str]) -> str:
-    """A machine of one level. `memory` are the bytes of one rank, `header` the lines of the comment at its top."""
+    """The text of a machine file with one level. `memory` is the bytes of one rank, `header` the lines of the comment
+    at its top.
+    """
     return "\n".join([*(f"# {line}" for line in header), *_lines(profile, name, memory)]) + "\n"
 
 
@@ -46,7 +48,7 @@ def _lines(profile: MachineProfile, name: str, memory: float) -> Iterator[str]:
 
 
 def product_lines(kind: str, dtype: str, direction: str, batched: bool, grid: ProductGrid) -> Iterator[str]:
-    """The section of a grid of products."""
+    """The lines of a section for a grid of products."""
     of: Entries = {"class": kind, "dtype": dtype, "direction": direction, "batched": batched}
     launch = {"launch_us": _microseconds(grid.launch)} if grid.launch else {}
     sides = {"rows": _whole(grid.rows), "columns": _whole(grid.columns), "inner": _whole(grid.inner)}
@@ -55,7 +57,7 @@ def product_lines(kind: str, dtype: str, direction: str, batched: bool, grid: Pr
 
 
 def _level(profile: MachineProfile) -> Entries:
-    """The link, from the largest group's all-gathers. A rank alone has none, and what is said of it is not used."""
+    """The link, from the all-gathers of the largest group. A single rank has no link, and its figures are not used."""
     lines = {
         degree: nearest_line(curve)
         for (kind, degree), curve in profile.collectives.curves.items()
@@ -90,7 +92,7 @@ def _entries(entries: Entries) -> Iterator[str]:
 
 
 def _planes(key: str, values: Sequence[Sequence[Sequence[float]]]) -> Iterator[str]:
-    """Nested lists, one row a line."""
+    """Nested lists, one row on each line."""
     yield f"{key} = ["
     for plane in values:
         yield "  ["
@@ -104,7 +106,7 @@ def _microseconds(seconds: float) -> float:
 
 
 def _rounded(value: float) -> float:
-    """Without the last bits, which come from the unit."""
+    """The value without its last bits, which are rounding errors of the change of units."""
     return float(f"{value:.10g}")
 
 

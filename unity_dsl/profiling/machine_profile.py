@@ -21,14 +21,15 @@ from .rank_measurements import measure_collectives, measure_rates, measure_sampl
 from .samples import ProductPlan, Sample, streamed_operators, streamed_samples
 
 Tell = Callable[[str, int], None]
-"""Is told what was measured, and how many measurements that were."""
+"""Callback with the name of a measured part and its number of measurements."""
 
 KIB, MIB = 2**10, 2**20
 
 
 @dataclass(frozen=True)
 class Coverage:
-    """What is measured: `operators` over `amounts` of bytes (None: all of the library), grids of products, …
+    """What is measured: `operators` (None: all of the library) over `amounts` of bytes, `grids` of products,
+    `collectives` over bytes, and the optimizer over bytes of `parameters`.
 
     An operator runs on at most `most_elements`.
     """
@@ -66,7 +67,7 @@ FULL_GPU = Coverage(
     parameters=(KIB, MIB, 64 * MIB),
     most_elements=2**29,
 )
-"""Of a GPU, which is not busy with less."""
+"""The coverage for a GPU, which smaller sizes do not keep busy."""
 COARSE = Coverage(
     amounts=(4 * KIB, MIB),
     grids=(
@@ -78,23 +79,23 @@ COARSE = Coverage(
     operators=("add", "gelu", "dropout", "softmax", "layer_norm", "embedding", "cross_entropy", "slice"),
 )
 FULL_SECONDS = 45
-"""With less time the coverage is coarse."""
+"""With less time than this the coverage is COARSE."""
 
 LONGEST = 0.25
-"""Seconds: an operator that is expected to take longer is not run on more bytes."""
+"""Longest expected seconds of a run: an operator that is expected to take longer is not run on more bytes."""
 
 CHUNK = 12
-"""Samples whose repetitions take turns, at most."""
+"""Most samples whose repetitions are interleaved."""
 
 CHUNK_ELEMENTS = 2**23
-"""Of their operands, at most: several tensors of each size are held."""
+"""Most elements of the operands of interleaved samples, as several tensors of each size are held."""
 
 
 @dataclass(frozen=True)
 class MachineProfile:
-    """What was measured of ranks of a `device`: flops per second by dtype, bytes per second, seconds of a launch.
+    """Measurements of ranks of a `device`: flops per second by dtype, bytes per second, seconds of a launch.
 
-    Operators are those of `dtypes`.
+    Operators are measured in `dtypes`.
     """
 
     device: str
@@ -109,7 +110,7 @@ class MachineProfile:
 
 @dataclass
 class Profiler:
-    """Measures in `seconds`, about, on ranks of a pool; `tell` is told after each part."""
+    """Measures in about `seconds` on ranks of a pool, and calls `tell` after each part."""
 
     pool: RankPool
     library: Library
@@ -127,7 +128,7 @@ class Profiler:
 
     @property
     def count(self) -> int:
-        """How many measurements there are at most."""
+        """The largest possible number of measurements."""
         streamed = 2 * len(self.names) * len(self.coverage.amounts)
         products = sum(3 * len(grid.rows) * len(grid.columns) * len(grid.inner) for grid in self.coverage.grids)
         return len(self.dtypes) * (streamed + products) + len(self.coverage.parameters) + self._collectives
@@ -147,7 +148,7 @@ class Profiler:
 
     @property
     def _share(self) -> float:
-        """Seconds of one measurement."""
+        """Seconds allowed for one measurement."""
         return 0.7 * self.seconds / self.count
 
     def run(self) -> MachineProfile:
@@ -173,7 +174,7 @@ class Profiler:
     # ------------------------------------------------------------------------------------------ parts
 
     def _streamed(self, dtype: str) -> Mapping[tuple[str, Direction], list[Point]]:
-        """Amount by amount, so that what takes too long on some bytes is not run on more."""
+        """The measurements of streamed operators by increasing bytes: one that is too slow is not run on more."""
         found: dict[tuple[str, Direction], list[Point]] = {}
         for amount in self.coverage.amounts:
             samples = [
@@ -183,7 +184,7 @@ class Profiler:
                 if sample.elements <= self.coverage.most_elements and _expected(sample, found) <= LONGEST
             ]
             for sample, seconds in self._measured(samples):
-                if seconds == inf:  # there was no memory for it
+                if seconds == inf:  # out of memory
                     continue
                 found.setdefault((sample.instance.name, sample.direction), []).append((sample, seconds))
         return found
@@ -220,7 +221,7 @@ class Profiler:
         return curves
 
     def _measured(self, samples: Sequence[Sample]) -> Iterator[tuple[Sample, float]]:
-        """Seconds of each sample, the mean of the ranks'."""
+        """Seconds of each sample, the mean over the ranks."""
         for part in _chunks(samples):
             found = self._on_ranks(measure_samples, part, self._share * len(part))
             yield from zip(part, _means(found), strict=True)
@@ -245,7 +246,7 @@ def _chunks(samples: Sequence[Sample]) -> Iterator[list[Sample]]:
 
 
 def _expected(sample: Sample, found: Mapping[tuple[str, Direction], list[Point]]) -> float:
-    """Seconds by the last measurement of less, in proportion; 0 where there is none."""
+    """Expected seconds, in proportion to the last measurement with fewer bytes; 0 without one."""
     before = found.get((sample.instance.name, sample.direction))
     if not before:
         return 0.0
@@ -258,5 +259,5 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _means(ranks: Sequence[Sequence[float]]) -> list[float]:
-    """Of each measurement."""
+    """The mean of each measurement over the ranks."""
     return [_mean(values) for values in zip(*ranks, strict=True)]

@@ -1,4 +1,4 @@
-"""Curves and grids from measured points: what is noise is taken out so far that more work takes no less time."""
+"""Curves and grids from measured points, smoothed so that more work never takes less time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ Point = tuple[Sample, float]
 """A measurement and its seconds."""
 
 UNLIKE = 1.25
-"""An operator whose times are so many times its class's, or so little, has a curve of its own."""
+"""An operator has a curve of its own if its times differ from its class's by more than this factor."""
 
 LEAST = 1e-8
-"""Seconds of one product, at least: of a batch the launch is taken off."""
+"""Least seconds of one product, as a batch's launch is subtracted."""
 
 
 def operator_curves(
     points: Mapping[tuple[str, Direction], Sequence[Point]], amounts: Sequence[int], dtype: str
 ) -> dict[CurveKey, WorkCurve]:
-    """Curves of classes over `amounts` of bytes, medians of their operators', and of operators unlike their class."""
+    """Curves of classes over `amounts` of bytes, medians of their operators' curves, and curves of operators that
+    differ from their class.
+    """
     own: dict[CurveKey, WorkCurve] = {}
     members: dict[tuple[LoweringClass, Direction], list[WorkCurve]] = {}
-    # Where cotangents are passed on as they come there is nothing to measure.
+    # An operator that passes gradients on unchanged has nothing to measure.
     worked = {key: found for key, found in points.items() if all(sample.bytes for sample, _ in found)}
     for (name, direction), measured in worked.items():
         instance = measured[0][0].instance
@@ -56,9 +58,9 @@ def operator_curves(
 
 
 def _is_view(name: str, direction: Direction) -> bool:
-    """Of the operators that only move elements the one that makes a view, whatever its operands are.
+    """Whether an operator that only moves elements makes a view for any operands: the forward of `slice`.
 
-    The cotangent of a view of all elements is a view as well.
+    The gradient of a view of all elements is a view as well.
     """
     return name == "slice" and direction is Direction.FORWARD
 
@@ -83,7 +85,7 @@ def _alike(own: WorkCurve, of_class: WorkCurve | None) -> bool:
 
 
 def rising_curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """The curve of points (amount, seconds): one for each amount, the median, and none faster than one of less."""
+    """The curve of points (amount, seconds): the median for each amount, smoothed so that it does not fall."""
     by_amount: dict[float, list[float]] = {}
     for amount, seconds in sorted(points):
         by_amount.setdefault(_rounded(amount), []).append(seconds)
@@ -92,7 +94,7 @@ def rising_curve(points: Sequence[tuple[float, float]]) -> Curve:
 
 
 def product_grid(plan: ProductPlan, seconds: Numbers, launch: float) -> ProductGrid:
-    """The grid of measured seconds, which has the shape of the plan's. Of a batch `launch` is told apart."""
+    """The grid of measured seconds, which have the plan's shape. For a batch `launch` is stored separately."""
     if plan.batched:
         batches = [[[plan.batch(m, n, k) for k in plan.inner] for n in plan.columns] for m in plan.rows]
         seconds = np.maximum(seconds - launch, LEAST) / np.array(batches)
@@ -104,8 +106,8 @@ def product_grid(plan: ProductPlan, seconds: Numbers, launch: float) -> ProductG
 
 
 def rising(seconds: Numbers, dim: int = 0) -> Numbers:
-    """Seconds that do not fall along a dimension: the middle between the largest before each point and the smallest
-    after it. They are the same where none falls.
+    """The seconds, smoothed so that they do not fall along a dimension: the geometric mean of the largest up to each
+    point and the smallest from it on. Seconds that already rise are unchanged.
     """
     before = np.maximum.accumulate(seconds, axis=dim)
     after = np.flip(np.minimum.accumulate(np.flip(seconds, dim), axis=dim), dim)
@@ -117,5 +119,5 @@ def _rounded(amount: float) -> float:
 
 
 def _rounded_time(seconds: float) -> float:
-    """Seconds that are a number of microseconds with four digits, as the file has them."""
+    """The seconds rounded to four digits in microseconds, as in the file."""
     return float(f"{seconds * 1e6:.4g}") * 1e-6

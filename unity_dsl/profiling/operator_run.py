@@ -1,4 +1,4 @@
-"""One operator as the program has it: its emitted text, run on tensors drawn at random."""
+"""One operator as emitted in a program, run on random tensors."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from torch import Tensor, device, dtype
 
 SETS = 4
-"""Sets of operands that take turns, and results that are held: a program does not run an operator on one tensor."""
+"""Sets of operands, and of held results, used in rotation: a program does not rerun an operator on one tensor."""
 
 BEYOND_CACHES = 2**25
-"""Bytes of operands that are in no cache when they are read again, so that one set will do."""
+"""Bytes of operands that no cache still holds when they are read again, so one set is enough."""
 
 DTYPES = {"f64": "float64", "f32": "float32", "bf16": "bfloat16", "f16": "float16"}
 
 
 class NoCollectives:
-    """An operator on one device asks for none."""
+    """Stands in for the collectives of a program: an operator on one device uses none."""
 
     def replicate(self, axes: tuple[int, ...]) -> str:
         raise AssertionError(axes)
@@ -52,7 +52,7 @@ class NoCollectives:
 
 @dataclass(frozen=True)
 class State:
-    """What the text reads of the program's state."""
+    """The parts of the program's state that the text reads."""
 
     counters: tuple[Tensor, Tensor]
     dtype: dtype
@@ -61,7 +61,7 @@ class State:
 
 
 def operator_function(instance: Instance, library: Library, state: State) -> Callable[..., tuple[Tensor, ...]]:
-    """The operator's outputs as a function of its inputs, by the text that a program has for it."""
+    """The operator's outputs as a function of its inputs, compiled from the program text emitted for it."""
     import torch
 
     mesh = Mesh(())
@@ -81,7 +81,7 @@ def operator_function(instance: Instance, library: Library, state: State) -> Cal
 
 
 def sample_run(sample: Sample, library: Library, where: device) -> Callable[[], None]:
-    """A call that does once what a sample measures."""
+    """A function that runs the measured work of a sample once."""
     import torch
 
     kind = getattr(torch, DTYPES[sample.dtype])
@@ -112,8 +112,8 @@ def sample_run(sample: Sample, library: Library, where: device) -> Callable[[], 
 
 
 def _operands(sample: Sample, kind: dtype, where: device, seed: int) -> list[Tensor]:
-    """Numbers in (0.1, 0.9), where every operator is defined; integers below their bounds. Blocks of them repeat: to
-    draw every one would take longer than the measurement.
+    """Operands: numbers in (0.1, 0.9), where every operator is defined, and integers below their bounds. Blocks of
+    random numbers repeat, as drawing every number would take longer than the measurement.
     """
     import torch
 
@@ -135,4 +135,4 @@ def _operands(sample: Sample, kind: dtype, where: device, seed: int) -> list[Ten
 
 
 _BLOCK = 65_521
-"""A prime number, so that rows of repeated blocks differ."""
+"""Numbers in a block: a prime, so that the rows of repeated blocks differ."""

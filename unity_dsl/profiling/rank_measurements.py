@@ -1,4 +1,4 @@
-"""What every rank measures, at the same time as the others: ranks of one machine share its memory and its caches."""
+"""Measurements that all ranks make at the same time: ranks of one machine share its memory and its caches."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ if TYPE_CHECKING:
     Collective = Callable[[Tensor, int, str], Tensor]
 
 LEAST_SECONDS = 1e-7
-"""What is left of a measurement less its overhead is at least this."""
+"""Least seconds of a measurement after its overhead is subtracted."""
 
 MATRIX, GPU_MATRIX = 512, 8192
-"""Rows and columns of the product by which the peak is measured."""
+"""Rows and columns of the product that measures the peak."""
 
 STREAM_BYTES, GPU_STREAM_BYTES = 2**27, 2**30
-"""Of the copy by which the bandwidth is measured."""
+"""Bytes of the copy that measures the bandwidth."""
 
 CALLS, ROUND_SECONDS = 16, 0.05
-"""Of a collective in one round of its measurement: at most so many, and about so long."""
+"""Most calls of a collective in one round of its measurement, and the seconds of a round, about."""
 
 KEPT_BYTES = 31 * 2**20
-"""Of the largest tensor of which the C library keeps the memory when it is let go."""
+"""Bytes of the largest tensor whose freed memory the C library keeps."""
 
 PARAMETERS = 8
-"""Parameters of the optimizer that is measured: what one step takes for all of them is shared by these."""
+"""Parameters of the measured optimizer: they share the fixed cost of a step."""
 
 
 def measure_samples(rank: int, ranks: int, where: str, samples: Sequence[Sample], allowance: float) -> list[float]:
-    """Seconds of each sample, infinite where a GPU has not the memory for it. Backward these are without what starting
-    a backward pass takes, once a step.
+    """Seconds of each sample; infinite if a GPU has too little memory. For backward passes, the fixed cost of starting
+    one, which a step pays once, is subtracted.
     """
     target, clock = _place(rank, where)
     library = _library()
     calls = {number: call for number, sample in enumerate(samples) if (call := _fitting(sample, library, target))}
     found = dict(zip(calls, median_seconds([*calls.values()], clock, allowance), strict=True))
-    start = _backward_start(where) if where != "cuda" else 0.0  # a CUDA graph has none
+    start = _backward_start(where) if where != "cuda" else 0.0  # a CUDA graph has no such cost
     times = [found.get(number, inf) for number in range(len(samples))]
     return [
         max(seconds - start, LEAST_SECONDS) if sample.direction is not Direction.FORWARD else seconds
@@ -67,7 +67,7 @@ def measure_samples(rank: int, ranks: int, where: str, samples: Sequence[Sample]
 
 
 def _fitting(sample: Sample, library: Library, target: device) -> Call | None:
-    """The call of a sample that has run once; None where the memory of a GPU is too small for what it makes."""
+    """The call of a sample, run once; None if a GPU has too little memory for its results."""
     import torch
 
     try:
@@ -82,7 +82,7 @@ def _fitting(sample: Sample, library: Library, target: device) -> Call | None:
 
 
 def measure_update(rank: int, ranks: int, where: str, amounts: Sequence[int], allowance: float) -> list[float]:
-    """Seconds of AdamW, as train.py calls it, over a parameter of so many bytes."""
+    """Seconds of AdamW, as train.py calls it, over a parameter of each number of bytes."""
     import torch
 
     target, clock = _place(rank, where)
@@ -121,14 +121,13 @@ def measure_rates(rank: int, ranks: int, where: str, allowance: float) -> dict[s
 def measure_collectives(
     rank: int, ranks: int, where: str, degree: int, amounts: Sequence[int], allowance: float
 ) -> dict[StepKind, list[float]]:
-    """Seconds by which each collective over groups of `degree` neighbouring ranks, all groups at once, makes a step
-    longer, by the bytes that one rank gives.
+    """Seconds that each collective adds to a step, by the bytes that one rank contributes. All groups of `degree`
+    adjacent ranks run it at once.
 
-    In a step ranks compute between two collectives, so none of them comes to the next one at the same time as the
-    others, its threads have to be woken, and what it sends is not in a cache. Collectives one right after the other
-    take a half to a third of what they add to such a step. A program makes them in functions of autograd, of which the
-    forward and the backward are Python: a part of what they add. All ranks make the same calls, so the repetitions are
-    as many on each.
+    In a step, ranks compute between two collectives. They therefore reach the next one at different times, its threads
+    have to be woken, and its data are not in a cache. Collectives one right after the other take a half to a third of
+    what they add to such a step. A program runs collectives in autograd functions, whose forward and backward are
+    Python: part of the added time. All ranks make the same calls, so they run equally many repetitions.
     """
     import torch
     import torch.distributed as dist
@@ -158,9 +157,7 @@ def measure_collectives(
 
 @lru_cache(maxsize=1)
 def _conversion() -> Callable[..., Tensor]:
-    """A collective as parallel.py has it, in a function of autograd: with a backward pass, which brings the `cotangent`
-    that it is given.
-    """
+    """A collective as in parallel.py: an autograd function, whose backward returns the given `cotangent`."""
     import torch
 
     class Conversion(torch.autograd.Function):
@@ -178,8 +175,9 @@ def _conversion() -> Callable[..., Tensor]:
 
 
 def _added(around: Call, call: Call, alone: Call, clock: Clock, rounds: int, times: int) -> float:
-    """Seconds by which a call is longer than what it does around a collective: the median of the rounds. What other
-    processes take of both is not told apart: it is no less than the collective takes alone.
+    """Seconds that a collective adds: those of `call` with it less those of `around` without it, the median of the
+    rounds. Interference from other processes is not separated. The result is at least the time of the collective
+    `alone`.
     """
     import torch.distributed as dist
 
@@ -194,7 +192,7 @@ def _added(around: Call, call: Call, alone: Call, clock: Clock, rounds: int, tim
 
 
 def _agreed(call: Call, clock: Clock, allowance: float) -> tuple[int, int]:
-    """Rounds for which the allowance is enough, and calls in each of them, by the first rank's watch."""
+    """The rounds that the allowance permits, and the calls in each, by the first rank's clock."""
     import torch
     import torch.distributed as dist
 
@@ -224,7 +222,7 @@ def _all_to_all(given: Tensor, degree: int, name: str) -> Tensor:
 
 
 def _finished(function: str, *arguments: object) -> Tensor:
-    """The result of a functional collective, as the emitted parallel.py takes it."""
+    """The result of a functional collective, awaited as in the emitted parallel.py."""
     import torch
 
     functional: Any = torch.ops._c10d_functional
@@ -244,11 +242,11 @@ COLLECTIVES = {
 
 
 def _place(rank: int, where: str) -> tuple[device, Clock]:
-    """The device of a rank, and the clock of its operators.
+    """The device of a rank, and the clock for its operators.
 
-    A program's operators write to memory that those before them have let go. glibc gives back to the system what is
-    free above twice the largest block that was ever let go (mallopt(3), M_MMAP_THRESHOLD): without one of the largest
-    size a step of an optimizer, alone in its process, gets each page anew.
+    A program's operators reuse memory that earlier ones freed. glibc returns free memory above twice the largest block
+    ever freed to the system (mallopt(3), M_MMAP_THRESHOLD). A block of the largest size is therefore freed first:
+    otherwise an optimizer step, alone in its process, would get every page anew.
     """
     import torch
 
@@ -266,7 +264,7 @@ def _library() -> Library:
 
 @lru_cache(maxsize=1)
 def _backward_start(where: str) -> float:
-    """Seconds of a call of autograd beyond those of the operators: that of one operator less a tenth of ten more."""
+    """Fixed seconds of a call of autograd: those for one operator, less a tenth of what ten more operators add."""
     import torch
 
     _, clock = _place(0, where)

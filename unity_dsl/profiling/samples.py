@@ -1,4 +1,4 @@
-"""What is measured: operators of the library at sizes that grow, from their declarations."""
+"""The samples to measure: operators of the library at increasing sizes, from their declarations."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ USUAL_SIZES = {
     **dict.fromkeys(("s", "t"), 128),
     **dict.fromkeys(("k", "v", "n"), 64),
 }
-"""Sizes of dimensions by the names that declarations give them, as models have them; of any other `OTHER_SIZE`."""
+"""Typical sizes of dimensions, by the names in declarations; `OTHER_SIZE` for all other names."""
 
 OTHER_SIZE = 256
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One measurement: an operator forward, or the cotangents of the inputs that `needs` marks.
+    """One measurement: an operator forward, or the gradients of the inputs that `needs` marks.
 
-    `done` is the work that the time is of.
+    `done` is the measured work.
     """
 
     instance: Instance
@@ -51,12 +51,12 @@ class Sample:
 
     @property
     def elements(self) -> int:
-        """Of all inputs, which may be more than are read."""
+        """Elements of all inputs, including those that are not read."""
         return sum(prod(self.instance.shape(operand)) for operand in self.instance.inputs)
 
 
 def sample_of(instance: Instance, dtype: str, direction: Direction, needs: Sequence[bool] = ()) -> Sample:
-    """The measurement of an instance; `needs` are by default all inputs of floats."""
+    """The measurement of an instance; by default `needs` marks all inputs of floats."""
     wanted = tuple(needs) or tuple(operand.integer_range is None for operand in instance.inputs)
     width = DTYPE_BYTES[dtype]
     forward = direction is Direction.FORWARD
@@ -74,9 +74,9 @@ def sample_of(instance: Instance, dtype: str, direction: Direction, needs: Seque
 
 
 def streamed_operators(library: Library) -> dict[str, LoweringClass]:
-    """The operators whose time is measured over the bytes or operations that they take, with their classes.
+    """The operators whose time is measured over bytes or operations, with their classes.
 
-    Left out are products of matrices, which have sizes of their own, and what its conditions forbid at such sizes.
+    Matrix products, which have sizes of their own, and operators whose conditions forbid such sizes are left out.
     """
     found: dict[str, LoweringClass] = {}
     for name, operator in library.operators.items():
@@ -91,7 +91,9 @@ def streamed_operators(library: Library) -> dict[str, LoweringClass]:
 
 
 def streamed_samples(operator: OperatorDecl, amounts: Sequence[int], dtype: str) -> Iterator[Sample]:
-    """An operator forward and backward, at sizes at which it reads and writes so many bytes forward."""
+    """Samples of an operator, forward and backward, at sizes at which its forward reads and writes these `amounts` of
+    bytes.
+    """
     smallest = _scaled(operator, 1)
     assert smallest is not None
     least = work(smallest, None, DTYPE_BYTES[dtype])
@@ -106,7 +108,7 @@ def streamed_samples(operator: OperatorDecl, amounts: Sequence[int], dtype: str)
 
 @lru_cache(maxsize=4096)
 def _scaled(operator: OperatorDecl, scale: int) -> Instance | None:
-    """The operator at the usual sizes, its first dimension of length `scale`; None where its conditions forbid that."""
+    """The operator at the usual sizes, its first dimension of length `scale`; None if its conditions forbid them."""
     try:
         attributes = representative(operator).instance.attributes
     except InputError:
@@ -133,9 +135,9 @@ def _instance(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapp
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """A grid of products of matrices: the operator that is run, and the sizes along each side of the grid.
+    """A grid of matrix products: the class of the operator that is run, and the sizes along each side of the grid.
 
-    A batch is as large as it takes for `BATCH_FLOPS`.
+    A batch is large enough for `BATCH_FLOPS`, from 2 to 256 products.
     """
 
     kind: LoweringClass
@@ -145,7 +147,7 @@ class ProductPlan:
     inner: tuple[int, ...]
 
     def samples(self, library: Library, dtype: str, direction: Direction) -> Iterator[tuple[tuple[int, ...], Sample]]:
-        """The place of each point in the grid, and its measurement."""
+        """The index of each point in the grid, and its measurement."""
         needs = {Direction.FORWARD: (True, True), Direction.LEFT: (True, False), Direction.RIGHT: (False, True)}
         for i, rows in enumerate(self.rows):
             for j, columns in enumerate(self.columns):
@@ -166,17 +168,19 @@ class ProductPlan:
         return instantiate(library.operators["linear"], [Shape((rows, inner)), Shape((columns, inner))], {})
 
     def batch(self, rows: int, columns: int, inner: int) -> int:
-        """Products at a time."""
+        """The number of products in a batch."""
         return min(256, max(2, BATCH_FLOPS // (2 * rows * columns * inner))) if self.batched else 1
 
 
 BATCH_FLOPS = 2_000_000
 _WINDOW = 3
-"""Rows and columns of the convolutions' kernels."""
+"""Height and width of the convolutions' kernels."""
 
 
 def _convolution(library: Library, groups: int, rows: int, columns: int, inner: int) -> Instance:
-    """A convolution that keeps the image's size: `rows` kernels a group, of `inner` numbers, over `columns` pixels."""
+    """A convolution that keeps the image's size. Each group has `rows` kernels of `inner` numbers, over `columns`
+    pixels.
+    """
     channels = max(1, inner // _WINDOW**2)
     height = max(size for size in (1, 2, 4, 8, 16) if size * size <= columns)
     image = Shape((columns // height**2, groups * channels, height, height))

@@ -1,4 +1,4 @@
-"""Seconds of calls: the median of repetitions that take turns."""
+"""Seconds of calls: the median of interleaved repetitions."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from statistics import median
 
 Call = Callable[[], object]
 Clock = Callable[[Call, int], float]
-"""Seconds that a call takes so many times."""
+"""Measures the seconds of making a call a given number of times."""
 
 LEAST = 1e-3
-"""Seconds that a repetition takes at least, by more calls: what a clock tells for sure."""
+"""Least seconds of a repetition, which makes enough calls: what a clock measures reliably."""
 
 MOST_ROUNDS = 25
 
 
 def processor_time(call: Call, times: int) -> float:
-    """Of this thread, which has a processor's kernels to itself: what other processes take is not counted."""
+    """Processor seconds of this thread, which runs all kernels itself; other processes do not count."""
     start = time.thread_time()
     for _ in range(times):
         call()
@@ -25,7 +25,7 @@ def processor_time(call: Call, times: int) -> float:
 
 
 def elapsed_time(call: Call, times: int) -> float:
-    """By the clock, for what waits for other ranks."""
+    """Wall-clock seconds, for calls that wait for other ranks."""
     start = time.perf_counter()
     for _ in range(times):
         call()
@@ -33,7 +33,7 @@ def elapsed_time(call: Call, times: int) -> float:
 
 
 def device_time(call: Call, times: int) -> float:
-    """By the clock until the GPU has done everything that the calls launch."""
+    """Wall-clock seconds until the GPU has finished all work that the calls launch."""
     import torch
 
     torch.cuda.synchronize()
@@ -45,8 +45,8 @@ def device_time(call: Call, times: int) -> float:
 
 
 def recorded(call: Call) -> Call:
-    """A call of a GPU as a CUDA graph, whose time is that of its kernels alone; as it is where it cannot be recorded,
-    as it waits for the GPU.
+    """A GPU call recorded as a CUDA graph, so that its time is that of its kernels alone. A call that cannot be
+    recorded, because it waits for the GPU, is returned unchanged.
     """
     import torch
 
@@ -62,16 +62,16 @@ def recorded(call: Call) -> Call:
         torch.cuda.synchronize()
         return call
 
-    def replay(kept: Call = call) -> None:  # the graph reads tensors of the call, which nothing else may keep
+    def replay(kept: Call = call) -> None:  # keeps the call's tensors alive, which the graph reads
         graph.replay()
 
     return replay
 
 
 def median_seconds(calls: Sequence[Call], clock: Clock, allowance: float) -> list[float]:
-    """Seconds of each call: the median of rounds in which they take turns, after one that warms up.
+    """Seconds of each call: the median over interleaved rounds, after a warm-up.
 
-    As many rounds as `allowance` seconds leave time for, at least one.
+    There are as many rounds as `allowance` seconds permit, at least one and at most MOST_ROUNDS.
     """
     times = [_repetitions(call, clock) for call in calls]
     rounds: list[list[float]] = []
@@ -82,7 +82,7 @@ def median_seconds(calls: Sequence[Call], clock: Clock, allowance: float) -> lis
 
 
 def _repetitions(call: Call, clock: Clock) -> int:
-    """How often it takes to call for `LEAST` seconds.."""
+    """The number of calls that take at least `LEAST` seconds."""
     call()
     count = 1
     while clock(call, count) < LEAST and count < 4**6:

@@ -1,1 +1,1 @@
-"""Pages and pictures about what was declared and what was found."""
+"""Pages about what was declared and what was found."""

@@ -13,7 +13,7 @@ from .coverage_section import coverage_section
 SYSTEMS = {"audit_taso": "TASO", "audit_unity": "Unity"}
 FILES = {"TASO": "`graph_subst.pb`, 133 rules", "Unity": "`graph_subst_3_v2.json`, 640 rules"}
 USUAL = "usual"
-"""The name of the reading that is taken if no other is asked for."""
+"""The name of the reading that is used by default."""
 NOTES = {
     "TASO": "x7 is external tensor -7 of the file, and so on. Below, g and g2 are the numbers of groups of two "
     "convolutions, p and p2 the outputs per group. Where `p == p2` the two side by side are one grouped convolution, "
@@ -21,7 +21,7 @@ NOTES = {
     "Unity": "x1 is external tensor -1 of the file, and so on. Activations are [r, n, c] and weights [r, o, c], with r "
     "replicas. Partitions and combinations leave values as they are, so the rules below do not show them.",
 }
-"""What a reader has to know of the rules shown."""
+"""What a reader has to know about the rules shown."""
 HEAD = """\
 <!-- Written by `python bench/audit.py` and `python bench/coverage.py` from their results; do not edit. -->
 
@@ -44,7 +44,7 @@ unityc rules audit graph_subst_3_v2.json
 
 
 def load_audits(results: Path) -> dict[str, Mapping[str, Any]]:
-    """By system the audits by reading, the usual one first. Raises OSError where a file of results is missing."""
+    """The audits by system and reading, the default reading first. Raises OSError if a file of results is missing."""
     return {
         system: json.loads((results / f"{name}.json").read_text(encoding="utf-8"))["seconds"]
         for name, system in SYSTEMS.items()
@@ -52,7 +52,7 @@ def load_audits(results: Path) -> dict[str, Mapping[str, Any]]:
 
 
 def load_coverage(results: Path) -> Mapping[str, Any]:
-    """What follows from what, as bench/coverage.py recorded it. Raises OSError where the file is missing."""
+    """Which rules follow from which, as bench/coverage.py recorded it. Raises OSError if the file is missing."""
     found: Mapping[str, Any] = json.loads((results / "coverage.json").read_text(encoding="utf-8"))["seconds"]
     return found
 
@@ -102,7 +102,7 @@ def _unbound(rules: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _other_readings(readings: Mapping[str, Any], usual: Mapping[str, str]) -> str:
-    """Counts under every reading, and which rules are not proved."""
+    """The counts under every reading, and the meanings of operators that differ from the default."""
     lines = ["### Other readings\n", "| reading | proved | proved with conditions | refuted | not proved |"]
     lines.append("| -- | --: | --: | --: | --: |")
     for name, audit in readings.items():

@@ -27,7 +27,7 @@ _ORDER = ("proved", "declared", "blocked", "not proved")
 
 @dataclass(frozen=True)
 class Entry:
-    """An operator with what stands of it in the table. `page` is the name of the file that it is on."""
+    """An operator with its entries in the table. `page` is the name of its file."""
 
     operator: OperatorDecl
     page: str
@@ -37,7 +37,7 @@ class Entry:
 
 
 def operator_pages(library: Library, theorems: ShardingTheorems) -> dict[str, str]:
-    """The texts by file name, the table first."""
+    """The texts of the pages by file name, the table first."""
     entries = [_entry(operator, theorems) for operator in library.operators.values()]
     pages = list(dict.fromkeys(_page(found.span) for found in _declarations(library)))
     texts = {page: "\n".join(_page_lines(page, library, entries)) + "\n" for page in sorted(pages)}
@@ -45,7 +45,7 @@ def operator_pages(library: Library, theorems: ShardingTheorems) -> dict[str, st
 
 
 def declaration_lines(span: Span | None) -> int:
-    """Lines of a declaration, its comment not counted."""
+    """The number of lines of a declaration, without its comment."""
     return 0 if span is None else span.text.rstrip().count("\n") + 1
 
 
@@ -129,7 +129,7 @@ def _page_lines(page: str, library: Library, entries: Sequence[Entry]) -> Iterat
 
 
 def _title(found: OperatorDecl | ParallelDecl | FunctionDecl) -> str:
-    """Functions have names of their own: `relu` is an operator too."""
+    """The title of a declaration. Element functions have titles of their own: `relu` is an operator too."""
     return f"fn {found.name}" if isinstance(found, FunctionDecl) else found.name
 
 

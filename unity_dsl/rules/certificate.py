@@ -1,9 +1,9 @@
-"""Certificates of rules: written, read, and found stale where a declaration or a recorded version changed.
+"""Certificates of rules: written, read, and found stale when a declaration or a recorded version has changed.
 
-`X.certificates.json` stands beside `X.rules`. A certificate is valid while the hashes of everything that the proof
-depends on are unchanged: the rule, every declaration that it reaches, the versions of the prover and of z3; otherwise
-the rule is proved again. It is a record, not a signature: whoever can write the file can forge one; `unityc rules
-verify` proves every rule again.
+`X.certificates.json` lies next to `X.rules`. A certificate is valid while the hashes of everything that the proof
+depends on are unchanged: the rule, every declaration that it reaches, the versions of the prover and of z3. Otherwise
+the rule is proved again. A certificate is a record, not a signature: anyone who can write the file can forge one.
+`unityc rules verify` proves every rule again.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ..syntax.read import read_bytes
 FORMAT = 1
 SUFFIX = ".certificates.json"
 MAX_BYTES = 8 << 20
-"""Size limit of a file of certificates, some thousand rules."""
+"""Size limit of a certificate file, enough for some thousand rules."""
 RULE = "rule"
 """The key of the rule itself among the declarations of its certificate."""
 FACTS = "facts"
-"""The key of all facts of element functions, which the prover may use in any proof."""
+"""The key of all facts about element functions, which the prover may use in any proof."""
 AGAIN = "`unityc rules prove FILE --write` proves the rules again and writes their certificates"
 
 
@@ -74,7 +74,7 @@ def certified(rule: RuleDecl, library: Library, certificates: Mapping[str, Certi
 
 
 def stale_reason(rule: RuleDecl, library: Library, certificate: Certificate) -> str | None:
-    """Why a certificate is not valid for a rule, None where it is."""
+    """Why a certificate is not valid for a rule; None if it is valid."""
     if certificate.name != rule.name:
         return f"it is that of `{certificate.name}`"
     if certificate.prover != PROVER:
@@ -98,7 +98,7 @@ def rule_declarations(rule: RuleDecl, library: Library) -> dict[str, str]:
 
 
 def called_names(rule: RuleDecl) -> frozenset[str]:
-    """The operators and parallel ops that a rule calls. A view by itself is a call of `rearrange`."""
+    """The operators and parallel ops that a rule calls. A view outside a call counts as a call of `rearrange`."""
     nodes = list(syntax_nodes(rule))
     names = {node.name for node in nodes if isinstance(node, GraphCall)}
     return frozenset(names | ({"rearrange"} if any(isinstance(node, GraphView) for node in nodes) else set()))
@@ -107,8 +107,8 @@ def called_names(rule: RuleDecl) -> frozenset[str]:
 def reached_hashes(names: Iterable[str], library: Library) -> dict[str, str]:
     """The hashes of these declarations and of the element functions that they use, by kind and name.
 
-    `facts` hashes all facts stated of element functions, wherever they are used. An unknown name is recorded as such,
-    since no proof can depend on it.
+    `facts` hashes all facts stated about element functions, wherever they are used. An unknown name is recorded as
+    `absent`, since no proof can depend on it.
     """
     hashes = {FACTS: _facts(library)}
     pending = [f"{kind} {name}" for name in names for kind in _known_as(name, library)]
@@ -132,7 +132,7 @@ class _Declared:
 
 @lru_cache(maxsize=1024)
 def _declared(library: Library, name: str) -> _Declared | None:
-    """A declaration of a library by kind and name, `op linear`."""
+    """A declaration of a library by kind and name, such as `op linear`."""
     kind, _, own = name.partition(" ")
     found = _groups(library).get(kind, {}).get(own)
     return None if found is None else _Declared(_hash(canonical_text(found)), _functions_used(found, library))
@@ -140,7 +140,7 @@ def _declared(library: Library, name: str) -> _Declared | None:
 
 @lru_cache(maxsize=LIBRARIES)
 def _facts(library: Library) -> str:
-    """The hash of all facts that are stated of element functions."""
+    """The hash of all facts that are stated about element functions."""
     stating = [function for function in library.functions.values() if function.facts]
     return _hash(canonical_text(tuple(sorted(stating, key=lambda function: function.name))))
 
@@ -166,12 +166,12 @@ def _hash(text: str) -> str:
 
 
 def certificates_path(rules: Path) -> Path:
-    """The file of certificates beside a file of rules."""
+    """The certificate file that belongs to a rule file."""
     return rules.with_name(rules.name.removesuffix(".rules") + SUFFIX)
 
 
 def render_certificates(certificates: Iterable[Certificate]) -> str:
-    """The text of a file of certificates, sorted by the names of the rules."""
+    """The text of a certificate file, sorted by the names of the rules."""
     rules = {
         certificate.name: {
             "declarations": dict(certificate.declarations),
@@ -186,7 +186,7 @@ def render_certificates(certificates: Iterable[Certificate]) -> str:
 
 
 def known_certificates(path: Path) -> dict[str, Certificate]:
-    """The certificates of a file; none where it is missing or damaged, which only means that rules are proved again."""
+    """The certificates of a file. A missing or damaged file gives none, so its rules are proved again."""
     try:
         return read_certificates(path)
     except InputError:
@@ -194,7 +194,7 @@ def known_certificates(path: Path) -> dict[str, Certificate]:
 
 
 def read_certificates(path: Path) -> dict[str, Certificate]:
-    """The certificates of a file, by rule. Raises E543 where it is not there, E544 where it is damaged."""
+    """The certificates of a file, by rule. Raises E543 if the file cannot be read, E544 if it is damaged."""
     try:
         data = read_bytes(path, MAX_BYTES + 1)
     except OSError as error:
@@ -207,7 +207,7 @@ def read_certificates(path: Path) -> dict[str, Certificate]:
 
 
 class _Damaged(Exception):
-    """The text is not a file of certificates; the first argument says where."""
+    """The text is not a valid certificate file; the first argument says where."""
 
 
 def _read(data: bytes) -> dict[str, Certificate]:

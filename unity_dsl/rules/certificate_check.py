@@ -1,4 +1,4 @@
-"""Checks certificates against rules proved anew: `unityc rules verify`."""
+"""Checks certificates against new proofs of the rules: `unityc rules verify`."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .wellformed import read_rules
 def certificate_faults(
     path: Path, source: Source, library: Library
 ) -> tuple[Mapping[str, Certificate], tuple[InputError, ...]]:
-    """The certificates beside a file of rules, and what is wrong with them. Ill-formed rules are skipped.
+    """The certificates that belong to a rule file, and their faults. Ill-formed rules are skipped.
 
-    E543 or E544 where there are none or the file is damaged; else E545 for each that is stale, or of a rule that is not
-    there.
+    E543 if there is no certificate file, E544 if it is damaged. Otherwise E545 for each certificate that is stale or
+    belongs to a missing rule.
     """
     try:
         found = read_certificates(certificates_path(path))
@@ -42,7 +42,9 @@ def certificate_faults(
 def proof_faults(
     verdicts: Sequence[Verdict], library: Library, certificates: Mapping[str, Certificate]
 ) -> Iterator[InputError]:
-    """What differs between new proofs and certificates: E543 for a proof without one, E545 for one of another proof."""
+    """Differences between new proofs and certificates: E543 for a proof without a certificate, E545 if the certificate
+    does not match the proof.
+    """
     for verdict in verdicts:
         if not isinstance(verdict.answer, Proved):
             continue

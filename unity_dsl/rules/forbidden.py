@@ -12,7 +12,7 @@ from ..syntax.span import Source
 
 
 def check_forbidden(names: Sequence[str], given: Iterable[Source]) -> None:
-    """Checks that each is a rule of the texts that are `given` or of a shipped file. Raises E541 for any other."""
+    """Checks that each name is a rule of the `given` texts or of a shipped file. Raises E541 for any other name."""
     if not names:
         return
     shipped = map(read_source, sorted(folder("rules").glob("*.rules")))

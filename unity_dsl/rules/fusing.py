@@ -1,4 +1,4 @@
-"""Applies rules that fuse operators wherever they fit and are accepted."""
+"""Applies rules that fuse operators wherever they match and are accepted."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from .rewrite import rewrite
 from .substitution import Substitution, substitution_of
 
 Accepts = Callable[[Match, Model, Model], bool]
-"""Whether a match is taken that makes the second model of the first."""
+"""Whether to apply a match that turns the first model into the second."""
 Fused = tuple[Model, tuple[AppliedRule, ...]]
-"""A model and the rules that made it, in the order in which they were applied."""
+"""A model and the rules applied to obtain it, in order."""
 
 
 def fused(model: Model, rules: Sequence[RuleDecl], library: Library, accepts: Accepts) -> Fused:
-    """The model after every match that is accepted, the rules in their order, each on operators that no rule made."""
+    """The model after every accepted match. Rules are applied in their order, each only to operators that
+    no rule made.
+    """
     found: Fused = model, ()
     for rule in rules:
         substitution = substitution_of(rule, library)
@@ -37,7 +39,7 @@ def _everywhere(rule: Substitution, found: Fused, accepts: Accepts) -> Fused:
 
 
 def _once_more(rule: Substitution, found: Fused, seen: set[tuple[object, ...]], accepts: Accepts) -> Fused | None:
-    """After the first match that is accepted, of those that are not among the `seen` ones; None where there is none."""
+    """The model after the first accepted match that is not in `seen`; None if there is none."""
     model, applied = found
     try:
         for match in matches(rule, model):

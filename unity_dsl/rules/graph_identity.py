@@ -19,7 +19,7 @@ class Identities:
     numbers: dict[tuple[object, ...], int] = field(default_factory=dict)
 
     def of(self, model: Model) -> Identity:
-        """The key of a model, equal for models that differ in names alone.
+        """The key of a model; models that differ only in names have equal keys.
 
         Repeated computations count with multiplicity.
         """
@@ -87,7 +87,7 @@ def is_same(instance: Instance) -> bool:
 
 
 def leaves_as_is(instance: Instance) -> bool:
-    """Whether an operator's result is its operand, element by element, in training and outside: dropout at p = 0."""
+    """Whether an operator returns its operand unchanged, in training and in evaluation, like dropout at p = 0."""
     if len(instance.inputs) != 1 or len(instance.outputs) != 1 or len(instance.equations) != 1 or instance.evaluation:
         return False
     (operand,), (equation,) = instance.inputs, instance.equations
@@ -97,7 +97,7 @@ def leaves_as_is(instance: Instance) -> bool:
 
 
 def _pattern(instance: Instance) -> tuple[tuple[int, int], ...]:
-    """(size, position in the result) of each run of adjacent source axes; position -1 where it is reduced."""
+    """(size, position in the result) of each run of adjacent source axes; position -1 if the run is reduced."""
     (source,), target = instance.inputs, instance.outputs[0]
     places = {axis: place for place, axis in enumerate(a for a in target.axes if instance.sizes[a] != 1)}
     runs: list[tuple[int, list[int]]] = []

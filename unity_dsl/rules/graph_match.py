@@ -1,13 +1,13 @@
 """Matches the left side of a rule against the graph of a model (subgraph matching by backtracking).
 
-A match binds the rule's inputs to values of one graph, the model's or the body of a repeat; in a body it applies to
-every iteration. Matches across iterations, or across the border of a repeat, are not found. Commutative operators (`x +
-y`) are matched in both operand orders.
+A match binds the rule's inputs to values of one graph: the model's graph or the body of a repeat. A match in a body
+applies to every iteration. Matches across iterations, or across the border of a repeat, are not found. Commutative
+operators (`x + y`) are matched in both operand orders.
 
 An operator matches if its declaration, attributes and pattern equal the rule's at the sizes that the match determines.
-These follow from the shapes of the bound values, from attributes and from the axes of patterns, and must meet the
-rule's conditions. A value that may be infinite is bound to no input. Intermediate values may have other readers, and
-operators between that leave them as they are.
+These sizes follow from the shapes of the bound values, from attributes and from the axes of patterns. They must meet
+the rule's conditions. An input is never bound to a value that may be infinite. Intermediate values may have other
+readers. Operators that return their input unchanged may stand between matched operators.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from .match_sizes import Equation, solve_sizes
 from .substitution import Settled, Substitution
 
 STEPS = 20_000
-"""Limit of comparisons of a call with an operator in one model."""
+"""Limit of comparisons of a rule's call with an operator, for one model."""
 _SETTLING = 50
-"""Comparisons counted for solving the sizes of a match."""
+"""Comparisons that are charged for solving the sizes of one match."""
 
 
 class TooMany(Exception):
@@ -51,7 +51,7 @@ class TooMany(Exception):
 
 @dataclass(frozen=True)
 class Site:
-    """A call of the left side with the node it is matched to; operands in the order of the rule."""
+    """A call of the left side and the node that it matches, with the node's operands in the order of the rule."""
 
     call: GraphCall
     view: GraphView | None
@@ -63,8 +63,9 @@ class Site:
 class Match:
     """An occurrence of a rule in a model.
 
-    `path` names the enclosing repeats, outermost first, `roots` are the values of the left sides, `values` those of
-    inputs and local names, `numbers` those of the names in attributes that stand for real numbers, sizes included.
+    `path` names the enclosing repeats, outermost first. `roots` are the values of the left sides. `values` binds the
+    rule's inputs and local names. `numbers` are the values of the names in attributes that stand for real numbers,
+    sizes included.
     """
 
     substitution: Substitution
@@ -78,11 +79,11 @@ class Match:
 
     @property
     def place(self) -> str:
-        """The first value that it replaces, `layer.h`."""
+        """The path of the first replaced value, such as `layer.h`."""
         return ".".join((*self.path, self.roots[0].name))
 
     def applied(self, span: Span | None) -> AppliedRule:
-        """What a plan tells of it; the span is that of the operator that makes the first value."""
+        """The entry for this match in a plan; `span` is the place of the operator that makes the first value."""
         replaced = tuple(root.name for root in self.roots)
         return AppliedRule(self.substitution.rule.name, self.place, span, replaced=replaced)
 
@@ -99,7 +100,7 @@ class _Found:
 
 
 def matches(substitution: Substitution, model: Model, place: str | None = None) -> Iterator[Match]:
-    """Every match of the left side, in the order of the model's steps; if a place is given, those of it.
+    """Every match of the left side in the order of the model's steps, or only the matches at `place` if it is given.
 
     Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
@@ -116,7 +117,7 @@ def matches(substitution: Substitution, model: Model, place: str | None = None) 
 
 
 Wanted = Callable[[Sequence[Value], Mapping[str, Value], Sequence[Node]], bool]
-"""Whether a match of these roots, values and operators is of use: asked before its sizes are worked out."""
+"""Whether a match of these roots, values and operators is useful. Called before the sizes of the match are solved."""
 
 
 def matches_among(
@@ -126,8 +127,8 @@ def matches_among(
     infinite: Mapping[str, Infinities],
     wanted: Wanted,
 ) -> Iterator[Match]:
-    """Every match that is wanted among operators of which several may make one value, of values whose infinities are
-    known.
+    """Every wanted match among operators, several of which may make the same value. `infinite` gives the possible
+    infinities of each value; inputs are bound to finite values only.
 
     Raises TooMany, possibly after some matches, at the limit of comparisons.
     """
@@ -139,7 +140,7 @@ def matches_among(
 
 @dataclass
 class _FiniteValues:
-    """Which values a rule, which is proved for inputs of finite elements, may have as inputs."""
+    """Checks that inputs are bound to finite values only: rules are proved for inputs with finite elements."""
 
     model: Model
     substitution: Substitution
@@ -168,7 +169,7 @@ def _nodes(graph: Graph) -> Iterator[Node]:
 
 @dataclass(frozen=True)
 class Operators:
-    """Operators by the value that they make, by name, and by their name and a value that they read."""
+    """Operators indexed by the value that they make, by name, and by name and a value that they read."""
 
     makers: Mapping[str, Sequence[Node]]
     by_name: Mapping[str, Sequence[Node]]
@@ -189,7 +190,7 @@ class Operators:
 
 
 class _Matcher:
-    """The matching of a rule in one graph; of matches whose `first` root has that name, if one is given."""
+    """Matches a rule in one graph. If `first` is given, only matches whose first root has that name are found."""
 
     def __init__(
         self,
@@ -218,7 +219,7 @@ class _Matcher:
     def _roots(
         self, number: int, roots: tuple[Value, ...], found: _Found
     ) -> Iterator[tuple[tuple[Value, ...], _Found]]:
-        """Matches of the left sides in order, each at another value."""
+        """Matches of the left sides in order, each at a different value."""
         if number == len(self.substitution.left):
             yield roots, found
             return
@@ -245,7 +246,7 @@ class _Matcher:
     # ------------------------------------------------------------------------------------------ structure
 
     def _expr(self, expr: GraphExpr, value: Value, found: _Found) -> Iterator[_Found]:
-        """The extensions of a partial match by an expression at a value."""
+        """The extensions of a partial match in which `expr` matches at `value`."""
         match expr:
             case Name(name) if name in found.values:
                 if found.values[name].name == value.name:
@@ -269,14 +270,15 @@ class _Matcher:
                 yield from self._at(call, node, found)
 
     def _at(self, call: GraphCall, node: Node, found: _Found) -> Iterator[_Found]:
-        """The extensions by a call at an operator of its name."""
+        """The extensions in which `call` matches `node`, an operator of the same name."""
         view = call_pattern(call, node.instance.operator)
         if view is not None:
             if not node.instance.native:
                 site = Site(call, view, node, node.arguments)
                 yield from self._operands((view.operand,), site, found)
                 return
-            # `relu(x[a, b] -> [b, a])` is one call with a pattern in a rule, but a rearrangement and a relu in a model.
+            # A rule writes `relu(x[a, b] -> [b, a])` as one call with a pattern; a model has a rearrangement and a
+            # relu.
         if node.instance.native:
             orders = [node.arguments]
             if is_commutative(node.instance.operator) and node.arguments[0].name != node.arguments[1].name:
@@ -285,7 +287,9 @@ class _Matcher:
                 yield from self._operands(call.arguments, Site(call, None, node, operands), found)
 
     def _made_by(self, value: Value, operator: str) -> Iterator[tuple[Value, Node]]:
-        """The operators of that name that make a value; what leaves it as it is, dropout at p = 0, is passed over."""
+        """The operators of that name that make a value. Operators that return their input unchanged, such as dropout at
+        p = 0, are skipped.
+        """
         for node in self.operators.makers.get(value.name, ()):
             if node.instance.name == operator:
                 yield value, node
@@ -305,7 +309,7 @@ class _Matcher:
     # ------------------------------------------------------------------------------------------ sizes
 
     def _settled(self, roots: tuple[Value, ...], found: _Found) -> Match | None:
-        """The match with its sizes; None where the sizes or conditions do not fit."""
+        """The match with its sizes; None if the sizes or conditions do not fit."""
         self._count(_SETTLING)
         known, key = self.substitution.settled, _kinds(found)
         if key not in known:
@@ -362,7 +366,9 @@ class _Matcher:
         return sizes if substitution.claim.holds(sizes) else None
 
     def _attributes(self, site: Site) -> Iterator[Equation]:
-        """Equations for integer attributes given in sizes. Constants may count from the end and are checked later."""
+        """Equations for integer attributes that are written in terms of sizes. Constant attributes are checked later,
+        because they may count from the end.
+        """
         for name, expr in site.call.attributes:
             if self.substitution.is_real(expr):
                 continue
@@ -372,7 +378,7 @@ class _Matcher:
                 yield size, given
 
     def _numbers(self, found: _Found, sizes: Mapping[str, int]) -> Numbers | None:
-        """What the real numbers of the rule are, exactly; None where there are none that meet its conditions."""
+        """The exact values of the rule's real numbers; None if no values meet its conditions."""
         substitution = self.substitution
         if not substitution.reals:
             return {}
@@ -395,7 +401,7 @@ class _Matcher:
             return None
 
     def _fits(self, site: Site, ranks: Ranks, sizes: Mapping[str, int], numbers: Numbers) -> bool:
-        """Whether the rule's call at these sizes equals the model's operator, operands in its order."""
+        """Whether the rule's call at these sizes equals the model's operator, with operands in the model's order."""
         try:
             wanted = instance_of(self.substitution, site.call, site.view, site.node.arguments, ranks, sizes, numbers)
         except (InputError, Unsupported):
@@ -404,7 +410,7 @@ class _Matcher:
 
 
 def _kinds(found: _Found) -> tuple[object, ...]:
-    """All that the sizes of a match depend on: shapes, and operators in the order of the rule's calls."""
+    """Everything that the sizes of a match depend on: shapes, and operators in the order of the rule's calls."""
     values = ((name, value.shape, value.integer_range) for name, value in found.values.items())
     return *values, *(site.node.instance.identity for site in found.sites)
 
@@ -415,7 +421,7 @@ def _rank(size: object, ranks: Ranks) -> int:
 
 
 def _view_sizes(view: GraphView, instance: Instance) -> dict[str, int]:
-    """Sizes of the axes of a rule's view, from the model's pattern where it has the same axes."""
+    """Sizes of the axes of a rule's view, read from the model's pattern if it has the same axes."""
     told: dict[str, int] = {}
     for names, axes in zip(view.source, instance.inputs[0].dims, strict=False):
         named = [str(name) for name in names if name != 1]
@@ -431,7 +437,7 @@ def _view_sizes(view: GraphView, instance: Instance) -> dict[str, int]:
 
 
 def left_operands(left: GraphCall | GraphView) -> Iterator[Name]:
-    """The names that a call reads as they are."""
+    """The operands of a call that are plain names."""
     operands = left.arguments if isinstance(left, GraphCall) else (left.operand,)
     return (operand for operand in operands if isinstance(operand, Name))
 
@@ -448,7 +454,7 @@ def instance_of(
     sizes: Mapping[str, int],
     numbers: Numbers,
 ) -> Instance:
-    """A call of the rule at numeric sizes. Raises InputError where it does not fit its operands, and Unsupported."""
+    """A call of the rule at numeric sizes. Raises InputError if the call does not fit its operands, and Unsupported."""
     operator = substitution.library.operators[call.name]
     shapes = [Shape(value.shape, value.integer_range, value.span) for value in operands]
     given = {

@@ -1,8 +1,9 @@
-"""Which infinities a value of a model may be worth: a rule is proved for inputs that are finite.
+"""Which infinities the elements of a value may take. Rules are proved for finite inputs only.
 
 An abstract interpretation of the equations over the sets of infinities of their operands. Inputs, weights and buffers
-are finite to begin with; what has no value (`1 / 0`, `inf - inf`) is no infinity, as the contract of rules says nothing
-of it. Answers are upper bounds: an empty set says that the elements are finite wherever they have a value.
+are initially finite. An undefined result (`1 / 0`, `inf - inf`) does not count as an infinity, because the contract of
+rules says nothing about it. Answers are upper bounds: an empty set says that the elements are finite wherever they are
+defined.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ Infinities = frozenset[int]
 """1 for plus infinity, -1 for minus infinity."""
 Known = Mapping[str, Infinities]
 BOUNDED = frozenset({"np.cos", "np.sign", "np.sin", "np.tanh", "math.erf"})
-"""Native functions that are finite wherever they have a value, at infinite arguments too."""
+"""Native functions that are finite wherever they are defined, also at infinite arguments."""
 MAX_WINDOWS = 1 << 16
-"""Limit of positions of one dimension that are looked at."""
+"""Limit of positions examined in one dimension."""
 
 
 def infinities(model: Model, library: Library) -> Mapping[tuple[str, ...], Known]:
-    """The infinities of each value by name, for the graph of the model and each body of it by its path of repeats."""
+    """The infinities of each value by name, for the model's graph and every body in it, by path of repeats."""
     walk = _Walk(library)
     walk.graph(model.graph, (), {})
     return walk.found
@@ -40,7 +41,7 @@ def infinities(model: Model, library: Library) -> Mapping[tuple[str, ...], Known
 def infinities_of_results(
     instance: Instance, operands: Sequence[Infinities], library: Library
 ) -> tuple[Infinities, ...]:
-    """The infinities of what an operator makes of operands with these."""
+    """The infinities of an operator's results for operands with these infinities."""
     return _Walk(library)._node(instance, tuple(operands))
 
 
@@ -51,7 +52,7 @@ class _Walk:
     kept: dict[object, tuple[Infinities, ...]] = field(default_factory=dict)
 
     def graph(self, graph: Graph, path: tuple[str, ...], outside: Known) -> Known:
-        """The least fixed point over the updates of buffers: a buffer may be what an update has left there."""
+        """The least fixed point over the updates of buffers: a buffer may hold the value that an update stored."""
         stored: tuple[Input | Weight | Buffer, ...] = (*graph.inputs, *graph.weights, *graph.buffers)
         known = {item.value.name: NONE for item in stored} | dict(outside)
         settled = False
@@ -70,7 +71,7 @@ class _Walk:
         return values
 
     def _segment(self, segment: Segment, path: tuple[str, ...], outside: Known) -> Known:
-        """The least fixed point over what an iteration leaves to the next one."""
+        """The least fixed point over the values that an iteration passes to the next one."""
         captured = {value.name: outside[value.name] for value in segment.captured}
         parts = {series.part.name: outside[series.whole.name] for series in segment.sliced}
         carried = [outside[value.name] for value in segment.initial]
@@ -108,7 +109,9 @@ def _results(
 
 @dataclass
 class _Equations:
-    """The equations of one instance. `known` are the infinities of its tensors so far, `before` their equations."""
+    """The equations of one instance. `known` are the infinities of its tensors so far, `before` the equations of those
+    tensors.
+    """
 
     instance: Instance
     library: Library
@@ -125,7 +128,9 @@ class _Equations:
         return BOTH if found and kind == ReductionKind.PROD else found
 
     def of(self, expr: Expr, names: Known) -> Infinities:
-        """`names` are the parameters of a function in its definition; other names are axes."""
+        """The infinities of an expression. `names` are a function's parameters in its definition; other
+        names are axes.
+        """
         match expr:
             case Number(value):
                 return ABOVE if value == inf else BELOW if value == -inf else NONE
@@ -173,16 +178,17 @@ class _Equations:
         return BOTH
 
     def _is_greatest(self, row: Expr, element: Expr) -> bool:
-        """Whether `row` is the greatest of some elements, `element` among them: then element - row is at most 0."""
+        """Whether `row` is the maximum over elements that include `element`; then element - row is at most 0."""
         if not isinstance(row, Read) or (equation := self.before.get(row.tensor)) is None:
             return False
         own = tuple(dim_index(dim) for dim in equation.target.dims)
         return equation.kind == ReductionKind.MAX and row.index == own and equation.value == element
 
     def _reaches(self, read: Read, equation: Equation) -> bool:
-        """Whether every element of a reduction reads some position inside the tensor, whose other reads are fills.
+        """Whether every element of a reduction reads at least one position inside the tensor; reads outside give the
+        fill.
 
-        The dimensions are looked at one by one, so no two of them may have a reduced axis in common.
+        Dimensions are examined one by one, so no two of them may share a reduced axis.
         """
         over: list[str] = []
         for index, length in zip(read.index, self.instance.shape(self.instance.operand(read.tensor)), strict=True):
@@ -193,7 +199,9 @@ class _Equations:
         return True
 
     def _is_inside(self, index: Expr, length: int, inner: frozenset[str]) -> bool:
-        """Whether at all positions of the other axes an index is below `length` and not negative at some of `inner`."""
+        """Whether, at every position of the other axes, the index is in range(length) for at least one position of
+        `inner`.
+        """
         sizes = self.instance.sizes
         form = affine(index, sizes)
         if form is None or prod(sizes[axis] for axis in form.axes) > MAX_WINDOWS:
@@ -214,7 +222,7 @@ def _opposite(values: Infinities) -> Infinities:
 
 
 def _sign(expr: Expr) -> int:
-    """The sign of a size or of a finite number that is not 0, and 0 for other factors."""
+    """The sign of a size or of a finite nonzero number; 0 for other factors."""
     if isinstance(expr, Number):
         return 0 if expr.value == 0 or abs(expr.value) == inf else 1 if expr.value > 0 else -1
     return 1 if isinstance(expr, Size) else 0

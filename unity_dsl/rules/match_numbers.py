@@ -1,4 +1,6 @@
-"""Real numbers of a rule at a match: read off the attributes of the model, exactly, and put into those of the rule."""
+"""Real numbers of a rule at a match: solved exactly from the model's attributes, and inserted into the rule's
+attributes.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,14 @@ from ..syntax.rational import plain_number, rational
 from ..syntax.rule_names import names_in
 
 NumberEquation = tuple[Expr, Fraction]
-"""An attribute of the rule and what it is in the model."""
+"""An attribute of the rule and its value in the model."""
 Numbers = Mapping[str, Fraction]
 
 
 def solve_numbers(equations: Iterable[NumberEquation], known: Numbers) -> dict[str, Fraction] | None:
-    """The names that the equations determine one by one, beside those that are known; None where they contradict."""
+    """The known names and those that the equations determine one by one; None if the equations contradict
+    each other.
+    """
     pending = list(equations)
     found = dict(known)
     progress = True
@@ -42,7 +46,9 @@ def solve_numbers(equations: Iterable[NumberEquation], known: Numbers) -> dict[s
 
 
 def _isolated(expr: Expr, value: Fraction, name: str, known: Numbers) -> Fraction:
-    """What a name that stands once in an expression is where this has the value. Raises ZeroDivisionError."""
+    """The value of a name that occurs once in an expression, given the value of the expression. Raises
+    ZeroDivisionError.
+    """
     while not isinstance(expr, Name):
         assert isinstance(expr, Apply)
         first = any(part.name == name for part in names_in(expr.arguments[0]))
@@ -68,7 +74,9 @@ def _isolated(expr: Expr, value: Fraction, name: str, known: Numbers) -> Fractio
 
 
 def attribute_number(expr: Expr, numbers: Numbers) -> int | float:
-    """An attribute at numbers. Raises Unsupported where it has no value, or overflows or underflows a float."""
+    """The value of an attribute at these numbers. Raises Unsupported if it has no value, or overflows or underflows a
+    float.
+    """
     try:
         value = value_at(expr, numbers)
         found = plain_number(rational(value))

@@ -14,7 +14,7 @@ Equation = tuple[Poly, int]
 def solve_sizes(equations: Iterable[Equation]) -> dict[str, int] | None:
     """The names that the equations determine one by one.
 
-    None where they contradict or need a size that is no integer >= 1.
+    None if they contradict each other or require a size that is not an integer >= 1.
     """
     pending = list(equations)
     known: dict[str, int] = {}
@@ -53,7 +53,7 @@ def _rest(size: Poly, known: Mapping[str, int]) -> tuple[dict[Monomial, Fraction
 
 
 def _single(rest: Mapping[Monomial, Fraction]) -> str | None:
-    """The only unknown, where it occurs once and linearly; else None."""
+    """The only unknown, if it occurs once and linearly; else None."""
     if len(rest) != 1:
         return None
     (monomial,) = rest

@@ -1,4 +1,4 @@
-"""Padding theorems of a model: each operator with a padded axis, proved once a process."""
+"""Padding theorems of a model: each operator with a padded axis, proved once per process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..prove.answer import Answer, NotProved
 
 
 def why_not_proved(model: Model, library: Library) -> str:
-    """Why a padded model is not known to be the model, in words; nothing where all claims about it are proved."""
+    """Why a padded model is not proved equal to the model, in words; empty if all claims about it are proved."""
     for claim in dict.fromkeys(model.claims):
         if isinstance(answer := _proved(claim, library), NotProved):
             return f"padding of `{claim.instance.name}` along {', '.join(claim.axes)} is not proved: {answer.reason}"
@@ -35,7 +35,7 @@ def statement(claim: PaddingClaim) -> str:
 
 
 def claim_key(claim: PaddingClaim) -> str:
-    """The hash of what the proof looks at."""
+    """The hash of everything that the proof depends on."""
     return sha256("\n".join(_lines(claim)).encode()).hexdigest()
 
 

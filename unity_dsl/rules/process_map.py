@@ -1,4 +1,4 @@
-"""Maps a function over a sequence by forked processes, which live no longer than the iteration and its process."""
+"""Maps a function over a sequence with forked processes, which end with the iteration or with the calling process."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def processors() -> int:
 def process_map(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int, poll: Poll = lambda: None
 ) -> Generator[Result, None, None]:
-    """`function` of every item, in order, each result as soon as it and all before it are known.
+    """`function` of every item, in order. Each result is yielded as soon as it and all earlier results are known.
 
-    Forked processes inherit the function and the items, which need no pickling; positions and results are sent. With
-    one process or one item the function is called here. The processes end when the generator ends or is closed, without
-    waiting for what they compute, and when this process ends, however it does. They never see an interruption. While
-    this process waits it calls `poll` again and again, whose exceptions end them too.
+    Forked processes inherit the function and the items, which need no pickling; only positions and results are sent.
+    With one process or one item, the function is called in this process. The forked processes end when the generator
+    ends or is closed, without finishing their work, and when this process ends for any reason. They ignore keyboard
+    interrupts. While this process waits, it calls `poll` repeatedly; an exception of `poll` ends the forked processes
+    too.
 
-    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
+    Raises the exceptions of the function and of `poll`, and BrokenProcessPool if a process dies.
     """
     if processes < 2 or len(items) < 2:
         yield from map(function, items)
@@ -57,13 +58,15 @@ def process_map(
 def shared_map(
     function: Callable[[Item], Result], items: Sequence[Item], processes: int, poll: Poll = lambda: None
 ) -> list[Result]:
-    """`function` of every item, in order, by forked processes and by this one, of `processes` in all: whoever is free
-    takes the first item that nobody has taken. So what the function keeps in this process is there of some of them.
+    """`function` of every item, in order, computed by this process and forked ones, `processes` in all. A free process
+    takes the first item that is not yet taken. Whatever the function caches in this process therefore covers only some
+    items.
 
-    The forked ones send their results when no item is left; while this process waits for them it calls `poll` again and
-    again. They end, and are interrupted, as those of `process_map`; without any, all is computed here.
+    The forked processes send their results when no item is left. While this process waits for them, it calls `poll`
+    repeatedly. They end, and ignore interrupts, as in `process_map`. Without forked processes, all items are computed
+    here.
 
-    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
+    Raises the exceptions of the function and of `poll`, and BrokenProcessPool if a process dies.
     """
     forked = min(processes, len(items)) - 1
     if forked < 1:
@@ -87,15 +90,15 @@ def shared_map(
 def lasting_processes(
     function: Callable[[Item], Result], processes: int, poll: Poll = lambda: None
 ) -> Iterator[Callable[[Sequence[tuple[Hashable, Item]]], list[Result]]]:
-    """A map of `function` that can be called several times, by this process and by forked ones that live as long as the
-    context, `processes` in all.
+    """A map of `function` that can be called several times. This process and forked ones compute it, `processes` in
+    all; the forked processes live as long as the context.
 
-    Items come with a key: those of one key are computed by the process that had it before, which has what the function
-    keeps of it, unless that one has more to do than others. This one has the first of the others, which may be what is
-    needed most later, and whoever is free takes the next. Items and results are sent. With one process the function is
-    called here. While this process waits it calls `poll` again and again.
+    Each item has a key. A process that computed a key before gets the key's items again, because it has what the
+    function cached, unless its share is full. If this process has none yet, it gets the first of the remaining items,
+    whose cached data may be needed most later. Any free process takes the next one. Items and results are sent. With
+    one process, the function is called here. While this process waits, it calls `poll` repeatedly.
 
-    Raises what the function and `poll` raise, and BrokenProcessPool where a process dies.
+    Raises the exceptions of the function and of `poll`, and BrokenProcessPool if a process dies.
     """
     if processes < 2:
         yield lambda asked: [function(item) for _, item in asked]
@@ -126,8 +129,8 @@ def lasting_processes(
 def _shares(
     keys: Sequence[Hashable], owners: Mapping[Hashable, int], processes: int
 ) -> tuple[list[list[int]], list[int]]:
-    """By process the places that it computes in any case: of the keys that it had before no more than its part of all,
-    and of those that nobody had the first, for process 0. Then the other places.
+    """The places reserved for each process, and the other places. A process gets places of keys that it had before, up
+    to an equal share of all places. Process 0 also gets the first place whose key is new, if it has none by then.
     """
     own: list[list[int]] = [[] for _ in range(processes)]
     others, most = list[int](), ceil(len(keys) / processes)
@@ -141,15 +144,15 @@ def _shares(
 
 _End: TypeAlias = "Connection[Any, Any]"
 _Answer = tuple[bool, Any]
-"""Whether the function returned, and its result or what it raised."""
+"""Whether the function returned, and its result or the exception that it raised."""
 
 
 @contextmanager
 def _forked(function: Callable[[Any], Any], count: int) -> Iterator[list[_End]]:
     """The pipes of processes that answer with `function` of what they are sent. They are killed when the context ends.
 
-    There are no queues and no threads here: a process that is killed in the middle of an answer leaves nobody waiting
-    for the rest of it.
+    No queues or threads are used in this process, so nothing waits for the rest of an answer if a process is killed
+    while it sends.
     """
     begun: list[tuple[ForkProcess, _End]] = []
     try:
@@ -165,7 +168,7 @@ def _forked(function: Callable[[Any], Any], count: int) -> Iterator[list[_End]]:
 
 
 def _fork(function: Callable[[Any], Any]) -> tuple[ForkProcess, _End]:
-    """A process that answers, and this end of its pipe. It inherits that interruptions are blocked."""
+    """A process that answers, and this process's end of its pipe. The process inherits a mask that blocks SIGINT."""
     own, other = Pipe()
     process = get_context("fork").Process(target=_serve, args=(function, other))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -178,8 +181,8 @@ def _fork(function: Callable[[Any], Any]) -> tuple[ForkProcess, _End]:
 
 
 def _answers(ends: Sequence[_End], items: Sequence[Any], poll: Poll) -> Iterator[tuple[int, _Answer]]:
-    """Places of items and the answers to them, as they come. Every process has one item at a time, the next one before
-    its answer to the last one is given on.
+    """Pairs of an item's place and its answer, as they arrive. Every process has one item at a time; it gets the next
+    item before its last answer is yielded.
     """
     waiting, busy, free = list(range(len(items))), dict[int, int](), set(range(len(ends)))
     arrived: list[tuple[int, _Answer]] = []
@@ -212,32 +215,32 @@ def _result(answer: _Answer) -> Any:
 
 
 def _awaited(end: _End, poll: Poll) -> Any:
-    """What a process answers, which it was asked before."""
+    """The answer of a process to a request that was sent before."""
     while not end.poll(POLLED):
         poll()
     return _result(_exchange(end.recv))
 
 
 _TICKET = 4
-"""Bytes. A pipe holds at least a page of them before a write to it waits."""
+"""Bytes per ticket. A pipe holds at least a page of tickets before a write blocks."""
 _LAST = (1 << 8 * _TICKET) - 1
 
 
 class _Tickets:
-    """A pipe from which processes take numbers, each of which one of them gets: Linux reads so few bytes of a pipe at
-    once. `own` and `other` are its ends.
+    """A pipe from which processes take numbers; each number goes to one process, because Linux reads this few bytes of
+    a pipe atomically. `own` is the read end, `other` the write end.
     """
 
     def __init__(self, own: int, other: int) -> None:
         self.own, self.other = own, other
 
     def put(self, numbers: Iterable[int], processes: int) -> None:
-        """The next numbers to be taken by so many processes."""
+        """Adds the next numbers, to be taken by `processes` processes."""
         every = [*numbers, *[_LAST] * processes]
         os.write(self.other, b"".join(number.to_bytes(_TICKET, "little") for number in every))
 
     def taken(self) -> Iterator[int]:
-        """Those that this process takes, one after the other, till none is left."""
+        """The numbers that this process takes, one after the other, until none is left."""
         while (number := int.from_bytes(os.read(self.own, _TICKET), "little")) != _LAST:
             yield number
 
@@ -267,7 +270,7 @@ def _serve(function: Callable[[Any], Any], end: _End) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent has ended, by whatever signal, and whatever the main thread is computing."""
+    """Ends this process when its parent has ended, by any signal, whatever the main thread is computing."""
     parent = parent_process()
     if parent is not None:
         parent.join()

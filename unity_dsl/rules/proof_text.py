@@ -19,15 +19,15 @@ _MARGIN = 11
 
 
 def describe_rule(rule: RuleDecl, library: Library, *, smt: bool = False) -> str:
-    """The text of a rule, its sizes, both sides in normal form, what was shown, and what z3 was asked.
+    """The text of a rule, its sizes, both sides in normal form, the proved obligations, and the questions put to z3.
 
-    With `smt` all questions in full. Raises InputError as `prove_rule` does.
+    With `smt`, all questions are written in full. Raises InputError as `prove_rule` does.
     """
     answer, derivations = follow_rule(rule, library)
     lines = list(_declaration(rule))
     if derivations:
         lines += _titled("sizes", _sizes(rule, derivations, real_names(rule, library)))
-        # Of several ranks those of 1 show the shape of the proof.
+        # Among several choices of ranks, rank 1 shows the structure of the proof.
         derivation = next((one for one in derivations if set(one.ranks.values()) == {1}), derivations[0])
         notation = notation_of(derivation.inputs, derivation.witness)
         lines += _titled("ranks", _ranks(derivations, derivation))

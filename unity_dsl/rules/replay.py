@@ -17,9 +17,9 @@ from .wellformed import check_rule
 
 
 def replayed(model: Model, applied: Sequence[AppliedRule], sources: Iterable[Source], library: Library) -> Model | None:
-    """The model after these rules at these places, in order; None where one does not fit there.
+    """The model after these rules at these places, in order; None if a rule does not fit at its place.
 
-    The rules are taken from the texts, as proved.
+    The rules are read from the texts and assumed to be proved.
     """
     wanted = {used.rule for used in applied}
     declared = (rule for source in sources for rule in parse_rules(source).rules if rule.name in wanted)
@@ -29,7 +29,7 @@ def replayed(model: Model, applied: Sequence[AppliedRule], sources: Iterable[Sou
 
 
 def applied_in_order(model: Model, applied: Sequence[AppliedRule], rules: Mapping[str, Substitution]) -> Model | None:
-    """The model after these rules at these places, in order; None where one does not fit there."""
+    """The model after these rules at these places, in order; None if a rule does not fit at its place."""
     for used in applied:
         changed = _again(used, rules[used.rule], model) if used.rule in rules else None
         if changed is None:
@@ -39,7 +39,9 @@ def applied_in_order(model: Model, applied: Sequence[AppliedRule], rules: Mappin
 
 
 def _again(used: AppliedRule, rule: Substitution, model: Model) -> Model | None:
-    """After the first match that can be applied: of those that replace the same values, or else begin at the place."""
+    """The model after the first match at the place that can be applied. Matches that replace the same values come
+    first.
+    """
     found: list[Match] = []
     with suppress(TooMany):
         found += matches(rule, model, used.place)

@@ -1,7 +1,7 @@
 """Applies a match: replaces the matched left side of a rule by its right side.
 
-A replaced value keeps its name, so that readers, outputs and pins refer to its replacement; values no longer read are
-removed. A match that would change weights, inputs, outputs, the loss or random numbers is refused.
+A replaced value keeps its name, so that readers, outputs and pins refer to its replacement. Values that are no longer
+read are removed. A match that would change weights, inputs, outputs, the loss or random numbers is refused.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class _Rewriting:
         return any(value.name in self.roots for value in step.makes)
 
     def _left_of(self, step: Node | Segment, gone: set[str], right: RightSide) -> Node | Segment | None:
-        """The rest of a step, None if nothing is left: replaced results of an operator with several get other names."""
+        """The rest of a step; None if nothing is left. If an operator has several results, its replaced results get
+        other names.
+        """
         if not self._makes_root(step) or not isinstance(step, Node):
             return step
         if all(value.name in gone for value in step.results):
@@ -105,7 +107,9 @@ class _Rewriting:
     # ------------------------------------------------------------------------------------------ stand-ins
 
     def _standing_in(self, root: Value, found: Value, right: RightSide) -> Value:
-        """An existing value in place of a root: itself, or a copy of it where the root's name must stay readable."""
+        """The value to use in place of a root: the existing value, or a copy of it if the root's name must stay
+        readable.
+        """
         if self._can_stand_in(root, found):
             return found
         right.copy(found, root)
@@ -122,7 +126,7 @@ class _Rewriting:
         return found.name not in _inner_names(self.graph)
 
     def _segment(self) -> Segment | None:
-        """The repeat whose body is changed, None at top level."""
+        """The repeat whose body is changed; None at top level."""
         found: Segment | None = None
         graph = self.model.graph
         for name in self.match.path:
@@ -166,7 +170,7 @@ def _end(name: str, instead: Mapping[str, Value]) -> Value:
 
 
 def reading(step: Node | Segment, instead: Mapping[str, Value]) -> Node | Segment:
-    """The step with values it reads replaced; inside a repeat wherever the name is not shadowed."""
+    """The step with the values that it reads replaced, also inside a repeat unless the name is shadowed there."""
     if not instead:
         return step
     if isinstance(step, Node):

@@ -17,7 +17,7 @@ from .graph_identity import is_same, operation
 from .graph_match import Match, instance_of, is_commutative
 
 Made = MutableMapping[tuple[object, ...], Value]
-"""Values by the operator that makes them, the number of its result and the names of its operands."""
+"""Values by the operator that makes them, the number of the result and the names of the operands."""
 
 
 class Refused(Exception):
@@ -25,7 +25,9 @@ class Refused(Exception):
 
 
 def made_by(nodes: Iterable[Node]) -> Made:
-    """What operators make, the first of equal ones; random operators are no two equal."""
+    """The results of operators, the first among equal operators. Random operators are left out: no two of them are
+    equal.
+    """
     known: dict[tuple[object, ...], Value] = {}
     for node in nodes:
         if not node.site:
@@ -35,8 +37,8 @@ def made_by(nodes: Iterable[Node]) -> Made:
 
 
 class RightSide:
-    """The right side of a rule at a match. `made` are its new operators; they are added to what is `known`, and their
-    names to those that are taken.
+    """The right side of a rule at a match. `made` are its new operators; they are added to `known`, and their names to
+    `names`.
     """
 
     def __init__(self, match: Match, known: Made, names: set[str]) -> None:
@@ -55,7 +57,7 @@ class RightSide:
             self.wanted.setdefault(expr, root)
 
     def root(self, expr: GraphExpr, root: Value) -> Value:
-        """The value that replaces a root. Raises Refused where its type differs, and InputError."""
+        """The value that replaces a root. Raises Refused if its type differs, and InputError."""
         self.span = self.spans[root.name]
         found = self.value(expr, root)
         if kind_of(found) != kind_of(root):
@@ -95,14 +97,14 @@ class RightSide:
         return self._make(instance, operands, roots)[call.result]
 
     def copy(self, source: Value, root: Value) -> None:
-        """The same values under the name of a root."""
+        """Adds a copy of `source` under the name of a root."""
         axes = tuple(((f"d{dim}", size),) for dim, size in enumerate(source.shape))
         operator = self.match.substitution.library.operators["rearrange"]
         shape = Shape(source.shape, source.integer_range, source.span)
         self._make(instantiate(operator, [shape], {}, binding=Binding(axes, axes)), [source], [root])
 
     def _make(self, instance: Instance, operands: Sequence[Value], roots: Sequence[Value | None]) -> tuple[Value, ...]:
-        """The results of a new operator, named after the roots they replace."""
+        """The results of a new operator, named after the roots that they replace."""
         results = []
         for place, (output, root) in enumerate(zip(instance.outputs, roots, strict=True)):
             name = self.fresh(instance.name) if root is None else root.name
@@ -118,7 +120,9 @@ class RightSide:
         return tuple(results)
 
     def _float_type(self, operands: Sequence[Value]) -> str:
-        """That of the operands; where a precision gives them several, it gives the result one of its own as well."""
+        """The float type of the operands if they have only one, else that of the first root. Several types occur only
+        under a precision, which also sets the type of the root. Raises Refused if the first root holds integers.
+        """
         types = {value.dtype for value in operands if value.dtype != "int"}
         found = types.pop() if len(types) == 1 else self.match.roots[0].dtype
         if found == "int":
@@ -126,7 +130,9 @@ class RightSide:
         return found
 
     def fresh(self, operator: str) -> str:
-        """`h_concat`, `h_concat_2`, …: after the replaced value, distinct from all names of the model."""
+        """`h_concat`, `h_concat_2`, …: a name derived from the replaced value and distinct from all names
+        of the model.
+        """
         stem = name = f"{self.match.roots[0].name}_{operator}"
         number = 1
         while name in self.names:
@@ -142,5 +148,7 @@ def made_key(instance: Instance, arguments: Sequence[Value], result: int) -> tup
 
 
 def kind_of(value: Value) -> tuple[object, ...]:
-    """What a rule must keep: the float type is that of the operands, or what a precision makes it."""
+    """The properties of a value that a rule must preserve. The float type is not one: it follows from the operands or
+    from a precision.
+    """
     return value.shape, value.integer_range

@@ -1,7 +1,7 @@
-"""Infers shapes of a rule's tensors: ranks, device axes, contradictions that hold at all sizes.
+"""Infers shapes of a rule's tensors: ranks, device axes, and contradictions that hold at all sizes.
 
-Each call is instantiated at numeric sizes, which determines the axes of its result; the sizes themselves are symbolic.
-A failure that other numbers might avoid is not reported.
+Each call is instantiated at numeric sizes, which determines the axes of its result. The sizes in the inferred shapes
+are symbolic. A failure that other numbers might avoid is not reported.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from ..syntax.rational import exact_number
 from ..syntax.span import Span
 
 USUAL, OTHERS = 1, (2, 0)
-"""Ranks of a rest group. The usual one comes first, so that a fault at every rank is shown there."""
+"""Ranks of a rest group. The usual rank comes first, so that a fault that occurs at every rank is shown at this one."""
 WITNESSES = 6
 ALWAYS = frozenset({"E121", "E130"})
-"""Faults of a call that do not depend on sizes."""
+"""Error codes of a call that do not depend on sizes."""
 
 
 def shapes_of(rule: RuleDecl, claim: Claim, library: Library, instances: Instances | None = None) -> Shapes | None:
-    """The shapes of a rule's tensors, one dimension a rest group; None where no sizes are found or they do not fit.
+    """The shapes of a rule's tensors, with one dimension per rest group; None if no sizes are found or they do not fit.
 
-    Operators have no real numbers as attributes: `with_reals` comes first. `instances` are kept for other rules over
-    the same declarations.
+    No operator may have real numbers as attributes: call `with_reals` first. `instances` is a cache that is shared with
+    other rules over the same declarations.
     """
     ranks = dict.fromkeys(rest_groups(rule), USUAL)
     for sizes in _witnesses(rule, claim, ranks):
@@ -64,7 +64,7 @@ def shapes_of(rule: RuleDecl, claim: Claim, library: Library, instances: Instanc
 
 
 def check_shapes(rule: RuleDecl, library: Library) -> None:
-    """Raises E121 to E123, E126, E130, E506 and E507 where no sizes make the rule's operators fit, and E508."""
+    """Raises E121 to E123, E126, E130, E506 and E507 if no sizes make the rule's operators fit, and E508."""
     try:
         rule, library = with_reals(rule, library)
         claim = claim_of(rule)
@@ -91,7 +91,7 @@ def _ranks(rule: RuleDecl) -> Iterator[Ranks]:
 
 
 def _witnesses(rule: RuleDecl, claim: Claim, ranks: Ranks) -> Iterator[Mapping[str, int]]:
-    """Numeric sizes that meet the conditions: distinct ones, equal ones, and some with ones among them."""
+    """Numeric sizes that meet the conditions: distinct sizes, equal sizes, and some sizes that include 1."""
     names = used_names(rule, claim, ranks)
     for seed in range(WITNESSES):
         equal = dict.fromkeys(names, seed + 1)
@@ -104,7 +104,7 @@ def _witnesses(rule: RuleDecl, claim: Claim, ranks: Ranks) -> Iterator[Mapping[s
 
 
 Instances = dict[object, Instance]
-"""Operators at numbers, by everything that they depend on but the declarations."""
+"""Cache of operators at numeric sizes. The key has everything that they depend on except the declarations."""
 
 
 class _Unknown(Exception):
@@ -113,7 +113,9 @@ class _Unknown(Exception):
 
 @dataclass(frozen=True)
 class TensorShape:
-    """The shape of a tensor: device axes, dimensions by factors, bound of its integers; and its place in the text."""
+    """The shape of a tensor and its place in the text. The shape has device axes, dimensions as factors, and the bound
+    of its integers.
+    """
 
     devices: tuple[str, ...]
     dims: tuple[Factors, ...]
@@ -148,9 +150,9 @@ def _differ(left: Poly, right: Poly) -> bool:
 
 @dataclass
 class Shapes:
-    """A rule at given ranks of its groups and numeric sizes. `made` are the shapes of calls, by their identity.
+    """Shapes of a rule at given ranks of its groups and numeric sizes. `made` holds the shapes of calls by `id`.
 
-    `instances` are kept from rule to rule where they are given: operators at numbers.
+    `instances`, if given, is a cache of operators at numeric sizes that is shared between rules.
     """
 
     rule: RuleDecl
@@ -163,7 +165,7 @@ class Shapes:
     instances: Instances | None = None
 
     def fit(self) -> bool:
-        """Whether the rule is well shaped at these sizes. Raises InputError where it is at none."""
+        """Whether the rule is well shaped at these sizes. Raises InputError if it is well shaped at no sizes."""
         complete = True
         for tensor in self.rule.inputs:
             devices = tuple(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name))
@@ -200,7 +202,7 @@ class Shapes:
         raise fail("E507", message, place.span, label=label, help=self.where(), notes=notes)
 
     def where(self) -> str:
-        """The ranks for diagnostics, where they are not the usual ones."""
+        """The ranks for diagnostics, if they differ from the usual ones."""
         odd = [(name, rank) for name, rank in self.ranks.items() if rank != USUAL]
         parts = [f"`{name}..` for {rank or 'none'}" for name, rank in odd]
         return f"a group stands for any number of dimensions; here {', '.join(parts)}" if parts else ""
@@ -244,7 +246,7 @@ class Shapes:
         return TensorShape((*devices, *made), dims[len(made) :], bound, call.span)
 
     def _mapped(self, call: GraphCall, operands: list[TensorShape], own: frozenset[str]) -> tuple[str, ...]:
-        """The device axes over which a call is mapped. Raises E506 where its operands' device axes differ."""
+        """The device axes over which a call is mapped. Raises E506 if its operands have different device axes."""
         found = [tuple(name for name in operand.devices if name not in own) for operand in operands]
         for operand, names in zip(operands, found, strict=True):
             if set(names) != set(found[0]):
@@ -265,9 +267,9 @@ class Shapes:
     def _exposed(
         self, call: GraphCall, value: TensorShape, part: TensorDecl, degrees: Mapping[str, str]
     ) -> TensorShape:
-        """The operand with the device axes that a parallel op consumes as leading dimensions.
+        """The operand with the device axes that a parallel op consumes as its leading dimensions.
 
-        Raises E506 where one is missing.
+        Raises E506 if one is missing.
         """
         wanted = [degrees[dim.name] for dim in part.dims if dim.device]
         for name in wanted:
@@ -305,7 +307,7 @@ class _Site:
         given = {name: attribute_value(expr, claim) for name, expr in self.call.attributes}
         axes = None if self.pattern is None else self._view_axes(self.pattern)
         instance = self._instance(given, axes)
-        # No queries to the solver: sizes are taken for equal unless they are known to differ.
+        # No solver queries: sizes are treated as equal unless they are known to differ.
         degrees = {f"@{name}": factors_of(claim.degree(p)) for name, p in self.degrees.items()}
         symbols = _Symbols(Arithmetic(claim.conditions), degrees)
         symbols.attributes |= {name: number(exact_number(value)) for name, value in instance.attributes.items()}
@@ -357,7 +359,7 @@ class _Site:
         return fail(code, message, span, help=self.shapes.where(), notes=notes)
 
     def _instance(self, given: Mapping[str, Poly], axes: Mapping[str, Factors] | None) -> Instance:
-        """The instance at numbers. Raises InputError where no other numbers would do, else _Unknown."""
+        """The instance at numbers. Raises InputError if no other numbers would fit, else _Unknown."""
         sizes = self.shapes.sizes
         moves = isinstance(self.decl, ParallelDecl)
         shapes = [
@@ -406,7 +408,7 @@ class _Site:
         return view_binding(self.pattern, axes, self.shapes.sizes)
 
     def _check_sizes(self) -> None:
-        """Raises E122 where two sizes that must be equal differ for all values of their symbols."""
+        """Raises E122 if two sizes that must be equal differ for all values of their symbols."""
         seen: dict[str, tuple[Poly, TensorDecl]] = {}
         for part, operand in zip(self.decl.inputs, self.operands, strict=True):
             for axis, size, broadcast in _axes(part, operand):
@@ -422,7 +424,9 @@ class _Site:
 
 
 def _axes(part: TensorDecl, operand: TensorShape) -> Iterator[tuple[str, Poly, bool]]:
-    """The axes of an operand with sizes and whether they broadcast; those of a group by position in it."""
+    """The axes of an operand, each with its size and whether it broadcasts. Axes of a group are named by their position
+    in it.
+    """
     groups = [dim for dim in part.dims if dim.rest]
     if len(groups) > 1 or part.merged:
         return  # the attributes decide which axes belong to which group

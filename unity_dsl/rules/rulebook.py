@@ -26,15 +26,17 @@ MAX_TEXT = 200
 """Limit of characters shown of an exception's message."""
 
 Progress = Callable[[int, int, RuleDecl, bool], None]
-"""Told before each proof: how many rules are done, how many there are, which one is next, and again, with True, before
-a condition is looked for under which it holds."""
+"""Called before each proof with the number of finished rules, the number of all rules, the next rule, and False. Called
+again with True before the search for a condition under which the rule holds.
+"""
 
 
 @dataclass(frozen=True)
 class Verdict:
     """A rule, the prover's answer, and the rule's conditions on sizes.
 
-    For a rule that is not proved, `found` is a further condition under which it is, if one was searched for and found.
+    For a rule that is not proved, `found` is a further condition that makes it provable, if one was searched for and
+    found.
     """
 
     rule: RuleDecl
@@ -46,9 +48,10 @@ class Verdict:
 def prove_rules(
     source: Source, library: Library, progress: Progress | None = None, *, conditions: bool = False
 ) -> tuple[Verdict, ...]:
-    """Every rule of a text with the prover's answer; with `conditions` one is looked for where it is not proved.
+    """Every rule of a text with the prover's answer. With `conditions`, a condition is searched for each rule that is
+    not proved.
 
-    Raises InputError where the text cannot be read, or a rule has no meaning, as `load_rules` does.
+    Raises InputError, as `load_rules` does, if the text cannot be read or a rule has no meaning.
     """
     return tuple(answers(load_rules(source, library), library, progress, conditions=conditions))
 
@@ -56,7 +59,7 @@ def prove_rules(
 def answers(
     rules: Sequence[RuleDecl], library: Library, progress: Progress | None = None, *, conditions: bool = False
 ) -> Iterator[Verdict]:
-    """As `prove_rules` of rules that are well formed, one after the other."""
+    """Like `prove_rules`, for well-formed rules, yielded one after the other."""
     for done, rule in enumerate(rules):
         if progress is not None:
             progress(done, len(rules), rule, False)
@@ -71,7 +74,9 @@ def answers(
 def answers_by(
     processes: int, rules: Sequence[RuleDecl], library: Library, progress: Progress | None = None
 ) -> Iterator[Verdict]:
-    """As `answers`, proved by several processes at a time, in order all the same."""
+    """Like `answers`, but several processes prove rules at the same time. The order is the same, and no conditions are
+    searched.
+    """
     if processes < 2 or len(rules) < 2:
         yield from answers(rules, library, progress)
         return
@@ -89,7 +94,7 @@ def prove_one(rule: RuleDecl, library: Library) -> Verdict:
         answer: Answer = prove_rule(rule, library)
     except InputError:
         raise
-    except Exception as error:  # any exception: the other rules of a file are answered
+    except Exception as error:  # any exception, so that the other rules of a file are still proved
         text = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_TEXT]
         answer = NotProved(
             "same_value", f"the prover failed, which is a fault of unityc: {text}", perf_counter() - begun
@@ -98,7 +103,7 @@ def prove_one(rule: RuleDecl, library: Library) -> Verdict:
 
 
 def _condition(rule: RuleDecl, library: Library, answer: Answer) -> Found | None:
-    """A condition under which a rule is proved that is not; None where the search fails."""
+    """A condition that makes an unproved rule provable; None if the search fails."""
     try:
         return find_condition(rule, library, answer)
     except Exception:
@@ -108,16 +113,16 @@ def _condition(rule: RuleDecl, library: Library, answer: Answer) -> Found | None
 def accept_rules(
     source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
 ) -> tuple[AcceptedRule, ...]:
-    """The rules of a text, all of them proved: those without a certificate that holds are proved now.
+    """The rules of a text, all of them proved. Rules without a valid certificate are proved now.
 
-    Raises E542 for one that is not, and InputError as `prove_rules` does.
+    Raises E542 for a rule that is not proved, and InputError as `prove_rules` does.
     """
     known = certificates or {}
     return tuple(accept(rule, source, library, known) for rule in load_rules(source, library, known))
 
 
 def accept(rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]) -> AcceptedRule:
-    """A well-formed rule, proved now unless it has a certificate that holds. Raises E542."""
+    """A well-formed rule, proved now unless it has a valid certificate. Raises E542."""
     if certified(rule, library, certificates):
         return AcceptedRule(rule, certificates[rule.name].assumed)
     answer = prove_one(rule, library).answer
@@ -130,12 +135,12 @@ def accept(rule: RuleDecl, source: Source, library: Library, certificates: Mappi
 
 
 def condition_texts(found: Found) -> tuple[str, ...]:
-    """Every condition that was found, the conjunctions written with `and`."""
+    """Every condition that was found; conjunctions are written with `and`."""
     return tuple(" and ".join(condition) for condition in (found.conditions, *found.others))
 
 
 def reason_text(answer: Refuted | NotProved) -> str:
-    """Why a rule is not proved: where its sides differ, or what could not be shown."""
+    """Why a rule is not proved: the point at which its sides differ, or the obligation that could not be shown."""
     if isinstance(answer, Refuted):
         return difference_text(answer.counterexample)
     return f"{answer.obligation}: {answer.reason}"

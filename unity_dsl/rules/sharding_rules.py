@@ -1,16 +1,17 @@
 """Configurations as rules with device axes, and rules read back as configurations.
 
-A configuration says what each device has of every operand and how the results are collected: a slice of a dimension
-(partition, combine), all of it (replicate, unreplicate), or a term of its sum (reduce). As a rule it is
+A configuration says which part of every operand each device has, and how the results are collected. A part is a slice
+of a dimension (partition, combine), the whole tensor (replicate, unreplicate), or a term of its sum (reduce). The
+corresponding rule is
 
     op(x, w) => reduce[p](op(partition[p; dim=1](x), partition[p; dim=1](w)))
 
-an operator on operands had whole on the left, on encoded ones on the right. So the rules of Unity's substitutions and
-the configurations of the search are theorems of one calculus. The gradients' theorems have no rule of their own here:
-equal functions have equal adjoints, and the adjoints of the parallel ops are in rules/parallel.rules.
+The operator takes whole operands on the left and encoded operands on the right. Unity's substitutions and the
+configurations of the search are therefore theorems of one calculus. The gradients' theorems have no rule of their own
+here: equal functions have equal adjoints, and the adjoints of the parallel ops are in rules/parallel.rules.
 
-Left out are divisions inside an operator (softmax along its own axis) and those at whose slices it has to know their
-place (the rows of an embedding): what a device computes is then no call of the operator.
+Two kinds of division are left out, because the computation on a device is not a call of the operator. One is a division
+inside an operator (softmax along its own axis). The other needs the position of the slice (the rows of an embedding).
 """
 
 from __future__ import annotations
@@ -34,26 +35,26 @@ from .sharding_theorems import ShardingTheorems
 
 
 class Had(StrEnum):
-    """What a device has of a tensor other than a slice: all of it, or a term of a sum over the devices."""
+    """A device's part of a tensor, other than a slice: the whole tensor, or a term of a sum over the devices."""
 
     WHOLE = "whole"
     TERM = "term"
 
 
 Part = Had | int
-"""What a device has of a tensor; a number is the dimension of which it has a slice."""
+"""A device's part of a tensor; a number is the dimension that is sliced."""
 
 
 @dataclass(frozen=True)
 class Encoding:
-    """What each device has of the operands, and of the result."""
+    """Each device's part of the operands and of the result."""
 
     operands: tuple[Part, ...]
     result: Part
 
 
 def encodings(instance: Instance) -> Iterator[Encoding]:
-    """Every encoding of an operator's operands and result, right or wrong, but the one that divides nothing."""
+    """Every encoding of an operator's operands and result, correct or not, except the one that divides nothing."""
     tensors = (*instance.inputs, *instance.outputs[:1])
     choices: list[list[Part]] = [[Had.WHOLE, Had.TERM, *range(len(tensor.dims))] for tensor in tensors]
     for *parts, result in combinations(*choices):
@@ -65,7 +66,7 @@ def encodings(instance: Instance) -> Iterator[Encoding]:
 
 
 def encoding_of(role: Role, instance: Instance) -> Encoding | None:
-    """The encoding of a configuration; None where it divides inside of a dimension or at an op of one's own."""
+    """The encoding of a configuration; None if it divides inside a dimension or uses an op other than `partition`."""
     match role:
         case Linearly(operands):
             count = range(len(instance.inputs))
@@ -82,7 +83,7 @@ def encoding_of(role: Role, instance: Instance) -> Encoding | None:
 
 
 def role_of(encoding: Encoding, instance: Instance) -> Role | None:
-    """The configuration that has an encoding, None where no configuration has."""
+    """The configuration that has this encoding; None if there is none."""
     parts = list(zip(instance.inputs, encoding.operands, strict=True))
     axes = [tensor.dims[part][0] for tensor, part in parts if not isinstance(part, Had)]
     terms = tuple(place for place, (_, part) in enumerate(parts) if part is Had.TERM)
@@ -102,7 +103,7 @@ def configurations(instance: Instance, theorems: ShardingTheorems) -> tuple[Role
 
 
 def rule_text(name: str, instance: Instance, encoding: Encoding) -> str:
-    """The rule of an encoding. A dimension that is divided has the size `p * n`."""
+    """The rule of an encoding. A divided dimension has the size `p * n`."""
     degree = next(letter for letter in "pqtz" if letter not in instance.sizes)
     operands = list(zip(instance.inputs, encoding.operands, strict=True))
     divided = {operand.dims[part][0] for operand, part in operands if not isinstance(part, Had)}
@@ -122,7 +123,7 @@ def rule_text(name: str, instance: Instance, encoding: Encoding) -> str:
 
 
 def _size(dim: Dim, divided: Container[str], degree: str) -> str:
-    """A dimension as the product of its axes, those that are divided with the degree."""
+    """A dimension as the product of its axes; divided axes are multiplied by the degree."""
     return " * ".join(f"{degree} * {axis}" if axis in divided else axis for axis in dim) or "1"
 
 
@@ -151,7 +152,7 @@ def rule_of(name: str, instance: Instance, encoding: Encoding) -> RuleDecl:
 
 
 def encoding_in(rule: RuleDecl) -> tuple[str, Encoding] | None:
-    """The operator and the encoding that a rule states of it; None for a rule of another form."""
+    """The operator and the encoding that a rule states for it; None for a rule of another form."""
     (left, *others), (right, *further) = rule.left, rule.right
     if others or further or not isinstance(right, GraphCall) or len(right.arguments) != 1:
         return None
@@ -166,7 +167,7 @@ def encoding_in(rule: RuleDecl) -> tuple[str, Encoding] | None:
 
 
 def _operand_part(had: GraphExpr, made: GraphExpr) -> Part | None:
-    """What devices have of an operand: `had` on the left of a rule, `made` on the right."""
+    """A device's part of an operand that is `had` on the left of a rule and `made` on the right."""
     if isinstance(made, Name):
         summed = isinstance(had, GraphCall) and had.name == "reduce" and had.arguments == (made,)
         return Had.TERM if summed else None
@@ -176,7 +177,9 @@ def _operand_part(had: GraphExpr, made: GraphExpr) -> Part | None:
 
 
 def _part_of(call: GraphCall, ops: dict[str, Had | None]) -> Part | None:
-    """What a parallel op makes of a tensor or takes it from; None as the value of an op that has a dimension."""
+    """The part that a parallel op makes of a tensor or takes it from. In `ops`, None marks an op with an attribute
+    `dim`.
+    """
     if call.name not in ops or call.degrees is None:
         return None
     attributes: dict[str, Expr] = dict(call.attributes)
@@ -188,10 +191,11 @@ def _part_of(call: GraphCall, ops: dict[str, Had | None]) -> Part | None:
 
 
 def configuration_rules(operators: Sequence[OperatorDecl], library: Library) -> Iterator[tuple[str, str]]:
-    """Name and text of the claim that each proved configuration makes, rests of one axis each.
+    """Name and text of the claim that each proved configuration makes, with rest groups of one axis each.
 
-    Not all of them hold: what a configuration does inside of an operator no call of it says. Left out are operators of
-    several results, extern ones, and those that reduce the axes which a pattern leaves out.
+    Not all of these rules hold: a call of the operator cannot express what a configuration does inside the operator.
+    Operators with several results, extern operators, and operators that reduce the axes left out of a pattern are
+    skipped.
     """
     theorems = ShardingTheorems(library)
     for operator in operators:

@@ -22,17 +22,19 @@ from ..syntax.diagnostic import InputError
 from .sharding_theorems import Claim, Claims, ShardingTheorems
 
 RANKS = (0, 1, 2, 3)
-"""Ranks of rest groups: a divided axis with none or one before and after it; adjacent ones are merged into one."""
+"""Ranks of rest groups. They place no axis or one axis before and after a divided axis; more adjacent axes would be
+merged into one.
+"""
 _LONG = 12
-"""Size of a dimension that is read around."""
+"""Size of a dimension that is read around an axis."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """An axis of an operator, or operands it is linear in. `status` is proved, declared, blocked or not proved.
+    """An axis of an operator, or operands in which it is linear. `status` is proved, declared, blocked or not proved.
 
-    `theorems` counts those of the operator, of its `eval` clause and of its adjoints; `seconds` is the time of proof,
-    `assumed` are the assumed facts in them.
+    `theorems` counts the theorems about the operator, its `eval` clause and its adjoints. `seconds` is the time of
+    their proofs, `assumed` are the assumed facts in them.
     """
 
     operator: str
@@ -46,9 +48,9 @@ class Row:
 
 
 def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool = True) -> Iterator[Row]:
-    """The rows of one operator; each theorem is proved now, or with `again=False` only if it is not stored.
+    """The rows of one operator. Each theorem is proved now, or with `again=False` only if it is not stored.
 
-    Raises InputError where no instance of it is found.
+    Raises InputError if no instance of the operator is found.
     """
     library = theorems.library
     found = representative(operator)
@@ -72,7 +74,7 @@ def table_of(operator: OperatorDecl, theorems: ShardingTheorems, *, again: bool 
 
 
 def _halo_rows(operator: OperatorDecl, axis: str, theorems: ShardingTheorems, again: bool) -> Iterator[Row]:
-    """The rows of an axis that some dimension is read around, one for each op that gives the halo."""
+    """The rows of an axis around which some dimension is read, one for each op that provides the halo."""
     library = theorems.library
     for instance, window in _windowed_instances(operator, axis, library):
         finder = HaloFinder(instance, Mesh(()), library)
@@ -84,10 +86,10 @@ def _halo_rows(operator: OperatorDecl, axis: str, theorems: ShardingTheorems, ag
 
 
 def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> Iterator[tuple[Instance, Windowed]]:
-    """Instances whose reads around an axis step with it and reach beyond a slice.
+    """Instances whose reads around an axis move with it and reach beyond a slice.
 
-    The first operand is long, the others short, as kernels are; axes merged with a minor one have one position;
-    attributes are 1 or their defaults. Instances whose reach grows with the operand are left out, since no fixed halo
+    The first operand is long and the others are short, as kernels are. Axes merged with a minor one have one position.
+    Attributes are 1 or their defaults. Instances whose reach grows with the operand are left out, since no fixed halo
     covers it.
     """
     sizes = {dim.name: 3 for tensor in operator.inputs for dim in tensor.dims}
@@ -114,7 +116,7 @@ def _windowed_instances(operator: OperatorDecl, axis: str, library: Library) -> 
 def _grows(
     operator: OperatorDecl, instance: Instance, sizes: Mapping[str, int], axis: str, window: Windowed, library: Library
 ) -> bool:
-    """Whether the reads reach further around the axis for an operand twice as long."""
+    """Whether the reads reach further around the axis when the operand is twice as long."""
     longer = {name: 2 * size if size == _LONG else size for name, size in sizes.items()}
     try:
         found = windowed(instance_at(operator, longer, instance.attributes, 1), library).get(axis)
@@ -151,12 +153,12 @@ def statuses(operator: OperatorDecl, theorems: ShardingTheorems) -> dict[str, st
 
 
 def claims_of(instance: Instance, library: Library) -> Claims:
-    """The claims about an operator, with a cotangent for every operand."""
+    """The claims about an operator, with a gradient for every operand of floats."""
     return Claims(instance, [operand.integer_range is None for operand in instance.inputs], library)
 
 
 def roles_of(instance: Instance, library: Library) -> Iterator[Role]:
-    """The roles of a declaration on any mesh that need a theorem; declared ones need none."""
+    """The roles of a declaration on any mesh that need a theorem. Roles that an extern operator declares need none."""
     if not instance.extern:
         every = [True] * len(instance.inputs)
         # A degree of 1 divides every axis, so no other mesh suggests more roles.

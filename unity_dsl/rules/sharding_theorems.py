@@ -1,12 +1,12 @@
 """Sharding theorems by operator, looked up or proved: the only source of configurations.
 
-A configuration gives each mesh axis a role. `Along(axis)` depends on one theorem for the operator and one for each
-adjoint of an operand with a cotangent: evaluated on slices of the axis, with reductions over the devices, they equal
-the same on one device. `Linearly(operands)` depends on the operator and its adjoints being additive in the terms; the
-adjoints by these operands must not depend on the terms, so that each device has the full cotangent. Degrees and sizes
-are symbols. `Uniformly` divides nothing and needs no theorem.
+A configuration gives each mesh axis a role. `Along(axis)` needs one theorem for the operator and one for each adjoint
+of an operand that has a gradient. The theorem says that evaluation on slices of the axis, with reductions over the
+devices, equals evaluation on one device. `Linearly(operands)` requires that the operator and its adjoints are additive
+in the terms. The adjoints with respect to these operands must not depend on the terms, so that each device has the full
+gradient. Degrees and sizes are symbols. `Uniformly` divides nothing and needs no theorem.
 
-Theorems are stored under the hash of everything that their proofs depend on. One that is not stored is proved on
+Theorems are stored under the hash of everything that their proofs depend on. A theorem that is not stored is proved on
 demand.
 """
 
@@ -37,7 +37,8 @@ from .theorem_file import TheoremFile, shipped_theorems
 class Claim:
     """The statement of one theorem about one subject. `same`: the result is equal on all devices, not a term of a sum.
 
-    `haloed`: the op of the role gives each device all that it reads of dimensions that are not just the divided axis.
+    `haloed`: the op of the role gives each device all elements that it reads in dimensions that are read around the
+    divided axis or merge it with other axes.
     """
 
     operator: OperatorDecl
@@ -50,20 +51,22 @@ class Claim:
 
     @property
     def declared(self) -> bool:
-        """Whether it is assumed because an extern operator declares it."""
+        """Whether the claim is assumed because an extern operator declares it."""
         role = self.role
         return isinstance(role, Along) and role.by == PARTITION and role.axis in self.instance.declared
 
     @cached_property
     def general(self) -> Subject:
-        """The subject with symbolic attributes; a halo depends on their numbers."""
+        """The subject with symbolic attributes; for a halo, which depends on numeric attributes, the subject
+        `at_numbers`.
+        """
         if self.haloed:
             return self.at_numbers
         return subject_of(self.instance.kind, self._apart, self.operator)
 
     @cached_property
     def at_numbers(self) -> Subject:
-        """The subject at the attributes' numbers; a halo depends on the sizes of this instance."""
+        """The subject with numeric attributes; a halo also depends on the sizes of this instance."""
         if self.haloed:
             return generalise(self.instance, self._apart, numbers=True)
         return subject_of(self.instance.kind, self._apart, None)
@@ -75,7 +78,8 @@ class Claim:
     def key(self, subject: Subject, library: Library) -> str:
         """The hash of everything that the proof depends on: the subject, the role, and the functions that occur.
 
-        A division is proved of positions, each on one device: which op deals them out has no part in it.
+        The proof of a division refers to positions, each on one device. It does not depend on the op that distributes
+        them.
         """
         if (known := self._keys.get(subject.text)) is not None:
             return known
@@ -103,7 +107,7 @@ class Claim:
 
 
 class Claims:
-    """The claims that the roles of an operator depend on. `gradients` tells which operands have a cotangent."""
+    """The claims that the roles of an operator depend on. `gradients` tells which operands have a gradient."""
 
     def __init__(self, instance: Instance, gradients: Sequence[bool], library: Library) -> None:
         self.instance = instance
@@ -139,10 +143,12 @@ class Claims:
                     yield self._claim(made, what, role, same=position in operands)
 
     def _halo_claims(self, role: Along) -> Iterator[Claim]:
-        """The claim about the op's halo, and those of the division itself where no dimension is read around the axis.
+        """The claim about the op's halo; also the claims of the division itself if no dimension is read around the
+        axis.
 
-        With windows nothing is reduced inside the operator: it is the composition of the op, of local equations and of
-        what combines their results. Equal functions have equal adjoints, and the adjoint of the op is its transpose.
+        With windows, nothing is reduced inside the operator: it is the composition of the op, of local equations and of
+        the op that combines their results. Equal functions have equal adjoints, and the adjoint of the op is its
+        transpose.
         """
         if role.axis not in windowed(self.instance, self.library):
             yield from self.of(Along(role.axis))
@@ -160,7 +166,7 @@ class Claims:
 def _claim_about(
     operator: OperatorDecl, kind: Kind, library: Library, statement: str, role: Along | Linearly, same: bool
 ) -> Claim:
-    """The claim, shared by all operators that differ in sizes alone, which no subject's text contains."""
+    """The claim, shared by all operators that differ only in sizes; no subject's text contains sizes."""
     return Claim(operator, statement, kind.instance, role, same)
 
 
@@ -179,7 +185,7 @@ def claims_about(instance: Instance, gradients: Sequence[bool], library: Library
 
 
 def _declarations(kind: Kind, role: Role, library: Library) -> Iterator[str]:
-    """The texts of the element functions in a proof, of the facts about these, and of the op that divides the axis."""
+    """The texts of the element functions in a proof, of the facts about them, and of the op that divides the axis."""
     yield from reached_texts(_applied(kind, library), library)
     if isinstance(role, Along) and role.by != PARTITION:
         span = library.parallels[role.by].span
@@ -195,9 +201,9 @@ def _applied(kind: Kind, library: Library) -> frozenset[str]:
 
 @cache
 def reached_texts(names: frozenset[str], library: Library) -> tuple[str, ...]:
-    """The texts of these functions, of those in their definitions, and of the facts that may be applied, transitively.
+    """The texts of these functions, of the functions in their definitions, and of the applicable facts, transitively.
 
-    A fact may be applied where all functions on its left side occur, wherever it is declared.
+    A fact is applicable if all functions on its left side occur, wherever it is declared.
     """
     found: set[str] = set()
     pending = set(names)
@@ -222,7 +228,7 @@ def _functions(expr: Expr, library: Library) -> set[str]:
 
 
 _answers: dict[str, Answer] = {}
-"""Proofs of this process by key: a key names everything that an answer depends on."""
+"""Answers of the prover in this process, by key. A key covers everything that an answer depends on."""
 
 
 class ShardingTheorems:
@@ -238,7 +244,7 @@ class ShardingTheorems:
         return lambda role: all(map(self.holds, claims.of(role)))
 
     def why_not(self, instance: Instance, role: Role) -> str | None:
-        """The claim of this role that is not proved, and why; None where all are."""
+        """The first claim of this role that is not proved, and the reason; None if all are proved."""
         gradients = [operand.integer_range is None for operand in instance.inputs]
         for claim in claims_about(instance, gradients, self.library).of(role):
             if not claim.instance.extern and not self.holds(claim):
@@ -247,7 +253,9 @@ class ShardingTheorems:
         return None
 
     def holds(self, claim: Claim) -> bool:
-        """Whether a claim is stored as proved, or is proved now; declared ones are assumed."""
+        """Whether a claim is stored as proved or can be proved now. Claims that an extern operator declares are
+        assumed.
+        """
         if claim.instance.extern:
             return claim.declared
         if self._stored_key(claim) is not None:
@@ -255,7 +263,9 @@ class ShardingTheorems:
         return not self._refused(claim) and isinstance(self.answer(claim), Proved)
 
     def key(self, claim: Claim) -> str:
-        """The key of the theorem of a claim that holds: for symbolic attributes if proved, else at their numbers."""
+        """The key of the theorem of a claim that holds: the one for symbolic attributes if that is proved, else for
+        numeric attributes.
+        """
         key = self._stored_key(claim)
         if key is not None:
             return key
@@ -272,14 +282,14 @@ class ShardingTheorems:
         return found.assumed if isinstance(found, Proved) else ()
 
     def answer(self, claim: Claim) -> Answer:
-        """The prover's answer, for symbolic attributes if it succeeds, else at their numbers."""
+        """The prover's answer: for symbolic attributes if that proof succeeds, else for numeric attributes."""
         found = self._answered(claim, claim.general)
         return found if isinstance(found, Proved) else self._answered(claim, claim.at_numbers)
 
     def _stored_key(self, claim: Claim) -> str | None:
         if (key := claim.key(claim.general, self.library)) in self.stored.theorems:
             return key
-        # At the attributes' numbers second: most theorems are stored for symbolic ones.
+        # Numeric attributes are tried second: most theorems are stored for symbolic attributes.
         return key if (key := claim.key(claim.at_numbers, self.library)) in self.stored.theorems else None
 
     def _refused(self, claim: Claim) -> bool:

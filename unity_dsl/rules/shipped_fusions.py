@@ -1,4 +1,4 @@
-"""The rules of `rules/fusion.rules`, which every search uses: those that may fit a model, each proved."""
+"""The rules of `rules/fusion.rules` that may fit a model, each proved. Every search uses them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 
 def shipped_fusions() -> Path:
-    """The file of the shipped fusions."""
+    """The path of the file of shipped fusions."""
     return folder("rules") / "fusion.rules"
 
 
 def fusion_texts(sources: Iterable[Source]) -> tuple[Source, ...]:
-    """Of shipped texts that of the fusions, by its file's name."""
+    """The texts of the fusions among shipped texts, found by file name."""
     return tuple(source for source in sources if PurePath(source.name).name == shipped_fusions().name)
 
 
 def fusions_for(
     model: Model, sources: Sequence[Source], library: Library, forbidden: Collection[str] = ()
 ) -> tuple[AcceptedRule, ...]:
-    """The rules of these texts, those with `forbidden` names left out, whose left sides have no operator that the model
-    has not.
+    """The rules of these texts whose left sides use only operators of the model, without the rules named in
+    `forbidden`.
 
-    The shipped certificates spare their proofs. Raises E542 for one that is not proved.
+    Rules with valid shipped certificates are not proved again. Raises E542 for a rule that is not proved.
     """
     present = {node.instance.name for node in model.graph.nodes()}
     fitting = [
@@ -45,7 +45,7 @@ def fusions_for(
     ]
     if not fitting:
         return ()
-    # Only a model that a rule may fit has to wait for what reads certificates and proves rules.
+    # Imported here: this code reads certificates and proves rules, which only a model that a rule may fit needs.
     from .certificate import certificates_path, known_certificates
 
     known = known_certificates(certificates_path(shipped_fusions()))
@@ -55,8 +55,8 @@ def fusions_for(
 def accept_shipped(
     rule: RuleDecl, source: Source, library: Library, certificates: Mapping[str, Certificate]
 ) -> AcceptedRule:
-    """A shipped rule, proved now unless it has a certificate that holds: then it is well formed as well. Raises E542
-    and as `check_rule`.
+    """A shipped rule, proved now unless it has a valid certificate, which implies that it is well formed too. Raises
+    E542, and InputError as `check_rule` does.
     """
     from ..prove.translation.rule_results import by_results
     from .certificate import certified
@@ -64,7 +64,7 @@ def accept_shipped(
     expanded = by_results(rule, library)
     if certified(expanded, library, certificates):
         return AcceptedRule(expanded, certificates[rule.name].assumed)
-    # Only a rule without a valid certificate has to wait for the prover.
+    # Imported here: only a rule without a valid certificate needs the prover.
     from .rulebook import accept
     from .wellformed import check_rule
 
@@ -72,7 +72,7 @@ def accept_shipped(
 
 
 def fitting_rules(source: Source, present: Collection[str]) -> Iterator[RuleDecl]:
-    """The rules of a text whose left sides have no operator but these; only what may be one of them is parsed."""
+    """The rules of a text whose left sides use only operators in `present`. Only rules that may qualify are parsed."""
     parts = _outlined(source)
     if parts is None:
         rules: Iterable[RuleDecl] = parse_rules(source).rules
@@ -83,7 +83,7 @@ def fitting_rules(source: Source, present: Collection[str]) -> Iterator[RuleDecl
 
 @lru_cache(maxsize=64)
 def _outlined(source: Source) -> tuple[tuple[Span, frozenset[str]], ...] | None:
-    """The parts of a text that are its rules, with what their left sides are seen to call."""
+    """The source spans of a text's rules, each with the operators that its left side visibly calls."""
     parts = outline_rules(source)
     return None if parts is None else tuple((part, called_before_arrow(part)) for part in parts.values())
 

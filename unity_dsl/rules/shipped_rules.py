@@ -1,4 +1,4 @@
-"""The shipped rules that a search may use: those that may fit a model, each proved when it first does."""
+"""The shipped rules that a search may use: those that may fit a model. Each is proved when it is first accepted."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
 
 def shipped_sources() -> tuple[Source, ...]:
-    """The texts of all shipped files of rules."""
+    """The texts of all shipped rule files."""
     return tuple(read_source(path) for path in sorted(folder("rules").glob("*.rules")))
 
 
 @dataclass(frozen=True)
 class ShippedRules:
-    """The rules of some texts, without those with `forbidden` names. The certificates of shipped files spare proofs."""
+    """The rules of some texts, without those named in `forbidden`. Rules with valid shipped certificates are not proved
+    again.
+    """
 
     sources: Sequence[Source]
     library: Library
@@ -37,7 +39,7 @@ class ShippedRules:
     _certificates: dict[Path, Mapping[str, Certificate]] = field(default_factory=dict)
 
     def fitting(self, model: Model) -> tuple[RuleDecl, ...]:
-        """The rules whose left sides have no operator that the model has not."""
+        """The rules whose left sides use only operators of the model."""
         present = {node.instance.name for node in model.graph.nodes()}
         fitting = [(rule, source) for source in self.sources for rule in fitting_rules(source, present)]
         for rule, source in fitting:
@@ -45,13 +47,13 @@ class ShippedRules:
         return tuple(rule for rule, _ in fitting if rule.name not in self.forbidden)
 
     def fit(self, model: Model) -> bool:
-        """Whether any is `fitting`: only as many are parsed as that takes."""
+        """Whether any rule is `fitting`. Rules are parsed only until one is found."""
         present = {node.instance.name for node in model.graph.nodes()}
         every = (rule for source in self.sources for rule in fitting_rules(source, present))
         return any(rule.name not in self.forbidden for rule in every)
 
     def accept(self, name: str) -> None:
-        """Checks that the rule of these with that name, which fits some model, is proved. Raises E542."""
+        """Checks that the rule with this name, which was found to fit a model, is proved. Raises E542."""
         if name in self.accepted:
             return
         from .certificate import certificates_path, known_certificates
@@ -63,6 +65,6 @@ class ShippedRules:
         self.accepted[name] = accept_shipped(rule, source, self.library, self._certificates[path])
 
     def of(self, names: Collection[str]) -> tuple[Source, ...]:
-        """The texts with rules of these names, which fit some model."""
+        """The texts that contain rules with these names, which were found to fit a model."""
         kept = {id(self._found[name][1]) for name in names if name in self._found}
         return tuple(source for source in self.sources if id(source) in kept)

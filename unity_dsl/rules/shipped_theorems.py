@@ -1,4 +1,4 @@
-"""Selects the sharding theorems that ship: those of the shipped operators and of the examples.
+"""Selects the sharding theorems to ship: those about the shipped operators and the examples.
 
 Claims that the prover could not prove are stored as refused, so that no compilation tries them again.
 """
@@ -29,12 +29,12 @@ from .theorem_file import StoredTheorem, TheoremFile
 from .wellformed import load_rules
 
 PRESETS = (None, "small")
-"""Sizes at which every example is taken."""
+"""Presets with which every example is built."""
 
 
 @dataclass(frozen=True)
 class AskedClaim:
-    """A claim and its possible keys: with symbolic attributes, and at their numbers."""
+    """A claim and its possible keys: with symbolic attributes, and with numeric ones."""
 
     claim: Claim
     keys: tuple[str, ...]
@@ -42,15 +42,15 @@ class AskedClaim:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The outcome of one claim: its theorem, stored under the first key; or None, refused under all keys."""
+    """The outcome of one claim. A theorem is stored under the first key; None means refused under all keys."""
 
     keys: tuple[str, ...]
     theorem: StoredTheorem | None
 
 
 def shipped_instances(library: Library) -> Iterator[Instance]:
-    """Every shipped operator at the ranks that matter, then every node of every example, at full and at small size, as
-    it is written and with all fusions.
+    """Every shipped operator at the relevant ranks, then every node of every example, at full and at small size, as
+    written and with all fusions applied.
     """
     yield from instances(library.operators.values())
     fusions = load_rules(read_source(shipped_fusions()), library)
@@ -62,7 +62,7 @@ def shipped_instances(library: Library) -> Iterator[Instance]:
 
 
 def asked_claims(found: Iterable[Instance], library: Library) -> list[AskedClaim]:
-    """The claims that a search may ask of these instances on any mesh, deduplicated, in order."""
+    """The claims that a search may need about these instances on any mesh, deduplicated, in order."""
     seen: set[str] = set()
     asked: dict[tuple[str, ...], AskedClaim] = {}
     for instance in found:
@@ -78,7 +78,7 @@ def asked_claims(found: Iterable[Instance], library: Library) -> list[AskedClaim
 
 
 def _text(instance: Instance, library: Library) -> str:
-    """A key of the claims that a search asks of an instance; its sizes matter for windows alone."""
+    """A key of the claims that a search needs about an instance. Sizes are part of it only if there are windows."""
     sizes = sorted(instance.sizes.items()) if windowed(instance, library) else ()
     equations = [(one.target, one.value, one.kind, one.over, one.ties) for one in instance.equations]
     evaluation = [(one.target, one.value, one.kind, one.over, one.ties) for one in instance.evaluation]
@@ -87,7 +87,7 @@ def _text(instance: Instance, library: Library) -> str:
 
 
 def keep(asked: Iterable[AskedClaim], theorems: ShardingTheorems, processes: int) -> TheoremFile:
-    """Every claim as a theorem or refused, taken from the stored ones or proved now by `processes` processes."""
+    """Every claim as a theorem or as refused, taken from the stored ones or proved now by `processes` processes."""
     asked, known = list(asked), theorems.stored
     settled = [(one, [key for key in one.keys if key in known.theorems]) for one in asked]
     kept = {key: known.theorems[key] for _, keys in settled for key in keys[:1]}

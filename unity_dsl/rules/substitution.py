@@ -1,6 +1,6 @@
-"""Prepares a proved rule for matching: names, conditions, or why it cannot be applied to models.
+"""Prepares a proved rule for matching: its names and conditions, or the reason why it cannot be applied to models.
 
-Rules are taken as proved here and in all later steps.
+This module and all later steps assume that the rule is proved.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ Settled = tuple[Ranks, Mapping[str, int], Numbers]
 
 @dataclass(frozen=True, eq=False)
 class Substitution:
-    """A rule prepared for matching. `definitions` are its local names; those on the left are part of the pattern.
+    """A rule prepared for matching. `definitions` are its local names; those used on the left are part of the pattern.
 
-    `reals` are names that stand for real numbers, of which equations give those that are `determined`; `operands` is
-    the rule that reads them as tensors, with its library. `settled` are the sizes of matches, by the shapes and
-    operators that they are of: layers alike have the same ones.
+    `reals` are names that stand for real numbers; equations give the values of those in `determined`. `operands` is the
+    rule that reads them as tensors, with its library. `settled` caches the sizes of matches by their shapes and
+    operators, since identical layers have the same sizes.
     """
 
     rule: RuleDecl
@@ -91,7 +91,7 @@ class Substitution:
 
     @property
     def with_operands(self) -> tuple[RuleDecl, Library]:
-        """The rule and the library of its proof."""
+        """The rule and library as used in its proof, with real numbers as tensors."""
         return self.operands or (self.rule, self.library)
 
     def is_real(self, expr: Expr) -> bool:
@@ -100,7 +100,9 @@ class Substitution:
 
     @cached_property
     def undetermined(self) -> str | None:
-        """Why its left side does not determine all sizes: then it applies to no model. None where it does."""
+        """Why the left side does not determine all sizes, so that the rule applies to no model; None if it determines
+        them.
+        """
         bound = {expr.name for expr in _reached(self, self.rule.left) if isinstance(expr, Name)}
         try:
             return _why_undetermined(self, bound)
@@ -115,7 +117,7 @@ class Substitution:
         return self._names[key]
 
     def views(self, ranks: Ranks) -> Views | None:
-        """The axes named by its views, by identity of the view; None where they are not determined."""
+        """The axes named by its views, by `id` of the view; None if they are not determined."""
         key = tuple(ranks.items())
         if key not in self._views:
             self._views[key] = self._find_views(ranks)
@@ -140,7 +142,7 @@ class Substitution:
 
 @lru_cache(maxsize=1024)
 def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
-    """The rule prepared for matching, or the reason why it applies to no model; once for a rule.
+    """The rule prepared for matching, or the reason why it applies to no model; cached by rule.
 
     Raises InputError for unknown operators.
     """
@@ -150,7 +152,7 @@ def substitution_of(rule: RuleDecl, library: Library) -> Substitution | str:
 
 @lru_cache(maxsize=1024)
 def outlined(rule: RuleDecl, library: Library) -> Substitution | str:
-    """As `substitution_of`, but for whether its left side determines all sizes, which takes longest to say."""
+    """Like `substitution_of`, without the check that the left side determines all sizes, which takes the longest."""
     try:
         found = prepared(rule, library)
         return _why_not(found) or found
@@ -207,7 +209,7 @@ def _reached(found: Substitution, side: tuple[GraphExpr, ...]) -> Iterator[Graph
 
 
 def _why_undetermined(found: Substitution, bound: set[str]) -> str | None:
-    """Why the left side does not determine all sizes, tried on one instance; None where it does."""
+    """Why the left side does not determine all sizes, tested on one instance; None if it does."""
     ranks = dict.fromkeys(found.groups, 1)
     names = found.names(ranks)
     witness = witness_sizes(found.claim, names, 0)
@@ -223,7 +225,7 @@ def _why_undetermined(found: Substitution, bound: set[str]) -> str | None:
 
 
 def _why_numbers_open(found: Substitution, witness: Mapping[str, int]) -> str | None:
-    """Whether the attributes of the left side say what all real numbers are: tried on one draw of these."""
+    """Why the left side's attributes do not determine all real numbers, tested on one draw of them; None if they do."""
     free = sorted(found.claim.reals)
     drawn = drawn_reals(found.claim, free, witness, 0)
     if drawn is None:
@@ -243,7 +245,7 @@ def _why_numbers_open(found: Substitution, witness: Mapping[str, int]) -> str | 
 
 
 def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: set[str]) -> Iterator[Poly]:
-    """The polynomials in sizes whose numbers a match of the left side gives."""
+    """The polynomials in sizes whose values a match of the left side determines."""
     for tensor in found.rule.inputs:
         if tensor.name in bound:
             yield from (product(factors) for factors in input_dims(tensor, found.claim, ranks))
@@ -258,5 +260,5 @@ def _sizes_on_the_left(found: Substitution, ranks: Ranks, views: Views, bound: s
 
 
 def _is_integral(size: Poly, sizes: Mapping[str, int]) -> bool:
-    """Whether a size is an integer at these numbers: a rounded `factor=1 / k` determines no k."""
+    """Whether a size is an integer at these numbers; a rounded `factor=1 / k`, for example, determines no k."""
     return exactly(size, sizes).denominator == 1

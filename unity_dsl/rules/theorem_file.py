@@ -1,9 +1,9 @@
-"""Reads and writes the file of sharding theorems: JSON, one theorem a line.
+"""Reads and writes the file of sharding theorems: JSON, one theorem per line.
 
 Refused claims, which this prover could not prove, are stored too, so that they are not tried again.
 
-A theorem's key hashes everything its proof depends on, so theorems about a changed declaration are never found; those
-of another version of the prover or of z3 are ignored.
+A theorem's key hashes everything that its proof depends on, so theorems about a changed declaration are never found. A
+file of another version of the prover or of z3 is ignored.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class TheoremFile:
         return (self.prover, self.z3) != (PROVER, solver_version())
 
     def to_text(self) -> str:
-        """JSON with one theorem a line, in the order of operators and statements."""
+        """JSON with one theorem per line, in the order of operators and statements."""
         entries = sorted(self.theorems.items(), key=lambda entry: (entry[1].operator, entry[1].statement, entry[0]))
         lines = [
             f"  {json.dumps(key)}: {json.dumps([theorem.operator, theorem.statement, *theorem.obligations])}"
@@ -62,7 +62,7 @@ class TheoremFile:
 
 
 def read_theorems(text: str) -> TheoremFile:
-    """The theorems in a file; none where the text is not such a file, or of other versions."""
+    """The theorems in a file; none if the text is not a theorem file or has other versions."""
     try:
         found = json.loads(text)
         theorems = {key: _stored(entry) for key, entry in found["theorems"].items()}
@@ -88,7 +88,7 @@ def _stored(entry: Any) -> StoredTheorem:
 
 @cache
 def shipped_theorems() -> TheoremFile:
-    """The theorems about the shipped operators; none where the file is missing or stale."""
+    """The theorems about the shipped operators; none if the file is missing or stale."""
     try:
         return read_theorems((folder("rules") / NAME).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,6 +1,7 @@
-"""Well-formedness checks of a rule, before anything is proved: each fault as one diagnostic.
+"""Well-formedness checks of a rule before anything is proved. Each fault is one diagnostic.
 
-A fault exists at all sizes. Faults that depend on sizes, a missing condition, say, are left to the prover.
+Only faults that exist at all sizes are reported. Faults that depend on sizes, such as a missing condition, are left to
+the prover.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ MAX_GROUPS = 4
 def load_rules(
     source: Source, library: Library, certificates: Mapping[str, Certificate] | None = None
 ) -> tuple[RuleDecl, ...]:
-    """The rules of a `.rules` text, all well formed. Raises all faults, as `parse_rules` and `check_rule` do."""
+    """The rules of a `.rules` text, all well formed. Raises all faults together, as `parse_rules` and
+    `check_rule` do.
+    """
     rules, faults = read_rules(source, library, certificates)
     if faults:
         raise gathered(faults)
@@ -50,7 +53,7 @@ def read_rules(
 
 
 def read_each_rule(source: Source, library: Library) -> tuple[tuple[RuleDecl, ...], tuple[InputError, ...]]:
-    """The well-formed rules of a text, and all faults of the others, those of syntax included, in order."""
+    """The well-formed rules of a text, and all faults of the others in order, syntax errors included."""
     parsed, unread = parse_each_rule(source)
     rules, faults = [], list(unread)
     for rule in parsed:
@@ -63,12 +66,12 @@ def read_each_rule(source: Source, library: Library) -> tuple[tuple[RuleDecl, ..
 
 
 def check_rule(rule: RuleDecl, library: Library, certificates: Mapping[str, Certificate] | None = None) -> RuleDecl:
-    """The rule with one tensor an entry on both sides. Raises InputError where it has no meaning, at whatever sizes. Of
-    one with a certificate that holds the shapes are not looked at: it was proved.
+    """The rule with one tensor per entry on both sides. Raises InputError if the rule has no meaning at any sizes.
+    Shapes are not checked if the rule has a valid certificate: it was proved.
 
     E010, E102, E112 and E501 to E504: names. E505: too large. E210, E212 and E120 to E126: operators, their operands,
-    results and attributes. E121 to E123, E130, E506 and E507: shapes and device axes that no sizes make fit.
-    E508: a number that has the name of a tensor.
+    results and attributes. E121 to E123, E130, E506 and E507: shapes and device axes that fit at no sizes. E508: a
+    number with the name of a tensor.
     """
     _check_limits(rule)
     check_names(rule)

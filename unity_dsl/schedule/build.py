@@ -1,6 +1,6 @@
 """Builds the schedule of a plan: operators in order, conversions before their first use, bodies as functions.
 
-What only updates of buffers need comes last, and runs in training alone, without gradients.
+Steps that only updates of buffers need come last. They run only in training, without gradients.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ Wanted = Sequence[tuple[Value, Layout]]
 
 
 def output_layout(plan: Plan, value: Value) -> Layout:
-    """In which layout an output is returned: as it is in a training step, whole by a model without a loss."""
+    """The layout in which an output is returned. In a training step it is the layout that takes the least to gather; a
+    model without a loss returns the output whole.
+    """
     if plan.model.loss is None:
         return invariant(plan.mesh)
     return plan.graph.values[value.name].nearest_whole
@@ -48,8 +50,8 @@ def build_schedule(
     apart: bool = False,
     groups: Groups | None = None,
 ) -> Function:
-    """The model's function. Inputs are `given` in these layouts, or else in those that the plan has for them. With
-    `apart` the outputs are computed before what the loss alone needs. Operators run in `groups`, if any.
+    """The model's function. Its inputs are `given` in these layouts, or else in those of the plan. With `apart`, the
+    outputs are computed before what only the loss needs. Operators run in `groups`, if any.
     """
     model, whole = plan.model, invariant(plan.mesh)
     weights = GatheredWeights(plan.graph, plan.conversions, plan.passes.interleaved)
@@ -66,7 +68,9 @@ class Builder(Values):
     """Builds one function."""
 
     def steps(self, steps: Iterable[PlannedNode | PlannedSegment]) -> None:
-        """Operators one after the other; what those between two bodies gather comes before them."""
+        """Adds operators one after the other. The gathers of operators between two bodies come
+        before these operators.
+        """
         stretches = [list(stretch) for _, stretch in groupby(steps, lambda step: isinstance(step, PlannedNode))]
         for number, stretch in enumerate(stretches, 1):
             following = stretches[number] if number < len(stretches) else []
@@ -98,7 +102,7 @@ class Builder(Values):
         segment, planned, outside = step.segment, step.runs[number].body, dict[str, Held]()
         captured = []
         for value, layout in zip(segment.captured, step.border.captured, strict=True):
-            around = self.held.get(value.name)  # what operators make may not be there yet
+            around = self.held.get(value.name)  # results of operators may not exist yet
             whole = around is not None and around.stored is None and layout == around.produced
             parameter = around is not None and around.parameter and whole
             tensor = Tensor(value, layout, value.dtype, parameter)
@@ -117,8 +121,8 @@ class Builder(Values):
         return body.body_function(leaves, segment, given, captured)
 
     def function(self, outputs: Wanted, loss: Wanted = (), *, apart: bool = False) -> Function:
-        """The function that returns a loss, if there is one, and then the outputs; with `apart` these are returned
-        alone where what the loss reads is not given.
+        """The function that returns a loss, if there is one, and then the outputs. With `apart`, it returns the outputs
+        alone if the inputs that the loss reads are not given.
         """
         if apart:
             made = self._compute(outputs)
@@ -129,7 +133,7 @@ class Builder(Values):
     def body_function(
         self, leaves: Wanted, segment: Segment, entering: Sequence[Tensor], captured: Sequence[Tensor]
     ) -> Function:
-        """The function of a body that leaves these values: what is carried in the type in which it enters."""
+        """The function of a body that leaves these values. A carried value leaves in the type in which it enters."""
         results = self._through(leaves)
         self.arrive(results, turn=True)
         for number, (value, entry) in enumerate(zip(segment.exit, segment.entry, strict=True)):
@@ -156,7 +160,7 @@ class Builder(Values):
         )
 
     def _through(self, wanted: Wanted) -> list[Tensor]:
-        """These values, and all steps and updates that are not there yet."""
+        """These values, after all steps and updates that are still missing."""
         results = self._compute(wanted)
         late = [step for number, step in enumerate(self.planned.steps) if number not in self.written]
         if self.updates_left or late:
@@ -164,7 +168,7 @@ class Builder(Values):
         return results
 
     def _compute(self, wanted: Wanted) -> list[Tensor]:
-        """The steps that these values are computed from and that are not there yet; and the values."""
+        """These values, after the missing steps that they are computed from."""
         _, numbers = computed_from(self.planned.graph, [value for value, _ in wanted])
         left = numbers - self.written
         self.written |= left
@@ -172,7 +176,7 @@ class Builder(Values):
         return [self._before_updates(value, layout) for value, layout in wanted]
 
     def _update(self, steps: Sequence[PlannedNode | PlannedSegment]) -> None:
-        """The new values of buffers that no operator has changed in place, all from the old ones."""
+        """Updates the buffers that no operator has changed in place. All new values are computed from the old ones."""
         before, self.instructions = self.instructions, []
         self.detached = True
         self.steps(steps)
@@ -184,7 +188,7 @@ class Builder(Values):
         self.instructions.append(Updates(body, tuple(zip(self.updates_left, values, strict=True))))
 
     def _before_updates(self, value: Value, layout: Layout) -> Tensor:
-        """A value; where that is a buffer which is updated, what it was before."""
+        """A value. If it is a buffer that is updated, its value before the update."""
         tensor = self.tensor(value, layout)
         if tensor not in self.updated:
             return tensor

@@ -1,7 +1,8 @@
-"""Which weights a function gathers together, when it begins with them, and where it waits for them.
+"""Which weights a function gathers together, when it starts these gathers, and where it waits for them.
 
-While an iteration runs, the weights of the next one are gathered, in the last one those of operators behind the loop.
-What operators of the model read begins before the first of them, and each waits for its own.
+While an iteration runs, the weights of the next one are prefetched. The last iteration prefetches those of operators
+after the loop. The gathers of the model's own operators start before the first operator, and each operator waits for
+its own weights.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ Loops = Callable[[PlannedSegment], Loop]
 
 
 def add_gathers(function: Values, steps: Sequence[PlannedNode], following: Steps, loop: Loops) -> None:
-    """Gathers the weights that operators read. Where they are the model's own, all that has not begun before begins
-    here, and what a loop behind them reads first.
+    """Gathers the weights that operators read. In the model's own function, all gathers that have not started before
+    start here, as do the first gathers of a loop that follows.
     """
     own = not function.path and not function.detached
     placed, announced = any(step.placement for step in steps), function.announced
@@ -42,14 +43,16 @@ def add_gathers(function: Values, steps: Sequence[PlannedNode], following: Steps
 
 
 def announce(function: Values, following: Steps) -> tuple[Convert, ...]:
-    """What operators behind a loop gather in buckets, which its last iteration begins with."""
+    """The weights with gradients in buckets that operators after a loop gather. The last iteration of the loop
+    prefetches them.
+    """
     function.announced = next((gathers for gathers in _gathers(function, following) if gathers[0].parameter), ())
     return function.announced
 
 
 def _gathers(function: Values, steps: Iterable[PlannedNode | PlannedSegment]) -> list[tuple[Convert, ...]]:
-    """The weights that operators among these steps read gathered: those whose gradients come in buckets together, and
-    the others.
+    """The weights that operators among these steps read gathered, in two groups: those whose gradients are summed in
+    buckets, and the others.
     """
     if function.detached:
         return []
@@ -68,8 +71,8 @@ def _gather(function: Values, weight: GatheredWeight) -> Convert:
 def _apart(
     function: Values, steps: Sequence[PlannedNode], gathers: tuple[Convert, ...], *, at_once: bool
 ) -> tuple[Convert, ...]:
-    """What is begun before the first operator, all together; each operator waits for its own. Nothing is, if the first
-    one reads all and may gather it itself, `at_once`.
+    """The gathers that start before the first operator, all together; each operator waits for its own. None start if
+    the first operator reads all of them and may gather them itself (`at_once`).
     """
     wanted = {gather.value.name for gather in gathers}
     read = (sum(value.name in wanted for value in step.node.arguments) for step in steps)

@@ -1,8 +1,8 @@
 """A step as data: functions of instructions over tensors, as every device runs them.
 
-An instruction reads tensors that are there and makes others. The order of a function's instructions is that in which
-the program issues them. The backward pass has no instructions: autograd takes it from what these recorded, the latest
-first (`simulation/backward_pass.py`), and sends gradients in buckets (`simulation/gradient_buckets.py`).
+An instruction reads tensors that exist and makes others. The program issues a function's instructions in their order.
+The backward pass has no instructions. Autograd derives it from what the instructions recorded, in reverse order
+(`simulation/backward_pass.py`), and sends gradients in buckets (`simulation/gradient_buckets.py`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ..graph.plan import PlannedGraph, PlannedNode, PlannedSegment, Run
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tensor:
-    """A value in a layout and a float type: on each device its part. Each is made once; two are equal if they are one.
+    """A value in a layout and a float type; each device has its part. Each tensor is made once, and equality is
+    identity.
 
-    `parameter` says that it is a stored parameter as it is stored, whose gradient buckets may take over.
+    `parameter` marks a stored parameter in its stored layout, whose gradient buckets may take over.
     """
 
     value: Value
@@ -36,7 +37,7 @@ class Tensor:
 
 
 class Group(Protocol):
-    """Operators that run as one kernel: what it reads and makes, and the type of all its floats."""
+    """Operators that run as one kernel: what the kernel reads and makes, and the type of all its floats."""
 
     @property
     def nodes(self) -> tuple[PlannedNode, ...]: ...
@@ -53,13 +54,13 @@ class Group(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """An operator. Its results are cast to the types of their values, where it makes them in another.
+    """An operator. Its results are cast to the types of their values if it makes them in others.
 
-    A concatenation that other ones join later runs in their call (`joined`); one that joins such is given all their
-    `parts`. Of operators that take all slices of a tensor, the first one runs for all of them (`slices`, with what they
-    make), the others are `sliced`. `along` is the dimension of such a call. A product may run in blocks of what
-    `arrives`, or its result is sent in parts by the conversion that it `sends`, as `chunked` says; the gradient of its
-    weight is computed where that was `deferred`.
+    A concatenation that a later one joins runs in the later one's call (`joined`); the later one is given all their
+    `parts`. If operators take all slices of a tensor, the first one runs for all of them (`slices`, with their results)
+    and the others are `sliced`. `along` is the dimension of such a call. A product may run in blocks of what `arrives`,
+    or its result is sent in parts by the conversion that it `sends`; `chunked` describes this. The gradient of its
+    weight is computed where it was `deferred`.
     """
 
     step: PlannedNode
@@ -77,7 +78,7 @@ class Compute:
 
     @property
     def sent(self) -> bool:
-        """Whether its result is a term of a sum, parts of which travel while it computes others."""
+        """Whether its result is a term of a sum, and parts of it are sent while it computes others."""
         return self.sends is not None
 
 
@@ -92,8 +93,8 @@ class Fused:
 
 @dataclass(frozen=True, eq=False)
 class Placed:
-    """Operators that the devices of a placement alone run. The others have zeros for what they `make`, functions of
-    what is `given`, which all devices have.
+    """Operators that only the devices of a placement run. The other devices have zeros for what these operators make.
+    The results are functions of `given`, which all devices have.
     """
 
     placement: Placement
@@ -105,7 +106,7 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Cast:
-    """A tensor in another float type. That of what a function returns is `returned` at once."""
+    """A tensor in another float type. The cast of a function's result is `returned` at once."""
 
     reads: Tensor
     makes: Tensor
@@ -114,7 +115,7 @@ class Cast:
 
 @dataclass(frozen=True, eq=False)
 class Keep:
-    """The tensor of a buffer as it is before the buffer is updated."""
+    """The tensor of a buffer before the buffer is updated."""
 
     reads: Tensor
     makes: Tensor
@@ -122,7 +123,7 @@ class Keep:
 
 @dataclass(frozen=True, eq=False)
 class Updates:
-    """New values of buffers, in training alone and without gradients: instructions, then copies to the buffers."""
+    """New values of buffers, only in training and without gradients: instructions, then copies to the buffers."""
 
     body: tuple[Instruction, ...]
     copies: tuple[tuple[BufferUpdate, Tensor], ...]
@@ -133,8 +134,8 @@ class Updates:
 
 @dataclass(frozen=True, eq=False)
 class Convert:
-    """A tensor in another layout than its `source`, at once, cast on the way if its type is another one. The sum at the
-    end of the way back of the gradient of a `parameter` goes into a bucket.
+    """A tensor in another layout than its `source`, converted at once, and cast on the way if its type differs. For a
+    `parameter`, the sum that ends the backward conversion of its gradient goes into a bucket.
     """
 
     reads: Tensor
@@ -150,7 +151,7 @@ class Convert:
 
 @dataclass(frozen=True, eq=False)
 class Begin:
-    """Begins to convert a tensor, of which blocks may be waited for one by one: by the `product` that reads them."""
+    """Starts to convert a tensor. A `product` that reads it in blocks may wait for the blocks one by one."""
 
     reads: Tensor
     makes: Tensor
@@ -161,7 +162,7 @@ class Begin:
 
 @dataclass(frozen=True, eq=False)
 class Arrive:
-    """Waits for what was begun; where repeats run interleaved, after the others' `turn`."""
+    """Waits for what was started. If it has a `turn`, the other interleaved repeats run before that."""
 
     begun: Begin | Compute
     makes: Tensor
@@ -170,8 +171,8 @@ class Arrive:
 
 @dataclass(frozen=True, eq=False)
 class Defer:
-    """Reads the weight of a product, whose gradient the backward pass computes when it comes back to here: while the
-    gradient of a value is `travelling`. The product may itself run `in_blocks`.
+    """Reads the weight of a product. The backward pass computes the weight's gradient when it comes back to here,
+    overlapped with the communication of the gradient of the value `travelling`. The product may itself run `in_blocks`.
     """
 
     product: WeightProduct
@@ -182,8 +183,8 @@ class Defer:
 
 @dataclass(frozen=True, eq=False)
 class StartGathers:
-    """Begins to gather weights that are stored in slices, each for one operator, and what the first iterations of loops
-    gather first.
+    """Starts to gather sharded weights, each for one operator, and the first gathers of the first
+    iterations of loops.
     """
 
     gathers: tuple[Convert, ...]
@@ -192,7 +193,9 @@ class StartGathers:
 
 @dataclass(frozen=True, eq=False)
 class AwaitGathers:
-    """Weights gathered together, which were begun `among` others, or are begun now if these are none."""
+    """Waits for weights that are gathered together. They were started `among` others, or are started here if that is
+    empty.
+    """
 
     gathers: tuple[Convert, ...]
     among: tuple[Convert, ...] = ()
@@ -203,8 +206,8 @@ class AwaitGathers:
 
 @dataclass(frozen=True, eq=False)
 class Loop:
-    """A repeat, scan or cond with the function of each of its runs. So many first iterations the backward pass runs
-    `again`, or keep what they save in the host's memory (`offloaded`).
+    """A repeat, scan or cond with the function of each of its runs. Among its first iterations, `again` are recomputed
+    in the backward pass, and `offloaded` keep what they save in the host's memory.
     """
 
     step: PlannedSegment
@@ -217,13 +220,13 @@ class Loop:
         return self.step.segment.count
 
     def number(self, iteration: int) -> int:
-        """Of the run that an iteration is one of."""
+        """The number of the run that an iteration belongs to."""
         return sum(run.first <= iteration for run in self.step.runs) - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Open:
-    """A loop's bodies are given what they capture, and the slices of what it reads slice by slice."""
+    """Gives a loop's bodies what they capture, and the slices of the tensors that they read slice by slice."""
 
     loop: Loop
     captured: tuple[Tensor, ...]
@@ -232,9 +235,9 @@ class Open:
 
 @dataclass(frozen=True, eq=False)
 class Iterate:
-    """Iterations of a loop, of the runs of these `numbers`, one after the other: each is given what the one before
-    leaves, the first one the tensors `given`. In the last one gathers begin of what comes next, `then` of what comes
-    behind the loop.
+    """Iterations of a loop one after the other, in the runs with these `numbers`. Each takes what the one before
+    leaves, the first one takes the tensors `given`. The last one starts the gathers of what comes next: `then` are
+    those of what follows the loop.
     """
 
     loop: Loop
@@ -256,13 +259,13 @@ class Iterate:
 
     @property
     def end(self) -> int:
-        """The number of the iteration behind."""
+        """The number of the iteration after these."""
         return self.run.first + self.run.count
 
 
 @dataclass(frozen=True, eq=False)
 class Branch:
-    """A cond: its body is executed if the tensor that `decides` says so, else what is `given` stays."""
+    """A cond: its body runs if the tensor that `decides` says so, otherwise `given` stays."""
 
     loop: Loop
     decides: Tensor
@@ -272,8 +275,8 @@ class Branch:
 
 @dataclass(frozen=True, eq=False)
 class Interleave:
-    """The same iterations of several loops, interleaved: each goes on where it waits for what it sends, then the next
-    one. `given` and `makes` are by loop.
+    """The same iterations of several loops, interleaved: each loop runs until it waits for what it sends, then the next
+    one runs. `given` and `makes` are by loop.
     """
 
     loops: tuple[Loop, ...]
@@ -293,7 +296,7 @@ class Close:
 
 @dataclass(frozen=True, eq=False)
 class ReturnOutputs:
-    """Returns the outputs, where what the loss alone reads is not given."""
+    """Returns the outputs if the inputs that only the loss reads are not given."""
 
     reads: tuple[Tensor, ...]
 
@@ -322,12 +325,12 @@ Instruction = (
 
 @dataclass(frozen=True, eq=False)
 class Function:
-    """What a device runs of a planned graph: the model's step forward, or an iteration of a body, whose `path` is that
-    of its segment, `layer.`.
+    """A function that a device runs for a planned graph: the model's forward step, or an iteration of a body, whose
+    `path` is that of its segment, `layer.`.
 
-    It is given the `inputs`, or what is `entering` it and what it has `captured`. `leaving` are the names of values
-    that are read behind it. The weights of `first` can be under way before it begins; one that runs `interleaved` gives
-    others a turn. One that `defers` may read weights early, for gradients that are computed later.
+    It takes the `inputs`, or what is `entering` it and what it has `captured`. `leaving` are the names of values that
+    are read after it. The gathers of `first` can start before it begins. One that is `interleaved` gives other repeats
+    a turn. One that `defers` may read weights early, for deferred weight gradients.
     """
 
     planned: PlannedGraph

@@ -1,4 +1,6 @@
-"""Whether a schedule is legal, by definition and use: what is read is there, and what begins is waited for."""
+"""Whether a schedule is legal, by definition and use: tensors exist when they are read, and what is started is waited
+for.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ class IllegalSchedule(Exception):
 
 
 def check_schedule(function: ir.Function) -> None:
-    """Raises IllegalSchedule where instructions of a function, or of the bodies that it runs, are in no legal order."""
+    """Raises IllegalSchedule if the instructions of a function, or of the bodies that it runs, are
+    in no legal order.
+    """
     walk = _Walk(function, {*function.inputs, *function.stored, *function.entering, *function.captured})
     walk.block(function.instructions)
     walk.end(function.results)
@@ -21,8 +25,8 @@ def check_schedule(function: ir.Function) -> None:
 
 @dataclass
 class _Walk:
-    """The state behind an instruction: tensors that can be read, what is on its way, gathers that have begun, how many
-    iterations of open loops have run, and buffers that were updated.
+    """The state after an instruction: tensors that can be read, conversions in flight, started gathers, the number of
+    iterations that open loops have run, and updated buffers.
     """
 
     function: ir.Function
@@ -102,7 +106,7 @@ class _Walk:
                 self._read(instruction.reads)
 
     def end(self, results: Sequence[ir.Tensor]) -> None:
-        """The function returns."""
+        """Checks the state when the function returns."""
         self._read(results)
         self._demand(not self.flying, "something is sent that nothing waits for")
         self._demand(not self.started, "weights are gathered that nothing waits for")

@@ -1,4 +1,4 @@
-"""Loops of a function: which iterations run together, what they are given and leave, which run interleaved."""
+"""Loops of a function: which iterations run together, what they are given and leave, and which are interleaved."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .values import Values, new_tensors
 
 @dataclass(frozen=True)
 class Part:
-    """Iterations that one loop executes: those of runs of these `numbers`, with the body of the first of them. They are
-    among the `first_ones` of the segment, or none of them is.
+    """Iterations that one loop executes: those of the runs with these `numbers`, with the body of the first run. Either
+    all of them are among the `first_ones` of the segment, or none is.
     """
 
     numbers: tuple[int, ...]
@@ -26,14 +26,14 @@ class Part:
     first_ones: bool = False
 
     def followed_by(self, other: Part) -> Part:
-        """Both as one."""
+        """Both parts as one."""
         numbers = (*self.numbers, *other.numbers)
         return replace(self, numbers=numbers, run=replace(self.run, count=self.run.count + other.run.count))
 
 
 def find_parts(step: PlannedSegment, around: PlannedGraph, first_ones: int) -> list[Part]:
-    """One part for the iterations of a run, or of several whose bodies store something, of which each takes what the
-    one before leaves. So many `first_ones` of the iterations have parts of their own.
+    """One part for the iterations of a run. Consecutive runs share a part if they store tensors and each takes what the
+    one before leaves. The first `first_ones` iterations have parts of their own.
     """
     found: list[Part] = []
     for number, run in enumerate(step.runs):
@@ -49,19 +49,19 @@ def find_parts(step: PlannedSegment, around: PlannedGraph, first_ones: int) -> l
 
 
 def _follows(step: PlannedSegment, around: PlannedGraph, number: int) -> bool:
-    """Whether the modules of a run take what those of the one before leave."""
+    """Whether the modules of a run take what those of the run before leave."""
     stores = (stores_anything(step.runs[one].body.graph) for one in (number - 1, number))
     return number > 0 and all(stores) and step.goes_on(number, around)
 
 
 def stores_anything(graph: Graph) -> bool:
-    """Whether a graph, or a body in it, stores something."""
+    """Whether a graph, or a body in it, has weights or buffers."""
     inner = (step.body for step in graph.steps if isinstance(step, Segment))
     return bool(graph.weights or graph.buffers) or any(map(stores_anything, inner))
 
 
 def add_segment(function: Values, loop: Loop, following: Steps) -> None:
-    """A repeat, scan or cond. What the steps that follow gather is on its way in the last iteration of a loop."""
+    """Adds a repeat, scan or cond. The last iteration of a loop prefetches the weights of the steps that follow."""
     step, segment, border = loop.step, loop.step.segment, loop.step.border
     taken = [function.tensor(value, layout) for value, layout in border.reads(segment)]
     captured = tuple(taken[: len(segment.captured)])
@@ -80,7 +80,7 @@ def add_segment(function: Values, loop: Loop, following: Steps) -> None:
         carries = zip(carried, layouts, segment.entry, strict=True)
         given = tuple(function.tensor(value, layout, entry.dtype) for value, layout, entry in carries)
         end = part.run.first + part.run.count
-        is_last = end == segment.count > 1  # of one iteration there is nothing that it would overlap
+        is_last = end == segment.count > 1  # a single iteration has nothing to overlap with
         then = announce(function, following) if is_last else ()
         makes = new_tensors(segment.results, step.leaving(part.numbers[-1], function.planned))
         function.instructions.append(Iterate(loop, part.numbers, part.run, given, makes, then))
@@ -92,7 +92,9 @@ def add_segment(function: Values, loop: Loop, following: Steps) -> None:
 
 
 def add_interleaved(function: Values, loops: Sequence[Loop], following: Steps) -> None:
-    """Repeats whose iterations run interleaved. In the last ones what the following steps gather is on its way."""
+    """Adds repeats whose iterations are interleaved. The last iterations prefetch the weights of
+    the steps that follow.
+    """
     steps = [loop.step for loop in loops]
     captured = [tuple(function.tensor(*read) for read in step.border.reads(step.segment)) for step in steps]
     function.instructions += [Open(loop, given) for loop, given in zip(loops, captured, strict=True)]
@@ -108,7 +110,7 @@ def add_interleaved(function: Values, loops: Sequence[Loop], following: Steps) -
 
 
 def _entering(function: Values, step: PlannedSegment, iteration: int) -> tuple[Tensor, ...]:
-    """What an iteration is given."""
+    """The tensors that an iteration is given."""
     segment = step.segment
     body = step.runs[run_number(step, iteration)].body
     given = segment.initial if iteration == 0 else segment.results
@@ -117,7 +119,7 @@ def _entering(function: Values, step: PlannedSegment, iteration: int) -> tuple[T
 
 
 def _leaving(function: Values, step: PlannedSegment, numbers: range) -> Sequence[Layout]:
-    """The layouts in which the last of these iterations leaves what it carries."""
+    """The layouts in which the last of these iterations leaves its carried values."""
     number = run_number(step, numbers[-1])
     if numbers.stop < step.segment.count and number == run_number(step, numbers.stop):
         return [step.runs[number].body.values[value.name].produced for value in step.segment.entry]

@@ -1,4 +1,4 @@
-"""Operators of a function in order: alone, as one kernel, in a call that several share, on some devices alone."""
+"""Operators of a function in order: alone, in one kernel, in a shared call, or only on some devices."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _operator(function: Values, step: PlannedNode) -> None:
 
 
 def _chunked(function: Values, compute: Compute) -> Compute:
-    """An operator as it runs in blocks, if it does."""
+    """An operator as it runs in blocks; unchanged if it does not."""
     step = compute.step
     if (reading := function.chunks.reading(step)) is not None:
         begun = function.departed.pop((reading.value.name, reading.layout), None)
@@ -117,7 +117,7 @@ def _shares_call(function: Values, step: PlannedNode) -> bool:
 
 
 def add_placed(function: Values, steps: Sequence[PlannedNode], placement: Placement) -> None:
-    """Operators that the devices of a placement alone run: all devices make what these are given of all."""
+    """Adds operators that only the devices of a placement run. All devices make the operands that come from outside."""
     made = [value.name for step in steps for value in step.node.results]
     reads = read_there(steps, placement, lambda value: function.held[value.name].produced, function.building.library)
     given = tuple(dict.fromkeys(function.tensor(*read) for read in reads))
@@ -127,7 +127,7 @@ def add_placed(function: Values, steps: Sequence[PlannedNode], placement: Placem
     for step in steps:
         _operator(function, step)
     body, function.instructions = tuple(function.instructions), before
-    for held, tensors, casts in known:  # what was converted there is nowhere else
+    for held, tensors, casts in known:  # conversions made there exist only there
         held.tensors, held.casts = tensors, casts
     within = {step.node.name for step in steps}
     others = [step for step in function.planned.graph.steps if step.name not in within]

@@ -1,4 +1,4 @@
-"""The tensors of a function that is built: layouts and casts, which are made where they are first needed."""
+"""The tensors of a function under construction: layouts and casts, which are made where they are first needed."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from .ir import (
 )
 
 Groups = Callable[[Sequence[PlannedNode], PlannedGraph, frozenset[str], bool], Iterable[PlannedNode | Group]]
-"""Steps of a graph with those together that run as one kernel, given what is read behind it and whether gradients are
-needed.
+"""Groups the steps of a graph that run as one kernel, given what is read after the steps and whether they run without
+gradients.
 """
 
 
 @dataclass(frozen=True)
 class Building:
-    """What the functions of a schedule have in common."""
+    """The state that the functions of one schedule share."""
 
     plan: Plan
     library: Library
@@ -53,8 +53,8 @@ class Building:
 
 @dataclass
 class Held:
-    """The tensors that hold a value, by layout, and what each layout is made from. `stored` is the one of a weight of
-    which these are casts; `casts` are those to the float types of operators.
+    """The tensors of a value, by layout, and the layout that each is made from. If these are casts of a stored weight,
+    `stored` is the stored tensor. `casts` are those to the float types of operators.
     """
 
     value: Value
@@ -72,13 +72,13 @@ def new_tensors(values: Iterable[Value], layouts: Iterable[Layout]) -> tuple[Ten
 
 
 class Values:
-    """The tensors of a function that is built. An instruction is added when what it makes is first needed.
+    """The tensors of a function under construction. An instruction is added when what it makes is first needed.
 
-    `first` is what it gathers before all else, `announced` what a loop's last iteration has begun to gather, and
-    `ungathered` are the weights whose operators will wait for them. Tensors are `travelling` until they arrive; what
-    has `departed` is not asked for yet, by value and layout. Parts are `joined` by later operators, `slices` were made
-    by earlier ones, and operators that no kernel computes with others are `alone`. It is `detached` at the end, where
-    only updates of buffers are left: they have no gradients.
+    `first` are the gathers that come before all else, `announced` those that a loop's last iteration has started, and
+    `ungathered` the weights that operators will wait for. Tensors are `travelling` until they arrive. `departed`
+    conversions, by value and layout, were started but not requested yet. Parts are `joined` by later operators,
+    `slices` were made by earlier ones, and operators outside of fused kernels are `alone`. At the end, when only
+    updates of buffers are left, it is `detached`: they have no gradients.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class Values:
         return tensor
 
     def add_input(self, value: Value, layout: Layout | None) -> None:
-        """An input; one that is given whole is cut into the layout that the plan has for it."""
+        """Adds an input. One that is given whole is cut into the layout that the plan has for it."""
         produced = self.planned.values[value.name].produced
         tensor = Tensor(value, layout or produced, value.dtype)
         self.inputs.append(tensor)
@@ -148,14 +148,14 @@ class Values:
             self.held[value.name].sources[produced] = tensor.layout
 
     def add(self, tensor: Tensor, *, parameter: bool = False) -> None:
-        """A value that exists from here on."""
+        """Adds a value that exists from here on."""
         value, planned = tensor.value, self.planned.values.get(tensor.value.name)
         sources = {made.layout: made.source for made in planned.materialised} if planned else {}
         tensors, stored = ({}, tensor) if value.is_cast else ({tensor.layout: tensor}, None)
         self.held[value.name] = Held(value, tensor.layout, tensors, sources, parameter, stored)
 
     def tensor(self, value: Value, layout: Layout, dtype: str | None = None) -> Tensor:
-        """A value in a layout, in a float type of its own if `dtype` says so."""
+        """A value in a layout, in the float type `dtype` if one is given."""
         held, given = self.held[value.name], self.in_layout(value, layout)
         if dtype is None or dtype in ("int", value.dtype):
             return given
@@ -187,7 +187,7 @@ class Values:
         return held.tensors[layout]
 
     def conversion(self, value: Value, source: Layout, target: Layout, *, copy: bool = False) -> Conversion:
-        """The steps of a conversion of a value as it is produced, or of a `copy`."""
+        """The steps that convert a value from its produced layout, or from that of a `copy`."""
         in_buckets = value.is_weight and not copy
         ahead = in_buckets and self.building.weights.ahead.begins(value, source, target)
         return self.building.plan.conversions.conversion(
@@ -198,7 +198,7 @@ class Values:
         value = held.value
         produced = held.produced if value.needs_gradient else held.produced.without_copies
         source = held.sources.get(layout, produced)
-        # A weight is cast on its way, as its gradient is; a buffer before that.
+        # A weight is cast during its conversion, as its gradient is; a buffer is cast before it.
         stored = held.stored if source == produced and (value.is_weight or layout == produced) else None
         if stored is not None and layout == produced:
             return self._cast(stored, value.dtype)
@@ -235,8 +235,8 @@ class Values:
         return begin.makes
 
     def _is_begun(self, begin: Begin) -> bool:
-        """Whether gradients of weights are deferred to a conversion, or a product runs in blocks beside it: it is begun
-        here, and waited for behind the weights.
+        """Starts a conversion here if weight gradients are deferred to overlap it, or if a product runs in blocks with
+        it. It is waited for after the deferred weights are read. Returns whether it was started.
         """
         made, key = begin.makes, (begin.makes.value.name, begin.makes.layout)
         delayed = [found for found in self.delays.get(key, ()) if found.step.node.name in self.alone]
@@ -264,7 +264,7 @@ class Values:
         self.instructions.append(self.deferred[node.name])
 
     def arrive(self, tensors: Iterable[Tensor], *, turn: bool = False) -> None:
-        """Waits for those of these that are on their way; after a `turn` of the other repeats."""
+        """Waits for those of these tensors that are in flight, after a `turn` of the other repeats."""
         for tensor in tensors:
             if (begun := self.travelling.pop(tensor, None)) is not None:
                 self.instructions.append(Arrive(begun, tensor, turn))
@@ -272,6 +272,8 @@ class Values:
 
 
 def _travels(conversion: Conversion, parameter: bool) -> bool:
-    """Whether a conversion ends in what can be begun and waited for later, or its way back does."""
+    """Whether a conversion, or its backward conversion, ends in a collective that can be started
+    and waited for later.
+    """
     back = conversion.backward[:-1] if parameter and conversion.ends_in_sum else conversion.backward
     return any(steps and steps[-1].kind in BEGUN for steps in (conversion.forward, back))

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 def plan_by_algorithm(
     model: Model, every: Sequence[Mesh], wanted: Wanted, search: SearchSpace, strategy: Strategy
 ) -> Plan:
-    """The plan that a strategy's own algorithm chooses. Fusions are among the rules of one with algebra; to the plan of
-    any other those are applied that cost less in its layouts, which are kept.
+    """The plan that a strategy's own algorithm chooses. A strategy with algebra has fusions among its rules. To the
+    plan of any other, those fusions are applied that cost less in its layouts, which are kept.
     """
     assert strategy.algorithm is not None
     rules = (*search.rules, *search.fusions) if strategy.algebra else ()
@@ -63,7 +63,7 @@ def plan_by_algorithm(
 
 @dataclass(frozen=True)
 class Substitutions:
-    """Rules that make other models, and those that fuse operators of a plan; or the `algebras` of both."""
+    """Rules that make other models, and rules that fuse operators of a plan; or the `algebras` of both."""
 
     rules: Sequence[RuleDecl] = ()
     fusions: Sequence[RuleDecl] = ()
@@ -71,7 +71,7 @@ class Substitutions:
 
     @staticmethod
     def of(space: SearchSpace, algebras: Algebras | None) -> Substitutions:
-        """Those of a space; `single` has none."""
+        """The substitutions of a space; `single` has none."""
         if space.strategy == "single":
             return Substitutions()
         return Substitutions(space.rules, space.fusions, algebras)
@@ -82,8 +82,8 @@ class Substitutions:
 
 
 def best_plan(model: Model, every: Sequence[Mesh], wanted: Wanted, substitutions: Substitutions) -> Plan | None:
-    """The cheapest plan of a model and of those that substitutions make of it, if the model has one that costs less
-    than is wanted. Raises as `search`.
+    """The cheapest plan of a model and of the models that substitutions make of it; None where the model itself has no
+    plan below the cost cutoff. Raises as `search`.
     """
     algebras = None if wanted.limit.multiplier else substitutions.algebras
     given = best = _plan(model, every, wanted)
@@ -102,7 +102,7 @@ def best_plan(model: Model, every: Sequence[Mesh], wanted: Wanted, substitutions
 
 
 def _joint(given: Plan, algebras: Algebras, wanted: Wanted) -> Plan:
-    """The cheapest plan of the model and of all that rules make of it, on the mesh of the given one's plan."""
+    """The cheapest plan of the model and of all models that rules make of it, on the mesh of the given plan."""
     from .joint.algebra_notes import describe_algebra
     from .joint.extracted_model import extracted
 
@@ -124,9 +124,9 @@ def _joint(given: Plan, algebras: Algebras, wanted: Wanted) -> Plan:
 
 
 def with_operators_of(chosen: Plan, model: Model, wanted: Wanted, algebras: Algebras) -> Model | None:
-    """What rules make of the given model as they did for another plan, of the same model or of one of other sizes; None
-    where they do not. At a price of memory the operators of other sizes are not kept: fused ones take their operands in
-    fewer layouts.
+    """The model that rules make of the given one as they did for another plan, of the same model or one of other sizes;
+    None where they do not apply. At a price of memory, operators of a model of other sizes are not taken over: fused
+    ones take their operands in fewer layouts.
     """
     if chosen.model.parameters == model.parameters:
         return chosen.model
@@ -136,8 +136,8 @@ def with_operators_of(chosen: Plan, model: Model, wanted: Wanted, algebras: Alge
 def plan_as(
     chosen: Plan, changed: Model, model: Model, every: Sequence[Mesh], wanted: Wanted, algebras: Algebras
 ) -> Plan | None:
-    """The cheapest plan of a model that rules made as they did for another plan; near what other prices led to on the
-    only mesh, where no search proves anything. Raises as `search`.
+    """The cheapest plan of a model that rules made as they did for another plan. If no search of the only mesh is
+    likely to prove anything, this is a local search from the plan found there at other prices. Raises as `search`.
     """
     from .joint.algebra_notes import describe_rules
 
@@ -150,7 +150,7 @@ def plan_as(
 
 
 def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], wanted: Wanted) -> Plan:
-    """The cheapest plan of the models that rules make, on the mesh of the given model's plan."""
+    """The cheapest plan of the given model and of those that rules make, on the mesh of the given plan."""
     machine, library, model = wanted.machine, wanted.library, given.model
     found = variants(model, rules, library, SingleDevice(machine, library).seconds)
     best = given
@@ -163,8 +163,8 @@ def _changed(given: Plan, every: Sequence[Mesh], rules: Sequence[RuleDecl], want
 
 
 def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], wanted: Wanted) -> Plan:
-    """The plan with every fusion that costs less in its layouts, searched again on its mesh: all of it, or what is near
-    that plan where the mesh has many.
+    """The plan with every fusion that costs less in its layouts, searched again on its mesh: as a whole, or in the
+    neighbourhood of that plan where the problem is large.
     """
     model, applied = fusions_in(given, fusions, wanted)
     if not applied:
@@ -186,8 +186,8 @@ def _fused(given: Plan, every: Sequence[Mesh], fusions: Sequence[RuleDecl], want
 
 
 def fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fused:
-    """The model of a plan with every fusion that costs less in its layouts, and what was applied: known where another
-    price of memory led to the same plan.
+    """The model of a plan with every fusion that costs less in its layouts, and the fusions that were applied. The
+    result is reused where another price of memory led to the same plan.
     """
     if not fusions:
         return given.model, ()
@@ -207,7 +207,7 @@ def fusions_in(given: Plan, fusions: Sequence[RuleDecl], wanted: Wanted) -> Fuse
 
 
 def _large_start(given: Plan, wanted: Wanted) -> Found | None:
-    """What the search found for a model, where searching one like it as a whole would take long."""
+    """The result of the search for a model, if searching a similar model as a whole would take long."""
     found = wanted.found_of(given.model, given.mesh)
     return found if found is not None and is_large(found) else None
 
@@ -219,8 +219,8 @@ def _plan(
     below: float = inf,
     start: Found | None = None,
 ) -> Plan | None:
-    """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, of other operators or
-    prices, that of a local search from its layouts. Raises as `search`.
+    """The cheapest plan of one model, or None where none costs less than `below`. With a `start`, found for other
+    operators or prices, this is a local search from its layouts. Raises as `search`.
     """
     library, pins, below = wanted.library, wanted.pins, min(below, wanted.limit.below)
     even = {name: pin for name, pin in pins.items() if len(pin) == 1}
@@ -237,7 +237,7 @@ def _plan(
         for mesh, bound in outcome.bounds.items():
             wanted.results.bounds[mesh] = min(bound, wanted.results.bounds.get(mesh, bound))
     if outcome.found is None:
-        if outcome.bounds or not outcome.refused:  # of fine meshes near other plans nothing is known
+        if outcome.bounds or not outcome.refused:  # nothing is known of fine meshes near other plans
             return None
         raise _refused(outcome, task, wanted) from None
     wanted.results.coarse.update((found.mesh, found) for found in outcome.coarse if found.best.plan is not None)
@@ -264,7 +264,7 @@ def _refused(outcome: Outcome, task: Task, wanted: Wanted) -> InputError:
 
 
 def keeps_pins(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
-    """Whether a changed model has what is pinned in the given one."""
+    """Whether a changed model still has everything that is pinned in the given one."""
     try:
         return not pinned_paths(pins, given) - pinned_paths(pins, changed)
     except InputError:
@@ -272,7 +272,9 @@ def keeps_pins(changed: Model, pins: Mapping[str, Pin], given: Model) -> bool:
 
 
 def _better(variant: Variant, best: Plan, given: Plan, wanted: Wanted, start: Found | None = None) -> Plan:
-    """The plan of a changed model, if it costs less than the best so far and keeps pins; `start` as for `_plan`."""
+    """The plan of a changed model if it costs less than the best so far and keeps pins, else the best; `start` as for
+    `_plan`.
+    """
     below = wanted.cost(best) * (1 - GAIN)
     try:
         if pinned_paths(wanted.pins, given.model) - pinned_paths(wanted.pins, variant.model):

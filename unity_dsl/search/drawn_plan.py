@@ -21,7 +21,7 @@ from .strategies import random
 from .wanted import Wanted
 
 FUSED = 0.5
-"""Of the plans drawn by chance, those of models in which operators are fused wherever they can be."""
+"""Fraction of the drawn plans whose models have operators fused wherever possible."""
 
 
 def drawn_plan(model: Model, mesh: Mesh, wanted: Wanted, seed: int, space: SearchSpace) -> Plan:

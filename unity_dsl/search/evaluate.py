@@ -27,12 +27,12 @@ KEPT = 32
 
 
 Evaluations = Mapping[object, tuple[float, float | None]]
-"""By content the seconds of a simulated step and what it holds, None where it does not end."""
+"""By content, the seconds of a simulated step and its peak bytes; these are None where the step deadlocks."""
 
 
 @dataclass
 class Evaluator:
-    """Simulated steps of plans on a machine, `most` of them; the timelines of the last ones are kept."""
+    """Simulates the steps of at most `most` plans on a machine, and keeps the timelines of the last ones."""
 
     machine: Machine
     library: Library
@@ -48,7 +48,9 @@ class Evaluator:
         return len(self._seconds)
 
     def timeline(self, plan: Plan) -> Timeline:
-        """Raises BudgetSpent."""
+        """The timeline of a plan's simulated step. Raises BudgetSpent, or CrossedCollectives where the step
+        deadlocks.
+        """
         key = self.content(plan)
         if key not in self._timelines:
             if key not in self._seconds and self.count >= self.most:
@@ -62,18 +64,18 @@ class Evaluator:
         return self._timelines[key]
 
     def seconds(self, plan: Plan) -> float:
-        """Of the simulated step; infinite where collectives of devices would wait for each other."""
+        """Seconds of the simulated step; infinite where collectives of devices would wait for each other."""
         if (key := self.content(plan)) not in self._seconds:
             with suppress(CrossedCollectives):
                 self.timeline(plan)
         return self._seconds[key]
 
     def known(self) -> frozenset[object]:
-        """What was evaluated by now."""
+        """The contents that were evaluated by now."""
         return frozenset(self._seconds)
 
     def since(self, known: frozenset[object]) -> Evaluations:
-        """What was evaluated besides, for another process."""
+        """The evaluations that are not among the `known` ones, for another process."""
         return {key: (seconds, self._held.get(key)) for key, seconds in self._seconds.items() if key not in known}
 
     def learn(self, found: Evaluations) -> None:
@@ -87,30 +89,30 @@ class Evaluator:
                     self._held[key] = held
 
     def content(self, plan: Plan) -> object:
-        """What a simulated step depends on: equal of equal plans, however they were found."""
+        """The key of a simulated step: all that it depends on, equal for equal plans however they were found."""
         known = self._contents.get(id(plan.graph))
         if known is None or known[0] is not plan.graph:
             known = self._contents[id(plan.graph)] = plan.graph, hash(_content(plan.graph))
         return known[1], id(plan.model.graph), plan.mesh.degrees, plan.exposed, plan.micro_batches, plan.passes
 
     def held(self, plan: Plan) -> float:
-        """Bytes that a device holds at most in the simulated step."""
+        """Peak bytes of a device in the simulated step."""
         if (key := self.content(plan)) not in self._held:
             self.timeline(plan)
         return self._held[key]
 
     def fits(self, plan: Plan) -> bool:
-        """Whether there is room for the step."""
+        """Whether the peak memory of the step fits a device."""
         return self.held(plan) <= self.machine.memory_bytes
 
     def counted(self, plan: Plan) -> Plan:
-        """The plan with what it holds, and a warning where that is more than there is."""
+        """The plan with its memory, and a warning where a device has less."""
         plan = counted(plan, self.budget(plan))
         warnings = plan.warnings or tuple(memory_warnings(plan.cost.memory, self.machine))
         return replace(plan, warnings=warnings)
 
     def budget(self, plan: Plan) -> Budget:
-        """What a plan in so many micro-batches may hold."""
+        """The memory that a plan may use, given its number of micro-batches."""
         return Budget(self.machine, self.library, plan.division)
 
 

@@ -1,4 +1,6 @@
-"""What of a step's work is exposed before any plan is known: launches and gathers by experience, sums by the model."""
+"""The exposed fractions of a step's work before any plan is known: launches and gathers by experience, sums by the
+model.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +14,21 @@ from ..machine.group_price import gathering_price
 from ..machine.machine import Machine
 
 AHEAD = Exposure(launches=0.2, sums=0.1, gathers=0.05)
-"""What a first search counts where the host does not compute; of sums it may be more."""
+"""Exposure in a first search where the host does not compute; that of sums may be higher."""
 BACKWARD = 2 / 3
-"""Of the products of a step: two for the gradients, one forward."""
+"""Fraction of a step's products that are in the backward pass: two for the gradients, one forward."""
 PRODUCTS = 0.5
-"""Assumed: of the time of kernels, what products take. Published runs of large models have utilisations of 29 to 55 %
+"""Assumed fraction of kernel time that products take. Published runs of large models have utilisations of 29 to 55 %
 (docs/prices.md).
 """
 
 
 def expected_exposure(machine: Machine, model: Model, mesh: Mesh) -> Exposure:
-    """Of a model on all devices of a mesh. Where the host computes, everything is exposed.
+    """The exposure expected of a model on all devices of a mesh. Everything is exposed where the host computes.
 
-    Sums of gradients run beside the kernels of the backward pass, so what takes longer than these is exposed: compared
-    are its kernels, of whose time the products are a part, divided among all devices, and a reduce-scatter of all
-    gradients over them. A model of tables, with much to sum and little to compute, hides almost nothing.
+    Sums of gradients overlap with the kernels of the backward pass; the part that takes longer is exposed. The kernels'
+    time follows from the products, a fraction of it, divided among all devices. It is compared with a reduce-scatter of
+    all gradients over them. A model of tables has much to sum and little to compute, and overlaps almost nothing.
     """
     if machine.device == "cpu":
         return Exposure()
@@ -41,5 +43,5 @@ def expected_exposure(machine: Machine, model: Model, mesh: Mesh) -> Exposure:
 
 
 def _reached(machine: Machine) -> dict[str, float]:
-    """Operations a second of products, by float type."""
+    """Operations per second that products reach, by float type."""
     return {dtype: peak * machine.compute_efficiency for dtype, peak in machine.peak.items()}

@@ -1,7 +1,7 @@
 """The plan that a search starts from: data parallelism, weights whole or in slices, whichever fits the memory.
 
-It is there in a few seconds of a processor, also of models whose search takes minutes. What the search finds is
-compared with it, and it is the result where the search is ended before it has found anything.
+It takes a few processor seconds, even for models whose search takes minutes. The result of the search is compared with
+it, and it is the result where the search ends before it has found anything.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from .strategies.zero import in_slices
 
 
 def first_plan(plan_of: Callable[[int], Plan], micro_batches: int | None, memory: float) -> Plan | None:
-    """The plan that `plan_of` gives for so many micro-batches; for None the whole batch, or where that does not fit the
-    `memory` in bytes, as few as may. None where data parallelism does not fit the model, its pins or its mesh.
+    """The plan that `plan_of` gives for a number of micro-batches. For None it is that of the whole batch; where that
+    does not fit the `memory` in bytes, that of the fewest micro-batches that may. None where data parallelism does not
+    fit the model, its pins or its mesh.
     """
     plan = None
     try:
@@ -34,7 +35,7 @@ def first_plan(plan_of: Callable[[int], Plan], micro_batches: int | None, memory
         if micro_batches is None and plan.warnings and plan.model.loss is not None:
             divided = plan_of(_fewest_micro_batches(plan, memory))
             return plan if divided.warnings else divided
-    except InputError:  # Of a model that fits nowhere the search tells why.
+    except InputError:  # The search tells why such a model has no plan.
         pass
     return plan
 
@@ -50,8 +51,8 @@ def _fewest_micro_batches(plan: Plan, memory: float) -> int:
 
 
 def starting_meshes(model: Model, meshes: Sequence[Mesh], machine: Machine) -> Sequence[Mesh]:
-    """The mesh of a first plan: the one that is given; of several, one axis of as many devices as the batch can be
-    divided over, and behind slower links one of the others.
+    """The mesh of a first plan. If several are given, it has one axis of as many devices as the batch can be divided
+    over, and the other devices form an axis behind slower links.
     """
     if len(meshes) == 1:
         return meshes
@@ -65,7 +66,9 @@ WHOLE, SLICES = "weights whole", "weights in slices"
 
 
 def _start(space: Space, kept: Sequence[str] = (WHOLE, SLICES)) -> Chosen:
-    """Data parallelism over as many devices as divide the batch, weights kept in the first of these ways that fits."""
+    """Data parallelism over as many devices as divide the batch, with weights stored in the first of these ways that
+    fits.
+    """
     (mesh,), model = space.meshes, space.model
     axes: list[int] = []
     for axis in reversed(range(len(mesh.axes))):

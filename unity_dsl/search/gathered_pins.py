@@ -1,4 +1,4 @@
-"""Notes of a plan (for its user) on pinned slices that are gathered before each operator that reads them."""
+"""Notes of a plan for its user on pinned slices that are gathered before each operator that reads them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def describe_gathered(pins: Iterable[str], model: Model, graph: PlannedGraph) ->
 
 
 def _is_gathered(place: Place, graph: PlannedGraph) -> bool:
-    """Whether the value is produced in slices and read, by every reader in every run, without them."""
+    """Whether the value is produced in slices, and every reader in every run reads it without slices."""
     graphs = [graph]
     for segment in place.segments:
         steps = (step for found in graphs for step in found.steps if isinstance(step, PlannedSegment))
@@ -58,7 +58,7 @@ def _reads(graph: PlannedGraph) -> Iterator[tuple[Value, Layout]]:
 
 
 def _readers(place: Place, every: Iterable[Place]) -> Iterator[str]:
-    """Paths of what operators beside the value make of it."""
+    """Paths of the results of operators that read the value, in the same segments."""
     for other in every:
         same = [segment.name for segment in other.segments] == [segment.name for segment in place.segments]
         if same and other.node is not None and place.value.name in {value.name for value in other.node.arguments}:

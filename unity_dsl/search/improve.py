@@ -1,9 +1,9 @@
 """The search: starts, then edits of the best points, most promising first, within a budget of evaluations.
 
-A point is solved at prices that say how much of each kind of work is exposed. Its simulated step tells how much is; at
-these prices it is solved again, until the step no longer falls. Then edits change one thing: storage, iterations,
-branches, the mesh. Each comes with the least that its step could take; one that cannot beat the incumbent is not
-solved.
+A point is solved at prices that weight each kind of work by its exposed fraction. Its simulated step gives new
+fractions; the point is solved again at these prices, until its step no longer falls. Then edits change one thing:
+storage, iterations, branches, fusions or the mesh. Each edit has a lower bound on its step; an edit that cannot beat
+the incumbent is not solved.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from .search_progress import tell_stage
 from .solver import Solver
 
 Started = tuple[Point, list[Point]]
-"""The point that a start leads to, and others that cost nearly as little on other meshes."""
+"""The point that a start leads to, and points of nearly the same cost on other meshes."""
 Start = Callable[[Exposure, str], Started]
-"""Solves a start at an exposure, in as many micro-batches as memory asks for, and tries it by the name of a move."""
+"""Solves a start at an exposure, in as many micro-batches as memory requires, and tries it under the name of a move."""
 First = Callable[[int], Plan | None]
-"""A plan that is known without a search, in so many micro-batches, if there is one."""
+"""A plan that is known without a search for a number of micro-batches, if there is one."""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """A point before it is kept: by what `keys` it is known again; of one that is rejected the mesh, the micro-batches
-    and the seconds, None where it does not fit. The point of one that is kept is known in the process that solved it.
+    """The evaluation of a point before it is kept. `keys` identify the point. `rejected` has the mesh, the
+    micro-batches and the seconds of a rejected point; the seconds are None where it does not fit. The `point` of one
+    that is `kept` is known only in the process that solved it.
     """
 
     keys: frozenset[object] = frozenset()
@@ -58,10 +59,10 @@ class Looked:
 
 @dataclass
 class Search:
-    """The state of a search: its points, the incumbent and the trail. It does what each of its efforts allows, one
-    after the other, so that more of them only extend the trail. `division_notes` tell how the number of micro-batches
-    was chosen, if it was. Where the search of another model began with a step of `known` seconds, this one ends with
-    the lowest effort if that leads nowhere near.
+    """The state of a search: its points, the incumbent and the trail. The efforts run one after the other, so that a
+    higher effort only extends the trail. `division_notes` tell how the number of micro-batches was chosen, if it was.
+    If the search of another model began with a step of `known` seconds, this search stops after an effort that leads
+    nowhere near that.
     """
 
     solver: Solver
@@ -78,8 +79,9 @@ class Search:
     known: float = inf
 
     def shortest(self, expected: Exposure, start: Start, first: First = lambda count: None) -> Plan:
-        """The plan of the shortest step that is found until nothing gets better, or all evaluations are done. The
-        `first` plan in as many micro-batches as the start has is a start as well, if there is one.
+        """The plan of the shortest step that is found until nothing improves or all evaluations are spent. The `first`
+        plan in the start's number of micro-batches is a start as well, if there is one. Raises SearchEnded where the
+        search ends before there is a plan.
         """
         try:
             self._search(expected, start, first)
@@ -108,12 +110,12 @@ class Search:
                 return
 
     def first(self, expected: Exposure, start: Start) -> Plan:
-        """The plan of a strategy that has no choice, with the passes that it has best."""
+        """The plan of a strategy that has no choice, with the best passes found for it."""
         start(expected, "start")
         return self._found()
 
     def started(self, count: int) -> Start:
-        """A start in so many micro-batches."""
+        """A start in `count` micro-batches."""
 
         def start(exposure: Exposure, move: str) -> Started:
             point, others = self.solver.start(count, exposure)
@@ -127,7 +129,7 @@ class Search:
         return replace(self.best.told, simulated=self.seconds(self.best), ended=ended)
 
     def finished(self, plan: Plan) -> Plan:
-        """The plan that is taken, with what it holds, its mesh axes named by what they do, and the trail."""
+        """The final plan with its memory, its mesh axes named by what they do, its notes and the trail."""
         evaluator = self.evaluator
         notes = with_undivided(plan.notes, plan.model, plan, evaluator.machine, evaluator.library)
         notes = (*notes, *(note for note in self.division_notes if note not in notes))
@@ -137,29 +139,31 @@ class Search:
     # ------------------------------------------------------------------------------------------------ evaluation
 
     def seconds(self, point: Point) -> float:
-        """Of the simulated step."""
+        """Seconds of the point's simulated step."""
         return self.evaluator.seconds(point.plan)
 
     @property
     def below(self) -> float:
-        """Seconds of the incumbent's step; infinite as long as none fits the memory."""
+        """Seconds of the incumbent's step; infinite while no plan fits the memory."""
         return inf if self.best is None or not self.best.fits else self.seconds(self.best)
 
     def _below(self, point: Point) -> float:
-        """The same; of points whose branches are not placed, the shortest step of such a one: they can be placed."""
+        """The cutoff for a point: `below`, unless the incumbent has placed branches and the point has none. Then it is
+        the shortest step of a point without placed branches, since branches can be placed afterwards.
+        """
         if point.restricted.placed or self.best is None or not self.best.restricted.placed:
             return self.below
         return min((self.seconds(one) for one in self.points if one.fits and not one.restricted.placed), default=inf)
 
     def tried(self, point: Point | None, move: str, like: Plan | None = None, close: float = CLOSE) -> Point | None:
-        """A point with the passes that it has best, which is kept; the incumbent, if it is better. None where it cannot
-        be, or is one that was tried before. An edit has the passes of the plan that it is `like`, and others if its
+        """Evaluates a point with the best passes found for it and keeps it. A better one becomes the incumbent. None
+        where it is rejected or was tried before. An edit has the passes of the plan `like`; others are tried if its
         step takes at most `close` times that of the incumbent.
         """
         return self._taken(self._look(point, like), move, inf if like is None else close)
 
     def _look(self, point: Point | None, like: Plan | None) -> Looked:
-        """What is known of a point before it is kept: this changes nothing but the evaluator."""
+        """Evaluates a point before it is kept. Only the evaluator changes."""
         if point is None or (not point.fits and self.best is not None and self.best.fits):
             return Looked()
         below, bare = self._below(point), self.seconds(point)
@@ -177,7 +181,9 @@ class Search:
         return Looked(keys, kept=True, point=point)
 
     def _taken(self, looked: Looked, move: str, close: float) -> Point | None:
-        """A point that was looked at, with further passes, if it may be the best and was not tried before."""
+        """Keeps an evaluated point, with further passes if it may be the best. None if it is rejected or was tried
+        before.
+        """
         new = self.seen.isdisjoint(looked.keys)
         self.seen |= looked.keys
         if new and looked.rejected is not None:
@@ -195,7 +201,7 @@ class Search:
         return point
 
     def _edited(self, point: Point, every: Sequence[Edit]) -> None:
-        """Tries edits of a point. Several processes look at them where problems are large; the result is the same."""
+        """Tries edits of a point. Several processes evaluate them where problems are large; the result is the same."""
 
         def look(number: int) -> tuple[Looked, Evaluations]:
             check_end()
@@ -217,14 +223,16 @@ class Search:
             self._taken(looked, edit.kind, CLOSE)
 
     def amended(self, point: Point, told: Point) -> Point:
-        """The point as it is told, in the place of the same that was tried."""
+        """Replaces a point that was tried by `told`, the same point with more known of its plan."""
         self.points = [told if one is point else one for one in self.points]
         if self.best is point:
             self.best = told
         return told
 
     def _leads(self, point: Point, *, first: bool) -> bool:
-        """Whether a point is the new incumbent: those that fit the memory come first, then the shorter step."""
+        """Makes a point the incumbent if it is better, and says so: points that fit the memory come first, then shorter
+        steps.
+        """
         seconds, best = self.seconds(point), self.best
         assert best is not None, "the first point is the best at first"
         if not first and (best.fits, -self.seconds(best) * (1 - SHORTER)) >= (point.fits, -seconds):
@@ -234,7 +242,7 @@ class Search:
         return True
 
     def _inheriting(self, point: Point, like: Plan) -> Point:
-        """The point with the passes of another plan, if they make its step shorter and it fits."""
+        """The point with the passes of the plan `like`, if they make its step shorter and it still fits."""
         other = inherited(point.plan, like)
         if like.passes.offloaded:
             other = self._offloaded(other)
@@ -251,7 +259,7 @@ class Search:
     # ------------------------------------------------------------------------------------------------ starts
 
     def _starts(self, expected: Exposure, start: Start) -> list[Point]:
-        """Points that are solved at the expected exposure, and at that which interleaving would make."""
+        """Points solved at the expected exposure, and at the exposure that interleaving would lead to."""
         found = self._from(expected, "start", start)
         plan = found[0].plan
         if plan.warnings or plan.mesh.size == 1:
@@ -261,7 +269,7 @@ class Search:
         return found
 
     def _from(self, exposure: Exposure, move: str, start: Start) -> list[Point]:
-        """The cheapest point at an exposure, and those of other meshes whose steps may be shorter."""
+        """The cheapest point at an exposure, and points on other meshes whose steps may be shorter."""
         tell_stage(move)
         first, others = start(exposure, move)
         plan = first.plan
@@ -270,7 +278,7 @@ class Search:
         if plan.unlimited is not None or not plan.rules:
             found = [self.tried(other, f"{move}, other mesh", plan) for other in others]
             return [first, *(point for point in found if point is not None)]
-        # What rules make of the model is known on the mesh of the first point alone: compared is the model as written.
+        # Models made by rules are known on the mesh of the first point alone, so the model as written is compared.
         written = {other.plan.mesh: self._inheriting(other, plan) for other in others}
         same = written.pop(plan.mesh, None)
         if same is None:
@@ -285,7 +293,7 @@ class Search:
     # ------------------------------------------------------------------------------------------------ the loop
 
     def _improve(self) -> None:
-        """Expands the points of the shortest steps, until that leads to none that is much shorter."""
+        """Expands the points with the shortest steps until this finds no much shorter step."""
         stale = 0
         self.expanded.clear()
         while stale < self._patience() and (point := self._next()) is not None:
@@ -297,8 +305,9 @@ class Search:
             stale = 0 if shorter else stale + (not point.restricted.placed)
 
     def _patience(self) -> int:
-        """Points that are expanded without a shorter step: one more where a step has few tasks, and where branches of
-        some are placed, as what these save depends on the layouts more than on the step before.
+        """How many points may be expanded without a shorter step before the search stops. One more is allowed where a
+        step has few tasks, and one where branches of some points are placed: their savings depend on the layouts more
+        than on the step before.
         """
         if not self.effort.stale or self.best is None:
             return 0
@@ -307,13 +316,13 @@ class Search:
         return self.effort.stale + placed + few
 
     def _next(self) -> Point | None:
-        """The point of the shortest step that is not expanded."""
+        """The point with the shortest step that fits, is near the incumbent and is not expanded."""
         left = (point for point in self.points if self.evaluator.content(point.plan) not in self.expanded)
         near = (point for point in left if point.fits and self.seconds(point) <= NEAR * self._below(point))
         return min(near, key=self.seconds, default=None)
 
     def _expand(self, point: Point) -> None:
-        """Solves a point at what its step exposes, and edits it where that leads to nothing much shorter."""
+        """Solves a point at the exposures of its step, and edits it unless that already makes a much shorter step."""
         check_end()
         enough, timeline = (1 - WORTH) * self._below(point), self.evaluator.timeline(point.plan)
         self._settle(point)
@@ -326,7 +335,7 @@ class Search:
                 return
 
     def _settle(self, point: Point) -> None:
-        """Solves a point at what its step exposes, until that makes it no shorter: a fixed point of exposures."""
+        """Solves a point at the exposures of its step until its step no longer falls: a fixed point of exposures."""
         previous: Exposure | None = None
         for number in range(ROUNDS):
             key = "settled", self.evaluator.content(point.plan)
@@ -349,8 +358,8 @@ class Search:
             point = shortest
 
     def _exposures(self, point: Point, found: Exposure, *, first: bool) -> Iterator[tuple[str, Exposure]]:
-        """What a point's step was found to expose; at first also what it exposes in buckets of the usual size, or else
-        the one kind of it that makes the most difference.
+        """The exposures found in a point's step. The first time, also those with buckets of the usual size; where the
+        point has these already, its price with the one kind changed that makes the most difference.
         """
         usual = point.plan.with_passes(bucket_mib=BUCKET_MIB)
         yield "exposures", found

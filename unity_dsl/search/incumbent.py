@@ -21,7 +21,7 @@ class Incumbent:
     plan: Plan | None = None
 
     def offer(self, plan: Plan, told: str = "") -> None:
-        """A plan with its simulated step, and what is told of it if it is the best so far."""
+        """Offers a plan with its simulated step. If it is the best so far, it is reported with the words `told`."""
         if self.plan is None or _order(plan) < _order(self.plan):
             self.plan = plan
             beyond = ["more than the memory holds"] if plan.warnings else []

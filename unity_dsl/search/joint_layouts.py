@@ -1,4 +1,4 @@
-"""What rules make of a model, and the extraction and layouts of least cost next to plans of the model as it is."""
+"""The extraction, among the models that rules make, and the layouts of least cost near plans of the model as it is."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def joint_layouts(given: Plan, algebra: Algebra, known: Found | None, wanted: Wanted) -> JointOptimum | None:
-    """The extraction and layouts of least cost on the mesh of a plan, which is `known` there, if that is less than what
-    the plan costs; None where rules make nothing of its model.
+    """The extraction and layouts of least cost on the mesh of a plan, if they cost less than the plan; `known` is what
+    was found there. None where rules make nothing of its model.
     """
     from .constants import JOINT_WHOLE
     from .joint.joint_search import near_problem, search_joint

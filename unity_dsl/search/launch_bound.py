@@ -13,11 +13,13 @@ from ..simulation.timeline import HOST, Timeline
 from ..written_figures import duration
 
 LEAST_TOLD = 0.1
-"""The part of a step that is told."""
+"""Smallest fraction of a step that a note tells."""
 
 
 def launch_notes(plan: Plan, timeline: Timeline, machine: Machine, library: Library) -> Iterator[str]:
-    """What a simulated step would take if launches took no time, where that is much less, and what makes fewer."""
+    """A note on how long the simulated step would take without launches, if that is much less, and how to launch fewer
+    kernels.
+    """
     if machine.device == "cpu" or timeline.busy.get((0, HOST), 0.0) < LEAST_TOLD * timeline.seconds:
         return
     without = simulate_step(plan, replace(machine, launch_seconds=AT_ONCE), library).seconds
@@ -32,4 +34,4 @@ def launch_notes(plan: Plan, timeline: Timeline, machine: Machine, library: Libr
 
 
 AT_ONCE = 1e-9
-"""Seconds of a launch that counts for nothing."""
+"""Seconds of a launch that takes practically no time."""

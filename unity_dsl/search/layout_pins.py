@@ -73,7 +73,7 @@ def _parse_kind(text: str, pin: str) -> Kind:
 def apply_pins(
     restriction: Restriction, pins: Mapping[str, Pin], model: Model, mesh: Mesh, library: Library
 ) -> Restriction:
-    """The restriction with pins on top. Raises E305 to E308 for pins that name nothing or cannot be."""
+    """The restriction with pins on top. Raises E305 to E308 for pins that name nothing or that no plan can keep."""
     storage, produced = dict(restriction.storage), dict(restriction.produced)
     pinned: dict[str, tuple[str, Layout]] = {}
     for name, layout, place in _resolved(pins.items(), model, mesh, library):
@@ -88,8 +88,8 @@ def apply_pins(
 def excluded_layouts(
     forbidden: Iterable[tuple[str, Pin]], model: Model, mesh: Mesh, library: Library
 ) -> dict[str, frozenset[Layout]]:
-    """The layouts that weights and values may not be stored or produced in, by path: each as a pin says one, of which a
-    name may have several. Raises E305 to E308 as for pins.
+    """The layouts that weights and values may not be stored or produced in, by path. Each is written as a pin; a name
+    may have several. Raises E305 to E308 as for pins.
     """
     found: dict[str, frozenset[Layout]] = {}
     for _, layout, place in _resolved(forbidden, model, mesh, library):
@@ -125,8 +125,8 @@ def _layout(name: str, pin: Pin, mesh: Mesh) -> Layout:
 def without_unnamed_cuts(library: Library, pins: Mapping[str, Pin]) -> Library:
     """The library without declared ops that no pin names and that only deal positions out in another order.
 
-    Put `partition` in the place of such an op: every operator still runs, and no conversion costs more. So no plan is
-    lost that is cheaper, and there are many times fewer.
+    With `partition` in the place of such an op, every operator still runs and no conversion costs more. No cheaper plan
+    is lost, and there are many times fewer plans.
     """
     return _without_cuts(
         library, frozenset(kind.by for pin in pins.values() for kind in pin if isinstance(kind, Shard))
@@ -135,7 +135,7 @@ def without_unnamed_cuts(library: Library, pins: Mapping[str, Pin]) -> Library:
 
 @lru_cache(maxsize=16)
 def _without_cuts(library: Library, pinned: frozenset[str]) -> Library:
-    """The same library for the same names, as prices are kept by library."""
+    """The same library object for the same names, since prices are cached by library."""
     named = {PARTITION, *pinned}
     kept = {
         name: declaration
@@ -174,7 +174,7 @@ def matching(pattern: str, every: Iterable[Place]) -> list[Place]:
 
 
 def _nearest(pattern: str, every: Iterable[Place]) -> str:
-    """What may have been meant: a path that ends so, else the closest one."""
+    """A hint at what may have been meant: a path that ends so, else the closest one."""
     ending = [place.path for place in every if place.path.endswith((f".{pattern}", f"_{pattern}"))]
     if ending:
         return f"did you mean {' or '.join(f'`{path}`' for path in ending[:_SUGGESTED])}?"
@@ -183,12 +183,13 @@ def _nearest(pattern: str, every: Iterable[Place]) -> str:
 
 _SUGGESTED = 3
 _CONVERTED = re.compile(r"_(?:[irp]|s\d+|at\d+)+$")
-"""How the program ends the name of a value in another layout: `x_s0`, `x_rs1`."""
+"""The end of the name that the program gives a value in another layout: `x_s0`, `x_rs1`."""
 
 
 def _printed(pattern: str, every: Iterable[Place]) -> list[Place]:
-    """The values that a program's model.py calls so: without the repeats around them, dots as underscores, one behind
-    what Python has another use for, a layout at the end. Raises E306 where one name stands for several.
+    """The values that have this name in a program's model.py. It leaves out the repeats around them, writes dots as
+    underscores, adds an underscore to names that Python reserves, and ends with a layout. Raises E306 where one name
+    stands for several values.
     """
     every = list(every)
     words, spoken = dict.fromkeys((pattern, pattern.rstrip("_"), _CONVERTED.sub("", pattern))), _spoken(every)
@@ -204,7 +205,9 @@ def _printed(pattern: str, every: Iterable[Place]) -> list[Place]:
 
 
 def _spoken(every: Sequence[Place]) -> list[tuple[Place, tuple[str, str]]]:
-    """Values without a name of their own, with what a program calls them, numbered where several are called alike."""
+    """Values without a name of their own, with the names that a program gives them, numbered where several
+    are equal.
+    """
     operators = {place.node.instance.name for place in every if place.node}
     taken: Counter[tuple[str, ...]] = Counter()
     found = []
@@ -219,7 +222,7 @@ def _spoken(every: Sequence[Place]) -> list[tuple[Place, tuple[str, str]]]:
 
 
 def _check(name: str, layout: Layout, place: Place, mesh: Mesh, library: Library) -> None:
-    """Raises E307 where the pinned layout cannot be, whatever the rest of the plan is."""
+    """Raises E307 where no plan can have the pinned layout."""
     rank, shape = len(place.value.shape), place.value.shape
     for kind in layout.kinds:
         if isinstance(kind, Shard) and kind.dim >= rank:

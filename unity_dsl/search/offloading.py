@@ -1,4 +1,6 @@
-"""Activation offloading: which segments keep what they save in the host's memory instead of being recomputed."""
+"""Activation offloading: which segments keep what they save for backward in the host's memory, instead of being
+recomputed.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from .accounting.weighed_plan import counted, forward_price
 from .recomputed_segments import ALL, AUTOMATIC, NONE, Recompute, parse_segments
 
 RECOMPUTED = "recomputed in the backward pass"
-"""How the note begins that tells what a plan recomputes."""
+"""The first words of the note on what a plan recomputes."""
 
 
 def parse_offload(text: str, model: Model, machine: Machine) -> Recompute | None:
-    """The segments that `layer,decoder:12` moves to the host's memory, of which the latter only its first 12
-    iterations; None where memory is to decide. Raises E324 where there is none to move, or nowhere to move it.
+    """The segments that `layer,decoder:12` offloads to the host's memory, the latter in its first 12 iterations only;
+    None where memory decides. Raises E324 where there is no such segment, or no link to the host.
     """
     if text in (AUTOMATIC, NONE):
         return None if text == AUTOMATIC else Recompute()
@@ -35,8 +37,8 @@ def parse_offload(text: str, model: Model, machine: Machine) -> Recompute | None
 
 
 def with_offload(asked: Recompute | None, out: Recompute | None) -> tuple[Recompute | None, frozenset[str]]:
-    """What keeps less on the device, recomputed or offloaded, and which of it is offloaded. Raises E324 where both are
-    asked of one segment.
+    """The segments that keep less on the device, recomputed or offloaded, and which of them are offloaded. Raises E324
+    where both are asked of one segment.
     """
     if out is None or not out.paths:
         return asked, frozenset()
@@ -47,8 +49,8 @@ def with_offload(asked: Recompute | None, out: Recompute | None) -> tuple[Recomp
 
 
 def offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
-    """The plan that keeps in the host's memory what these segments save, which it recomputes; what it holds is counted,
-    with a warning where that is more than there is.
+    """The plan that offloads to the host's memory what these segments save, instead of recomputing them. Its memory is
+    counted, with a warning where a device has less.
     """
     if plan.passes.recomputed.isdisjoint(paths):
         return plan
@@ -57,7 +59,7 @@ def offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
 
 
 def _offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
-    """The same, not counted: without the seconds of what is not recomputed any more."""
+    """The same with memory not counted. Its cost leaves out the seconds of what is no longer recomputed."""
     moved = plan.passes.recomputed & frozenset(paths)
     price = forward_price(plan, budget.machine.exposing(plan.exposed), budget.library)  # as its cost counts it
     cost, kept = plan.cost, {path: count for path, count in plan.passes.kept_iterations.items() if path in moved}
@@ -70,8 +72,8 @@ def _offloading(plan: Plan, paths: Collection[str], budget: Budget) -> Plan:
 
 
 def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan], float]) -> Plan:
-    """The plan, or one that offloads what it recomputes, with as many last iterations kept as there is room for, if
-    that fits the memory and its simulated step is shorter. On a CPU the host's memory is the device's own.
+    """The plan, or one that offloads what it recomputes, if that fits the memory and its simulated step is shorter. As
+    many last iterations as there is room for are not offloaded. On a CPU the host's memory is the device's own.
     """
     repeats = _repeats(plan.model)
     paths = plan.passes.recomputed & repeats.keys()
@@ -90,7 +92,7 @@ def offloaded_where_shorter(plan: Plan, budget: Budget, seconds: Callable[[Plan]
 
 
 def _keeping(plan: Plan, path: str, count: int) -> Plan:
-    """The plan with so many last iterations of a segment kept as they are."""
+    """The plan in which the last `count` iterations of a segment keep everything on the device."""
     return plan.with_passes(kept_iterations={**plan.passes.kept_iterations, path: count})
 
 
@@ -105,7 +107,7 @@ def _repeats(model: Model) -> dict[str, Segment]:
 
 
 def _told(plan: Plan) -> Plan:
-    """The plan with a note on what it offloads in place of that on what it recomputed."""
+    """The plan with a note on what it offloads, in place of the note on what it recomputed."""
     words = segment_words(plan, plan.passes.offloaded, "`")
     note = f"offloaded to the host's memory: what {words} save for the backward pass"
     return replace(plan, notes=(*(one for one in plan.notes if not one.startswith(RECOMPUTED)), note))

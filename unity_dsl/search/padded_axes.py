@@ -23,12 +23,12 @@ Made = TypeVar("Made")
 AUTOMATIC, NONE, ALL = "auto", "none", "all"
 
 UNDIVIDED = ("E307", "E309")
-"""The diagnostics of pins and strategies that a model may have because devices do not divide an axis."""
+"""Diagnostics of pins and strategies that may be due to an axis that devices do not divide."""
 
 
 def parse_padding(text: str, model: Model, devices: int) -> Padding:
-    """The padding that `wte:0,tokens:0=8` asks for: without a size to a multiple of the devices. Raises E325 where the
-    model has no such axis or its size is a fixed one.
+    """The padding that `wte:0,tokens:0=8` asks for; without a size, to a multiple of the devices. Raises E325 where the
+    model has no such axis, its size is fixed, or the padded size does not fit it.
     """
     if text in (AUTOMATIC, NONE):
         return {}
@@ -51,7 +51,7 @@ def parse_padding(text: str, model: Model, devices: int) -> Padding:
 
 
 def _axis(place: str, model: Model, known: Mapping[str, PaddableAxis]) -> PaddableAxis:
-    """An axis that can be padded, by its dimension. Raises E325."""
+    """The axis of a dimension that can be padded. Raises E325 where there is none."""
     if place in known:
         return known[place]
     path, _, dim = place.rpartition(":")
@@ -72,8 +72,8 @@ def _listed(known: Mapping[str, PaddableAxis]) -> str:
 
 
 def padded_size(axis: PaddableAxis, devices: int) -> int:
-    """The least size of its dimension with which the devices divide an axis, or most of them where it has fewer
-    positions; with aligned slices where that adds little.
+    """The least size of an axis's dimension that the devices divide, or most of them where the axis has fewer
+    positions. Slices are aligned where that adds little.
     """
     degree = max(count for count in range(1, devices + 1) if devices % count == 0 and count < 2 * axis.size)
     found = _multiple(axis.size, degree)
@@ -89,14 +89,14 @@ def _multiple(size: int, degree: int) -> int:
 
 
 def _where_longer(axes: Iterable[PaddableAxis], devices: int, most: float = inf) -> Padding:
-    """The padding of axes that the devices do not divide, each by at most this part of its size."""
+    """The padding of axes that the devices do not divide, each by at most the fraction `most` of its size."""
     sizes = {axis: padded_size(axis, devices) for axis in axes if axis.size % devices}
     return {axis.place: size for axis, size in sizes.items() if 0 < size - axis.extent <= most * axis.extent}
 
 
 def useful_padding(model: Model, devices: int, library: Library) -> Padding:
-    """What may shorten a step where devices do not divide the batch: the batch padded, and axes, as of vocabularies,
-    that take little padding and no masks.
+    """Padding that may shorten a step: that of the batch, where devices do not divide it, and of axes such as
+    vocabularies that need little padding and no masks.
     """
     found = dict(batch_padding(model, devices))
     undivided = [axis for axis in paddable(model).values() if not _is_divided(axis, devices)]
@@ -108,12 +108,12 @@ def useful_padding(model: Model, devices: int, library: Library) -> Padding:
 
 
 def _is_divided(axis: PaddableAxis, devices: int) -> bool:
-    """Whether all devices divide an axis, or as many as a node has."""
+    """Whether an axis is divided by all devices, or by a divisor of their number that is at least a node."""
     return any(devices % count == axis.size % count == 0 for count in range(min(devices, PADDED_NODE), devices + 1))
 
 
 def batch_padding(model: Model, devices: int) -> Padding:
-    """The batch, where the devices do not divide it."""
+    """The padding of the batch, where the devices do not divide it."""
     first = next((source.value.name for source in model.graph.inputs if source.value.shape), "")
     return _where_longer([axis for place, axis in paddable(model).items() if place == f"{first}:0"], devices)
 
@@ -121,8 +121,8 @@ def batch_padding(model: Model, devices: int) -> Padding:
 def padded_as_needed(
     make: Callable[[Padding | None], Made], asked: str, model: Callable[[], Model], devices: int, pins: Sequence[str]
 ) -> Made:
-    """What is made without more padding than is asked for; with some where that is left open, and pins or a strategy
-    cannot do without. Raises InputError as `make`.
+    """The result of `make` without more padding than is `asked` for. If that is left open, padding is added where pins
+    or a strategy need it. Raises InputError as `make`.
     """
     try:
         return make(None)
@@ -136,7 +136,7 @@ def padded_as_needed(
 
 
 def pinned_padding(model: Model, devices: int, pins: Mapping[str, Pin]) -> Padding:
-    """The axes that pins divide and devices do not."""
+    """The padding of axes that pins divide and devices do not."""
     shared = shared_axes(model)
     cut = {
         shared.of_dimension(path, kind.dim)[:1]
@@ -149,7 +149,9 @@ def pinned_padding(model: Model, devices: int, pins: Mapping[str, Pin]) -> Paddi
 
 
 def needed_paddings(model: Model, devices: int, pins: Mapping[str, Pin]) -> Iterator[Padding]:
-    """What is tried where pins or a strategy cannot do without: the axes of the pins, the batch, both, all."""
+    """The paddings that are tried where pins or a strategy need one: of the axes of the pins, of the batch, of both, of
+    all.
+    """
     cut, batch = pinned_padding(model, devices, pins), batch_padding(model, devices)
     tried: list[Padding] = [{}]
     for padding in (cut, batch, {**cut, **batch}, parse_padding(ALL, model, devices)):
@@ -165,7 +167,7 @@ def padding_again(padding: Padding, model: Model, devices: int) -> Padding:
 
 
 def padding_of_part(padding: Padding, whole: Model, part: Model, devices: int) -> Padding:
-    """The padding of a micro-batch: that of the batch, where it has another size, is found anew."""
+    """The padding of a micro-batch: that of the batch, computed anew for axes that differ."""
     before, after = paddable(whole), paddable(part)
     same = {place: size for place, size in padding.items() if place in after and after[place] == before[place]}
     others = (after[place] for place in padding if place in after and place not in same)
@@ -173,8 +175,8 @@ def padding_of_part(padding: Padding, whole: Model, part: Model, devices: int) -
 
 
 def padded_for(model: Model, padding: Padding, library: Library, proved: bool = True) -> Model:
-    """The padded model. Raises E325 where an axis of it keeps its size, or what is padded is not `proved` to be the
-    model.
+    """The padded model. Raises E325 where one of its axes keeps its size, or the padded model must be `proved` equal
+    and is not.
     """
     try:
         found = padded(model, padding, library)

@@ -1,4 +1,4 @@
-"""What is told of the passes that a plan was given: what each does, and what the step would take without it."""
+"""Notes on the passes that a plan was given: what each does, and what the step would take without it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..index.library import Library
 
 
 def pass_notes(plan: Plan, library: Library, seconds: Callable[[Plan], float]) -> Iterator[str]:
-    """Of each pass that overlaps work, and of branches; `seconds` are those of the simulated step of a plan."""
+    """A note on each pass that overlaps work, and on branches; `seconds` gives the simulated step of a plan."""
     for told, without in _passes(plan, library):
         yield f"{told} ({seconds(plan) / seconds(without):.3f} x step time)"
     yield from _branches(plan)
 
 
 def _passes(plan: Plan, library: Library) -> Iterator[tuple[str, Plan]]:
-    """What is told of each pass, and the plan without it."""
+    """The words for each pass, and the plan without it."""
     passes = plan.passes
     if passes.delayed_gradients:
         yield "weight gradients are deferred to overlap communication", plan.with_passes(delayed_gradients=False)
@@ -38,7 +38,7 @@ def _passes(plan: Plan, library: Library) -> Iterator[tuple[str, Plan]]:
 
 
 def bucket_words(plan: Plan) -> str:
-    """How gradients are summed, where the size of buckets is not the usual one; else empty."""
+    """How gradients are summed, if the size of buckets is not the usual one; else empty."""
     if plan.passes.bucket_mib == BUCKET_MIB:
         return ""
     if plan.passes.bucket_mib == 0:
@@ -47,7 +47,7 @@ def bucket_words(plan: Plan) -> str:
 
 
 def chunked_words(plan: Plan, library: Library) -> str:
-    """Which products of a plan are decomposed, and how; empty where none is."""
+    """Which matmuls of a plan are decomposed, and how; empty if none is."""
     reading, sent = dict[str, None](), dict[str, None]()
     for path, found in chunks_of_plan(plan, library, plan.passes.chunks) if plan.passes.chunks > 1 else ():
         (sent if found.reads is None else reading)[f"`{path}{found.product.step.node.name}`"] = None
@@ -69,7 +69,7 @@ def _branches(plan: Plan) -> Iterator[str]:
 
 
 def _placed(graph: PlannedGraph) -> Iterator[tuple[str, int, int]]:
-    """The values that are made on one coordinate of a mesh axis, those of repeats apart."""
+    """The values that are made on one coordinate of a mesh axis, without those in repeats."""
     for step in graph.steps:
         if isinstance(step, PlannedNode):
             for axis, coordinate in step.placement:
@@ -77,5 +77,5 @@ def _placed(graph: PlannedGraph) -> Iterator[tuple[str, int, int]]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first and the last of them."""
+    """The first and the last of the names."""
     return f"`{names[0]}`" if len(names) == 1 else f"`{names[0]}` to `{names[-1]}`"

@@ -1,4 +1,4 @@
-"""Notes of a plan (for its user): what is exact, over which meshes, and where a bound was met."""
+"""Notes of a plan for its user: what is proved optimal, over which meshes, and which limits the search reached."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from .model_variants.variant_enumeration import Variants
 
 _NAMED = 6
 DUALITY = "duality gap: "
-"""What a note begins with on the plans that fit the memory."""
+"""The first words of a note on optimality among plans that fit the memory."""
 
 
 def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGraph, pinned: bool) -> Iterator[str]:
-    """What a reader of a searched plan has to know."""
+    """Notes on a searched plan: what is proved, which meshes were not searched, and which limits were reached."""
     yield Proof(_proof(outcome, meshes, pinned))
     left = [mesh for mesh in meshes if mesh not in outcome.bounds and mesh not in outcome.refused]
     if near := [mesh for mesh in left if mesh in outcome.near]:
@@ -41,7 +41,7 @@ def describe_outcome(outcome: Outcome, meshes: Sequence[Mesh], graph: PlannedGra
 
 
 def _proof(outcome: Outcome, meshes: Sequence[Mesh], pinned: bool) -> str:
-    """How far from the cheapest plan this one may be, and behind a colon the meshes on which that is known."""
+    """How far from the cheapest plan this one may be and, after a colon, the meshes for which that is known."""
     kept = ", among plans that keep the pins" if pinned else ""
     why = "the tables grew too large" if outcome.ended is None else f"the search was ended by {outcome.ended}"
     if not outcome.bounds:
@@ -57,7 +57,9 @@ def _proof(outcome: Outcome, meshes: Sequence[Mesh], pinned: bool) -> str:
 
 
 def describe_variants(best: Plan, found: Variants, model: Model, searched: int) -> Iterator[str]:
-    """What rules did that make other models, of which so many are searched, and where a bound was met."""
+    """Notes on rules that make other models: what they did, how many models were `searched`, and which limits were
+    reached.
+    """
     applied = ", ".join(f"`{used.rule}` at {used.place}" for used in best.rules)
     count = len(found.found)
     looked = f"{count} model{'s' if count > 1 else ''} made by rules compared with the given one"
@@ -75,32 +77,34 @@ def describe_variants(best: Plan, found: Variants, model: Model, searched: int) 
 
 
 def ended_notes(plan: Plan) -> Iterator[str]:
-    """What a reader has to know of a plan whose search was ended before it was through."""
+    """A note on a plan whose search was ended early."""
     if plan.ended is not None:
         yield Advice(f"the search was ended by {plan.ended}: this is the best plan that it had found")
 
 
 def describe_unsearched(rules: bool) -> Iterator[str]:
-    """What a search that was ended did not come to, besides meshes."""
+    """A note on what an ended search left out, besides meshes."""
     if rules:
         yield Proof("rewritten models not searched to the end, without a bound")
 
 
 _LIMIT, _NONE, _FUSED = "memory is the limit", "no plan was found that fits", "operators fused by rules"
 LEAST_TOLD = 0.05
-"""Per cent by which a step takes longer, that are told."""
+"""Smallest increase of a step, in per cent, that a note tells."""
 
 
 def as_limited(plan: Plan, first: Plan) -> Plan:
-    """A plan by other prices, that recomputes what the `first` one does, with what is known of that without a limit."""
+    """A plan at other prices that recomputes what the `first` one does, with what is known of that plan without a
+    limit.
+    """
     unlimited = first.unlimited or plan.unlimited
     seconds = first.unlimited_seconds if first.passes.recomputed else plan.unlimited_seconds
     return replace(plan, unlimited=unlimited, unlimited_seconds=seconds)
 
 
 def of_any_layouts(notes: Iterable[str], operators: bool) -> tuple[str, ...]:
-    """Of a plan's notes those that hold as well where other layouts are chosen, and what fits another way; with the
-    same `operators`, or others.
+    """The notes of a plan that also hold for other layouts, and for plans that fit the memory another way. Notes on
+    rules are kept if the `operators` are the same.
     """
     own = DUALITY, _NONE, "recomputed in the backward pass", *(() if operators else (_FUSED, "rules applied"))
     kept = "resharded after the forward pass"
@@ -108,8 +112,8 @@ def of_any_layouts(notes: Iterable[str], operators: bool) -> tuple[str, ...]:
 
 
 def limit_notes(plan: Plan, limit: float, seconds: Callable[[Plan], float]) -> Iterator[str]:
-    """What a reader has to know of a plan that was searched within the memory: what the cheapest one without a limit
-    holds, and the `seconds` of its simulated step.
+    """A note on a plan that was searched within the memory: what the cheapest plan without a limit holds, and how long
+    its simulated step takes by `seconds`.
     """
     if plan.unlimited is None or plan.warnings:
         return
@@ -124,7 +128,7 @@ def limit_notes(plan: Plan, limit: float, seconds: Callable[[Plan], float]) -> I
 
 
 def describe_gap(tried: Tried, many: bool) -> Proof:
-    """How much cheaper the plan could be at most."""
+    """How much cheaper a plan that fits could be at most."""
     if not (bounds := tried.bounds()):
         return Proof(f"{DUALITY}no bound is known on the plans that fit")
     over = f" over the mesh{'es' if len(bounds) > 1 else ''} {', '.join(map(describe_mesh, bounds))}" if many else ""
@@ -139,7 +143,7 @@ def describe_gap(tried: Tried, many: bool) -> Proof:
 
 
 def describe_excess(tried: Tried) -> Iterator[str]:
-    """What was found where no plan fits the memory."""
+    """A note where no plan fits the memory: the least that a plan was found to hold."""
     least = min(one.least for one in tried.attempts)
     yield Advice(f"{_NONE} {describe_bytes(tried.limit)} a device: the least holds {describe_bytes(least)}")
 
@@ -150,7 +154,7 @@ def _named(meshes: Sequence[Mesh]) -> str:
 
 
 def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
-    """One sentence where nodes have more GPUs than are used."""
+    """A note where nodes have more GPUs than are used."""
     node = machine.node_devices
     unused = -mesh.size % node
     if unused and machine.device == "cuda":
@@ -160,7 +164,9 @@ def describe_unused(mesh: Mesh, machine: Machine) -> Iterator[str]:
 
 
 def describe_precision(model: Model, machine: Machine) -> Iterator[str]:
-    """One sentence where arithmetic in the model's narrower type is no faster than in float32, and another one's is."""
+    """A note where arithmetic in the model's narrower type is no faster than in float32; it names a type that is, if
+    any.
+    """
     faster = [name for name in PRECISIONS if machine.peak.get(name, 0) > machine.peak[FULL]]
     if machine.device == "cuda" and model.precision not in (None, FULL, *faster):
         hint = f"; with --precision {faster[0]} it is" if faster else ""

@@ -1,4 +1,4 @@
-"""One solution by the names of what it takes: for programs and tests that search without a loop."""
+"""One solution with options by name, for programs and tests that do without the loop of the search."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .strategies import AUTO, STRATEGIES
 
 
 def meshes_for(machine: Machine, devices: int, shape: tuple[int, ...] | None, strategy: str) -> tuple[Mesh, ...]:
-    """The meshes that a plan may be on: the one of a given shape; without one, all for `auto`, those that its authors
-    allow for another strategy, or else that of the prime factors. Raises E302 and E303.
+    """The meshes that a plan may be on: that of a given shape, if there is one. Otherwise these are all meshes for
+    `auto`, those that its authors allow for another strategy, or else that of the prime factors. Raises E302 and E303.
     """
     if shape is None and strategy == AUTO:
         return all_meshes(machine, devices)

@@ -15,8 +15,8 @@ from .wanted import Wanted
 
 @dataclass(frozen=True)
 class Restricted:
-    """What the plan of a point has to keep to besides pins: how all weights are kept, the configurations of operators
-    in whatever iteration, by path, or the coordinates of a mesh axis on which values are made.
+    """The restriction of a point's plan besides pins: how all weights are stored, the configurations of operators by
+    path, in all iterations, or the coordinates of a mesh axis on which values are made.
     """
 
     told: str
@@ -25,7 +25,7 @@ class Restricted:
     placed: Mapping[str, Placement] = field(default_factory=dict)
 
     def allowed(self, model: Model, wanted: Wanted) -> Callable[[Mesh], Restriction]:
-        """What is allowed on a mesh, of what is wanted."""
+        """The restrictions by mesh, on top of those in `wanted`."""
 
         def on(mesh: Mesh) -> Restriction:
             given = wanted.allowed(model, mesh, wanted.pins)
@@ -36,13 +36,13 @@ class Restricted:
 
 
 FREE = Restricted("")
-"""Nothing besides pins."""
+"""No restriction besides pins."""
 
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """A plan with its passes, solved as it was `wanted` at the price of an `exposure`, within a restriction. Where
-    memory is the limit that is at a price of memory, and `free` is what is wanted without one.
+    """A plan with its passes, solved in the context `wanted`, at the prices of an `exposure`, within a restriction.
+    Where memory is the limit, `wanted` has a price of memory, and `free` is the context without one.
     """
 
     plan: Plan
@@ -58,6 +58,6 @@ class Point:
 
     @property
     def told(self) -> Plan:
-        """The plan, with a note on what it keeps to besides pins."""
+        """The plan, with a note on its restriction."""
         kept = self.restricted.told
         return replace(self.plan, notes=(*self.plan.notes, kept)) if kept else self.plan

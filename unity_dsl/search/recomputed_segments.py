@@ -1,4 +1,4 @@
-"""Which segments a user wants the backward pass to run again."""
+"""Which segments a user wants the backward pass to recompute."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from ..syntax.diagnostic import fail, suggest
 from .accounting.recomputation import outermost, segments
 
 AUTOMATIC, ALL, NONE = "auto", "all", "none"
-"""Where memory asks for it; all that are in no other; nowhere."""
+"""Recompute where memory asks for it; all segments that are in no other; none."""
 
 
 @dataclass(frozen=True)
 class Recompute:
-    """The paths of segments that the backward pass runs again, and of how many of their last iterations it does not."""
+    """The paths of segments that the backward pass recomputes, and how many of their last iterations it does not."""
 
     paths: frozenset[str] = frozenset()
     kept: Mapping[str, int] = field(default_factory=dict)
 
 
 def parse_recompute(text: str, model: Model) -> Recompute | None:
-    """What is run again by `layer,head.step:12`, of which the latter runs its first 12 iterations again, or by a word;
+    """The segments that `layer,head.step:12`, or a word, asks to recompute; the latter in its first 12 iterations only.
     None where the search is to choose.
 
     Raises E315 for a name of no segment, for more iterations than it has, and where there is no backward pass.
@@ -39,8 +39,8 @@ def parse_recompute(text: str, model: Model) -> Recompute | None:
 def parse_segments(
     text: str, model: Model, known: Mapping[str, Segment], every: Collection[str], code: str
 ) -> Recompute:
-    """Segments of those that are `known`, `every` one by `all`, and how many of their last iterations are not meant.
-    Raises the code for a name of none, and for more iterations than there are.
+    """The `known` segments that a text names, or `every` one for `all`, and how many of their last iterations are left
+    out. Raises the code for a name of no segment, and for more iterations than there are.
     """
     if text == ALL:
         return Recompute(frozenset(every))
@@ -56,7 +56,7 @@ def parse_segments(
 
 
 def _iterations(name: str, number: str, segment: Segment, code: str) -> int:
-    """How many first iterations of a segment."""
+    """How many first iterations of a segment are meant. Raises the code."""
     if not number.isdecimal() or not 1 <= int(number) <= segment.count:
         message = f"`{name}:{number}` is no number of iterations: `{name}` has {segment.count}"
         raise fail(code, message, help=f"`{name}:{segment.count}` or `{name}` stands for all of them")

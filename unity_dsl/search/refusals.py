@@ -1,4 +1,4 @@
-"""Why a model has no plan with what is asked for: which pin, or the strategy, leaves nothing of what."""
+"""Why a model has no plan with what is asked for: which pin, or the strategy, rules out all choices, and where."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _why_undivided(node: Node, mesh: Mesh, library: Library) -> str:
 def explain_refusal(
     reason: Impossible, restriction: Restriction, model: Model, mesh: Mesh, library: Library, strategy: str
 ) -> InputError:
-    """Which pin, or the strategy, leaves nothing of an operator or a value, and why."""
+    """Which pin, or the strategy, rules out all choices of an operator or a value, and why."""
     if isinstance(reason, Crowded):
         found = next((place for place in places(model) if place.path == reason.path), None)
         value = f"`{reason.path}`" if reason.path else "a value"

@@ -1,9 +1,9 @@
-"""When a search ends before it is through: at a deadline, or because its user interrupts it.
+"""How a search ends early: at a deadline, or because its user interrupts it.
 
-The long loops of a search call `check_end`, which raises SearchEnded from then on. Whoever has a plan by then catches
-it and goes on with that; the next loop raises again, and so the best plan that is known comes out. Where that takes too
-long, a timer raises SearchAbandoned, which nothing in a search catches: then the incumbent is the result. Only the
-process that began the search ends it: those that it forked are ended by it.
+The long loops of a search call `check_end`, which raises SearchEnded from then on. A caller that has a plan by then
+catches it and goes on with that plan. The next loop raises again, so that the best known plan is returned. If that
+takes too long, a timer raises SearchAbandoned, which nothing in a search catches: then the incumbent is the result.
+Only the process that began the search ends it; processes that it forked are ended by it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from time import monotonic
 from types import FrameType
 
 GRACE, LEAST_GRACE = 0.7, 1.0
-"""From the end of a search until it is abandoned: a part of what is reserved, and at least so many seconds."""
+"""Time from the end of a search until it is abandoned: a fraction of the reserve, and at least so many seconds."""
 REPEATED = 0.5
-"""Seconds after which a search that was abandoned is abandoned once more, as a destructor may have lost the first."""
+"""Seconds after which an abandoned search is abandoned again: a destructor may have swallowed the first exception."""
 
 
 class SearchEnded(BaseException):
-    """The search ends here: no error, and not caught as one. `reason` says why."""
+    """Ends the search. It is no error, and not caught as one. `reason` says why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -33,15 +33,14 @@ class SearchEnded(BaseException):
 
 
 class SearchAbandoned(BaseException):
-    """The search was ended and did not find its end in time: the incumbent is the result."""
+    """The search was ended and did not finish in time: the incumbent is the result."""
 
 
 @dataclass
 class SearchEnd:
-    """Ends a search so many `seconds` after it, or the command that it is part of, had `begun`, if there are any, or
-    once `interrupt` is called, as a handler of signals may do at any time. It ends before by what is in `reserve`, the
-    seconds that writing its plan takes. `raised` says that it was ended, `searching` that it has begun and not found
-    its end.
+    """Ends a search `seconds` after it, or the command that it is part of, had `begun`, if there is such a limit; or
+    once `interrupt` is called, as a signal handler may do at any time. The deadline is earlier by the `reserve`, the
+    seconds that writing the plan takes. `raised` says that the search was ended, `searching` that it is running.
     """
 
     seconds: float | None = None
@@ -60,8 +59,8 @@ class SearchEnd:
 
     @contextmanager
     def abandoning(self) -> Iterator[None]:
-        """Raises SearchAbandoned in this context once the search should have ended for most of what is reserved.
-        Only the main thread can: in others a search ends by itself, if later.
+        """Raises SearchAbandoned in this context once most of the reserve has passed since the search should have
+        ended. Only the main thread can do so: in others a search ends by itself, if later.
         """
         if current_thread() is not main_thread():
             yield
@@ -88,7 +87,7 @@ class SearchEnd:
 
     @contextmanager
     def of_search(self) -> Iterator[None]:
-        """Ends what is searched in this context; its seconds count from here on, if nothing has begun before."""
+        """Ends searches in this context. Their seconds count from here on, unless they began before."""
         self.begun, self.searching = monotonic() if self.begun is None else self.begun, True
         try:
             with ended_by(self):
@@ -117,7 +116,7 @@ _end: ContextVar[SearchEnd | None] = ContextVar("_end", default=None)
 
 @contextmanager
 def ended_by(end: SearchEnd | None) -> Iterator[None]:
-    """A search in this context ends so; with None it goes on until it is through."""
+    """Searches in this context end by `end`; with None they run until they are through."""
     token = _end.set(end)
     try:
         yield
@@ -140,7 +139,9 @@ def why_ended() -> str | None:
 
 
 def seconds_left(most: float) -> float:
-    """Until the deadline, for a solver that has its own clock: at least a little, and `most` without one."""
+    """Seconds until the deadline, for a solver that has its own clock: at least 0.01, at most `most`; `most` without
+    one.
+    """
     end = _end.get()
     left = None if end is None else end.left()
     return most if left is None else min(most, max(0.01, left))

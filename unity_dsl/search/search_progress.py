@@ -1,4 +1,4 @@
-"""What a search tells of itself while it is at work: what is looked at now, and the best plan so far."""
+"""Reports of a running search: what it searches now, and the best plan so far."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _best: ContextVar[float | None] = ContextVar("_best", default=None)
 
 @contextmanager
 def telling_progress() -> Iterator[None]:
-    """A search in this context has no best plan so far."""
+    """A search in this context starts without a best plan."""
     token = _best.set(None)
     try:
         yield
@@ -27,18 +27,18 @@ def telling_progress() -> Iterator[None]:
 
 
 def tell_incumbent(seconds: float, told: str = "") -> None:
-    """The best plan so far, by its simulated step."""
+    """Reports the best plan so far, by its simulated step."""
     _best.set(seconds)
     LOG.info("best so far %s a step%s", duration(seconds), f", {told}" if told else "")
 
 
 def tell_cost(seconds: float, bound: float) -> None:
-    """The least additive cost so far; no plan of the meshes that were bounded costs less than `bound`."""
+    """Reports the least additive cost so far. No plan of the meshes that were bounded costs less than `bound`."""
     gap = f", at most {percent(100 * (1 - bound / seconds))} above the least" if 0 < bound <= seconds else ""
     tell_stage(f"searching meshes: additive cost {duration(seconds)}{gap if isfinite(bound) else ''}")
 
 
 def tell_stage(stage: str) -> None:
-    """What is searched now."""
+    """Reports what is searched now."""
     best = _best.get()
     LOG.info("%s%s", "" if best is None else f"best so far {duration(best)} a step; ", stage)

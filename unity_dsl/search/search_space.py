@@ -1,4 +1,4 @@
-"""What plans are searched for, on what machine and by what rules; and how a model is solved there."""
+"""The space of plans that a search covers, and the options for solving a model in it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchSpace:
-    """The plans of a strategy on a machine, with the pins kept: globs of weights and values with a kind for all mesh
-    axes, or one for each, of meshes with as many.
+    """The plans of a strategy on a machine that keep the `pins`. A pin is a glob of weights and values, with one kind
+    for all mesh axes, or one kind per axis for meshes with as many axes.
 
-    The `rules`, which are proved, make other models of the same meaning, as those of `algebras` do; `fusions`, proved
-    as well, fuse operators of the plan of a strategy that does not choose among models. Operators have the
-    configurations that `theorems` proves. Values, by their path, are neither stored nor produced in the layouts that
-    are `excluded`, which are of one mesh. A plan of another system is `imported` as a strategy, and `strategy` its
-    name. What memory asks to recompute may be offloaded instead if it is `offloads`.
+    The `rules`, which are proved, make other models of the same meaning, as those of `algebras` do. `fusions`, proved
+    as well, fuse operators of the plan if the strategy does not choose among models. Operators have the configurations
+    that `theorems` proves. Values, by their path, are neither stored nor produced in the layouts that are `excluded`,
+    which are of one mesh. A plan of another system is `imported` as a strategy, and `strategy` is its name. With
+    `offloads`, what memory asks to recompute may be offloaded instead.
     """
 
     machine: Machine
@@ -48,11 +48,11 @@ class SearchSpace:
     offloads: bool = False
 
     def exposing(self, exposure: Exposure) -> SearchSpace:
-        """The same at prices that count so much of what may be hidden."""
+        """The same space at prices that weight work by its exposed fractions."""
         return replace(self, machine=self.machine.exposing(exposure))
 
     def algebras_for(self, model: Model) -> Algebras | None:
-        """What rules make of a model, if the strategy chooses among that."""
+        """The models that rules make of a model, if the strategy chooses among them."""
         if self.strategy != AUTO or model.loss is None:
             return None
         return self.algebras or algebras_for(model, self.strategy, ShippedRules((), self.library), self.rules)
@@ -60,15 +60,15 @@ class SearchSpace:
 
 @dataclass(frozen=True)
 class Solving:
-    """How a model is solved. The backward pass runs the segments `recompute` again, by their paths, but for so many
-    last iterations as are kept, if None as many as there is room for; if `recompute` is None, those for which the plan
-    fits the memory, or fits it in fewer seconds.
+    """Options for solving a model. The backward pass recomputes the segments `recompute`, given by path, except for the
+    last `kept_iterations` of each; if these are None, except for as many as there is room for. If `recompute` is None,
+    segments are recomputed if the plan fits the memory only so, or fits it in fewer seconds.
 
-    It starts near the plans `known` of an earlier solution, by their meshes, and adds its own; where there are any,
-    only the limit of memory leads to other meshes than theirs. Operators are those of the plan `chosen` before, of this
-    model or of one of other sizes. Plans within the memory are searched where the cheapest of all is `of_use`. The
-    model is that of a micro-batch in a `division` of the batch, if there is one, and gradients of others are held too.
-    What plans hold is counted, unless it is known to fit.
+    The search starts near the plans `known` by mesh from an earlier solution, and adds its own. If there are any, only
+    the memory limit leads to other meshes. Operators are those of the plan `chosen` before, of this model or of one of
+    other sizes. Plans within the memory are searched if the cheapest of all is `of_use`. With a `division` of the
+    batch, the model is that of a micro-batch, and gradients of other micro-batches are held too. Unless plans are known
+    to fit, their memory `counts`.
     """
 
     recompute: Collection[str] | None = ()

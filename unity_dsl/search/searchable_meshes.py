@@ -1,4 +1,4 @@
-"""The meshes that can be searched: those that pins leave, of few axes."""
+"""The meshes that can be searched: those with few axes that pins allow."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .meshes.mesh_joining import joined_mesh
 def searchable(
     meshes: Sequence[Mesh], pins: Mapping[str, Pin]
 ) -> tuple[Sequence[Mesh], Mapping[str, Pin], tuple[str, ...]]:
-    """The meshes that pins leave; where one is given that has too many axes, these are joined, and the pins' kinds."""
+    """The meshes that pins allow, with the pins and notes. If the only mesh has too many axes, some are joined, as are
+    the pins' kinds. Raises E305 for a pin that treats joined axes differently.
+    """
     if len(meshes) > 1:
         axes = {len(pin) for pin in pins.values() if len(pin) > 1}
         return [mesh for mesh in meshes if axes <= {len(mesh.axes)}] or meshes, pins, ()

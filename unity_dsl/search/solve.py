@@ -31,13 +31,12 @@ if TYPE_CHECKING:
 
 
 def solve(model: Model, meshes: Sequence[Mesh], space: SearchSpace, how: Solving = FREELY) -> Solution:
-    """The cheapest plan of a model in a space, on any of some meshes, by the additive cost.
+    """The cheapest plan of a model in a space, on any of some meshes, under the additive cost.
 
     `auto` chooses among all models that rules make, together with the layouts, on the mesh of the given model's plan.
-    Other strategies compare some; fusions are then applied wherever that costs less in the layouts of the plan.
-    `single` is what programs are compared with, and uses no rules; `random:SEED` draws a plan, of a model drawn from
-    those that rules and fusions make. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the
-    model.
+    Other strategies compare some of these models, then apply fusions that cost less in the layouts of the plan.
+    `single` is the reference for programs and uses no rules; `random:SEED` draws a plan, of a model drawn from those
+    that rules and fusions make. Raises E305 to E308 for pins, E309 and E310 for strategies, that do not fit the model.
     """
     if space.imported is None:
         check_strategy(space.strategy)
@@ -46,7 +45,7 @@ def solve(model: Model, meshes: Sequence[Mesh], space: SearchSpace, how: Solving
 
 
 def wanted_of(model: Model, space: SearchSpace, how: Solving) -> Wanted:
-    """What plans of a model are searched for, without a price of memory."""
+    """The context in which plans of a model are searched for, without a price of memory."""
     segments = outermost(model.graph) if how.recompute is None and model.loss is not None else ()
     return Wanted(
         space.machine,
@@ -68,7 +67,7 @@ def wanted_of(model: Model, space: SearchSpace, how: Solving) -> Wanted:
 
 @dataclass(frozen=True)
 class _Solve:
-    """A model that is solved on meshes, with what rules make of it, and `notes` on any plan of it."""
+    """Solves a model, and what rules make of it, on meshes. `notes` are added to any plan."""
 
     model: Model
     meshes: Sequence[Mesh]
@@ -98,13 +97,13 @@ class _Solve:
         return Solution(found, wanted, None, [] if found.passes.recomputed else wanted.other_plans(found))
 
     def _given_notes(self) -> tuple[str, ...]:
-        """Those on meshes, machine and precision, which hold of any plan."""
+        """The notes on meshes, machine and precision, which hold for any plan."""
         machine = self.space.machine
         unused, precision = describe_unused(self.meshes[0], machine), describe_precision(self.model, machine)
         return (*self.notes, *unused, *precision)
 
     def _weighed(self, drawn: Plan, wanted: Wanted) -> Solution:
-        """A plan that was not searched for, with what it holds and runs again."""
+        """A plan that was not searched for, with its memory and recomputation."""
         told = replace(drawn, notes=(*self._given_notes(), *drawn.notes))
         plan = recomputing(told, wanted.limit.recomputed, wanted.machine, wanted.library)
         plan = within_memory(counted(plan, wanted.budget), wanted.budget, wanted.limit.segments)
@@ -112,7 +111,7 @@ class _Solve:
         return Solution(replace(plan, exposed=wanted.machine.exposure, ended=why_ended()), wanted)
 
     def _cheapest(self, meshes: Sequence[Mesh], wanted: Wanted, chosen: Plan | None) -> Plan | None:
-        """The cheapest plan on meshes, with the operators of one that was chosen, if rules make these of the model."""
+        """The cheapest plan on meshes. It has the operators of the `chosen` plan, if rules make these of the model."""
         model, algebras, changed, best = self.model, self.algebras, None, None
         if chosen is not None and algebras is not None:
             changed = with_operators_of(chosen, model, wanted, algebras)
@@ -126,7 +125,9 @@ class _Solve:
         return counted(best, wanted.budget) if self.how.counts else best
 
     def _limited(self, cheapest: Plan, found: Plan, wanted: Wanted) -> Solution:
-        """The cheapest plan that fits the memory, where the `cheapest` of all does not; or that as it was found to."""
+        """The cheapest plan that fits the memory, where the `cheapest` of all does not; or `found`, that plan as made
+        to fit.
+        """
         model, how, budget, limit = self.model, self.how, wanted.budget, wanted.limit
         limits: dict[int, Wanted] = {}
 
@@ -183,6 +184,6 @@ class _Solve:
         return Solution(self._without_limit(found, cheapest), beside(priced), beside(wanted), others)
 
     def _without_limit(self, plan: Plan, cheapest: Plan) -> Plan:
-        """A plan that was searched within the memory, with what is known of the cheapest one of all."""
+        """A plan searched within the memory, with what is known of the cheapest plan without a limit."""
         free, exposed = cheapest.cost.seconds, self.space.machine.exposure
         return replace(plan, unlimited_seconds=free, unlimited=cheapest, exposed=exposed)

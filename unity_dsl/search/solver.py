@@ -32,8 +32,8 @@ from .wanted import Shared, Solution, Wanted, made
 
 @dataclass(frozen=True)
 class Part:
-    """What a step runs in so many micro-batches: the model of one, how it divides the batch, what a user asks to
-    recompute, None where memory is to decide, and which of that is offloaded.
+    """The work of a step in each of a number of micro-batches: the model of one, the `division` of the batch, what the
+    user `asked` to recompute (None where memory decides), and which of that is `offloaded`.
     """
 
     model: Model
@@ -44,7 +44,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Solver:
-    """Solves the plans of a space on some meshes, of the part of the batch in each of so many micro-batches."""
+    """Solves the plans of a space on some meshes. `part_of` gives, by number of micro-batches, the part of the batch in
+    each.
+    """
 
     space: SearchSpace
     meshes: Sequence[Mesh]
@@ -53,9 +55,10 @@ class Solver:
     cheapest: dict[int, float] = field(default_factory=dict)
 
     def start(self, count: int, exposure: Exposure, below: float = inf) -> tuple[Point, list[Point]]:
-        """The cheapest plan in so many micro-batches, and others of nearly the same cost. Plans within the memory are
-        searched where the cheapest of all takes less than `below`. Of more than one the meshes are those of the whole
-        batch first, and all where it costs DIVIDED times as much there: they may divide no part of the batch.
+        """The cheapest plan in `count` micro-batches, and others of nearly the same cost. Plans within the memory are
+        searched where the cheapest of all takes less than `below`. More than one micro-batch is tried on the meshes of
+        the whole batch first. These may divide no part of the batch: all meshes are searched if it costs DIVIDED times
+        as much there.
         """
         known = self.known.setdefault(count, dict(self.known.get(1, {})))
         begun = bool(known)
@@ -68,12 +71,12 @@ class Solver:
         return self._points(found, count)
 
     def _free_seconds(self, found: Solution, count: int) -> float:
-        """What the cheapest plan of all costs in so many micro-batches."""
+        """The cost of the cheapest plan without a memory limit, in `count` micro-batches."""
         plan = found.plan.unlimited or found.plan
         return in_micro_batches(plan, self.part_of(count).division).cost.seconds
 
     def _started(self, count: int, exposure: Exposure, below: float, known: dict[Mesh, Found]) -> Solution:
-        """The solution at an exposure, on the meshes that are known, if there are any."""
+        """The solution at an exposure, on the known meshes if there are any."""
         algebras, division = self.space.algebras, self.part_of(count).division
         chosen = None if algebras is None or count == 1 else algebras.chosen.get(self.space.exposing(exposure).machine)
 
@@ -91,13 +94,13 @@ class Solver:
         exposure: Exposure,
         fusions: Sequence[RuleDecl] = (),
     ) -> Plan:
-        """The plan of another strategy in so many micro-batches, without rules, but for these fusions."""
+        """The plan of another strategy in `count` micro-batches, without rules other than these fusions."""
         space = replace(self.space.exposing(exposure), imported=strategy, rules=(), fusions=fusions)
         return self._points(solve(self.part_of(count).model, meshes, space, self._how(count)), count)[0].plan
 
     def point_of(self, plan: Plan, exposure: Exposure, like: Plan) -> Point:
-        """A plan that was not solved here, at the prices of an exposure, so that it can be solved again; with what is
-        known of another one.
+        """A point for a plan that was not solved here, at the prices of an exposure, so that it can be solved again. It
+        takes over what is known of the plan `like`.
         """
         part, space = self.part_of(plan.micro_batches), self.space.exposing(exposure)
         wanted = wanted_of(part.model, space, self._how(plan.micro_batches))
@@ -109,7 +112,7 @@ class Solver:
         return Point(plan, wanted, exposure)
 
     def _rules_told(self, plan: Plan) -> Plan:
-        """The plan, whose notes tell the rules that it has."""
+        """The plan with notes on the rules that it applies."""
         from .joint.algebra_notes import described_anew
 
         assert self.space.algebras is not None, "rules choose among models"
@@ -119,8 +122,8 @@ class Solver:
         return replace(plan, notes=described_anew(plan.notes, algebra, plan.rules))
 
     def again(self, point: Point, exposure: Exposure, *, algebra: bool = False) -> Point | None:
-        """The cheapest plan on the mesh of a point at another exposure, in as many micro-batches and with its operators
-        and restriction; with `algebra`, with all operators that rules make.
+        """The cheapest plan on the mesh of a point at another exposure, with its micro-batches, operators and
+        restriction; with `algebra`, with all operators that rules make.
         """
         if point.restricted is not FREE:
             return self._restricted_again(point, exposure)
@@ -138,7 +141,7 @@ class Solver:
         return replace(new, plan=as_limited(new.plan, plan))
 
     def _restricted_again(self, point: Point, exposure: Exposure) -> Point | None:
-        """The same of a point with a restriction: in the neighbourhood of its plan."""
+        """The same for a point with a restriction: searched in the neighbourhood of its plan."""
         model, mesh, machine = point.plan.model, point.plan.mesh, self.space.exposing(exposure).machine
         wanted = replace(point.wanted.knowing(point.wanted.results.found), machine=machine, shared=Shared())
         if (known := point.wanted.found_of(model, mesh)) is None:
@@ -147,9 +150,9 @@ class Solver:
         return None if found is None else self._point(found, replace(point, exposure=exposure), wanted)
 
     def near(self, point: Point, restricted: Restricted, factor: float) -> Point | None:
-        """The best plan in the neighbourhood of a point's, within a restriction, that costs at most so many times as
-        much, at the prices of memory of the point, or without one where that is shorter. What a restriction leaves open
-        differs from the point along one mesh axis at most.
+        """The best plan in the neighbourhood of a point's plan, within a restriction, that costs at most `factor` times
+        as much. It is searched at the point's price of memory and without one; the cheaper plan is taken. Choices that
+        the restriction leaves open differ from the point along one mesh axis at most.
         """
         given, wanted = point.plan, point.wanted
         known = wanted.found_of(given.model, given.mesh)
@@ -169,7 +172,7 @@ class Solver:
         return best
 
     def on_mesh(self, point: Point, mesh: Mesh, factor: float = inf) -> Point | None:
-        """The best plan of a point's operators on another mesh, if it costs at most so many times as much."""
+        """The best plan of a point's operators on another mesh, if it costs at most `factor` times as much."""
         given, wanted = point.plan, point.wanted
         known = wanted.found_of(given.model, given.mesh)
         task = _task(point, wanted)
@@ -184,8 +187,8 @@ class Solver:
         return None if found is None else self._point(found, point, wanted)
 
     def fused(self, point: Point) -> Point | None:
-        """The best plan near a point's with the fusions that cost less in its layouts; None where there are none, or
-        memory is the limit.
+        """The best plan in the neighbourhood of a point's plan with the fusions that cost less in its layouts. None
+        where there are no such fusions, or memory is the limit.
         """
         given, wanted, algebras = point.plan, point.wanted, self.space.algebras
         known = wanted.found_of(given.model, given.mesh)
@@ -200,7 +203,9 @@ class Solver:
         return None if found is None else self._point(found, like, wanted)
 
     def _point(self, found: Found, like: Point, wanted: Wanted) -> Point:
-        """What was found, with what is known of another point, within the memory if that one has to keep less."""
+        """A point for what was found, with what is known of the point `like`. The plan is brought within the memory if
+        the memory limits that of `like`.
+        """
         given = like.plan
         plan = _like(given, made(found, given.model, wanted))
         if _keeps_less(given):
@@ -209,14 +214,14 @@ class Solver:
         return replace(like, plan=plan, wanted=wanted.knowing({plan.mesh: found}))
 
     def _within_memory(self, plan: Plan, wanted: Wanted, division: BatchDivision | None) -> Plan:
-        """A plan of a part of the batch as it fits the memory, with a warning where it does not."""
+        """The plan of a part of the batch made to fit the memory, with a warning where it does not."""
         budget = Budget(self.space.machine, wanted.library, division)
         plan = within_memory(counted(plan, budget), budget, wanted.limit.segments)
         plan = told_kept(plan, wanted.limit.lasting, budget)
         return offloading(plan, self.part_of(1 if division is None else division.count).offloaded, budget)
 
     def _how(self, count: int) -> Solving:
-        """What is asked of plans in so many micro-batches."""
+        """The options that a user asked for, for plans in `count` micro-batches."""
         part = self.part_of(count)
         if part.asked is None:
             return Solving(None, None, division=part.division)
@@ -236,31 +241,33 @@ class Solver:
 
 
 def _keeps_less(plan: Plan) -> bool:
-    """Whether memory is the limit of a plan, or it recomputes, offloads or re-gathers something."""
+    """Whether memory is the limit of a plan, or the plan recomputes, offloads or re-gathers something."""
     passes = plan.passes
     return plan.unlimited is not None or bool(passes.recomputed or passes.offloaded or passes.gathered_again)
 
 
 def _told_as(plan: Plan, like: Plan) -> Plan:
-    """A plan with the notes on meshes and bounds of another one."""
+    """A plan with those notes of another one that hold for any layouts, such as notes on meshes and bounds."""
     notes = of_any_layouts(like.notes, operators=plan.rules == like.rules)
     return replace(plan, notes=(*notes, *(note for note in plan.notes if note not in notes)))
 
 
 def _task(point: Point, wanted: Wanted) -> Task:
-    """The problem of a point's model within its restriction, as it is wanted."""
+    """The search problem of a point's model within its restriction, in the context `wanted`."""
     model = point.plan.model
     return Task(model, wanted.priced, point.restricted.allowed(model, wanted), wanted.memory(model))
 
 
 def _held_on(mesh: Mesh, known: Found) -> Held:
-    """What a plan of another mesh does, as axes of this one do: in another order, split, or with a factor moved."""
+    """The choices of a plan on another mesh, carried over to the axes of this one: reordered, split, or with a factor
+    moved.
+    """
     order = reordered_axes(mesh, known.mesh)
     return held_by(mesh, [known]) if order is None else held_by(known.mesh, [known]).reordered(order)
 
 
 def _like(given: Plan, plan: Plan) -> Plan:
-    """A plan with what is known of the given one besides its layouts, passes and memory."""
+    """A plan with what is known of the given one besides its layouts, passes and memory. Nothing is offloaded."""
     return replace(
         plan,
         passes=replace(plan.passes, offloaded=frozenset()),

@@ -1,4 +1,4 @@
-"""The space that an algorithm of the literature is given, and the plan that it chose with operators fused."""
+"""The space in which an algorithm of the literature chooses, and the plan that it chose with operators fused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _EVERYTHING = Restriction()
 
 
 def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequence[RuleDecl]) -> Space:
-    """The space of a strategy, in which pins are kept. What its problems raise are diagnostics."""
+    """The space of a strategy, in which pins are kept. Its problems raise diagnostics."""
     machine, library = wanted.machine, wanted.library
 
     def problem(
@@ -56,12 +56,12 @@ def space_of(model: Model, meshes: Sequence[Mesh], wanted: Wanted, rules: Sequen
 
 
 def algebras_for(model: Model, strategy: str, shipped: ShippedRules, rules: Sequence[RuleDecl]) -> Algebras | None:
-    """What the shipped rules and others make of models, for a search that chooses among it; None where none fits the
-    model, or the strategy does not choose.
+    """The models that the shipped rules and the given ones make, for a search that chooses among them. None where no
+    rule fits the model, or the strategy does not choose.
     """
     if strategy != AUTO or model.loss is None or not (rules or shipped.fit(model)):
         return None
-    # Only a model that a rule may fit has to wait for what applies it, which is most of the prover.
+    # This import loads most of the prover: only a model that a rule may fit has to wait for it.
     from .joint.extracted_model import Algebras
 
     return Algebras(shipped, rules)
@@ -76,14 +76,15 @@ def accept_used(plan: Plan, rules: Sequence[RuleDecl], shipped: ShippedRules) ->
 
 
 def found_of(chosen: Chosen) -> Found:
-    """The chosen plan as the search knows those that it finds."""
+    """The chosen plan in the form in which the search has its results."""
     return Found(chosen.problem, Optimum(chosen.plan, chosen.cost, -inf, False))
 
 
 def in_same_layouts(fused: Space, start: Found, chosen: Chosen) -> Found | None:
     """The plan of a model with fused operators in the layouts that were chosen; None where it does not cost less.
 
-    Values are stored and made as they were: a fused operator has no more configurations than those that it stands for.
+    Values are stored and made as before: a fused operator has no more configurations than the operators that it
+    replaces.
     """
     kept = _kept_layouts(fused.model, chosen.graph)
     task = Task(fused.model, lambda _: start.problem.prices, lambda _: kept, chosen.held)

@@ -1,4 +1,6 @@
-"""Products that are slow for sizes that no 8 divides, and what the step would take less (a note for the user)."""
+"""A note for the user on products that are slow because 8 does not divide their sizes, and what aligned sizes would
+save.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from ..machine.operator_price import is_padded, price_operator
 from ..written_figures import duration
 
 LEAST_TOLD = 0.02
-"""The part of a step that is told."""
+"""Smallest fraction of a step that a note tells."""
 
 
 def unaligned_notes(plan: Plan, machine: Machine, library: Library) -> Iterator[str]:
-    """The size of a device's matrices that costs most, where it costs enough, the next one that does not, and how much
+    """A note on the size of a device's matrices that costs most, if that is enough: the next aligned size, and how much
     shorter the step is with it. Products that are padded are left out.
     """
     if not machine.measured.unaligned:
@@ -58,7 +60,7 @@ def _operators(graph: PlannedGraph, times: float) -> Iterator[tuple[PlannedNode,
 
 
 def _unaligned_size(planned: PlannedNode) -> int | None:
-    """The first length of its matrices' rows on a device that is no multiple of what is loaded at a time."""
+    """The first row length of an operator's matrices on a device that is no multiple of what is loaded at a time."""
     products = [kernel.product for kernel in equation_kernels(planned.node.instance) if kernel.product is not None]
     sides = [axes for product in products for axes in (product.columns, product.inner)]
     sizes = (prod(planned.typed.local_sizes[axis] for axis in axes) for axes in sides)

@@ -1,4 +1,4 @@
-"""What plans are searched for, and the plan of what a search found."""
+"""The context of a search (which plans it looks for), and the plan made of what it found."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Limit:
-    """What the limit of memory makes of a search. The segments `recomputed` are. The `multiplier` is of what is held
-    while the operator `busy` runs, or the busiest one. Plans of a model as it is are searched for if they cost `below`
-    so much. Plans beside one that the memory limits may recompute the `segments`, but for so many last iterations as
-    are `lasting`, if None as many as there is room for; or have the operators of the `unlimited` plan.
+    """How the memory limit constrains a search. `multiplier` is the price of a byte held while the operator `busy`, or
+    the busiest one, runs. The segments `recomputed` are recomputed. `below` is the cost cutoff for the model before
+    rewriting. Alternatives to a plan that memory limits may recompute the `segments` except for their `lasting` last
+    iterations; if that is None, except for as many as there is room for. They may also have the operators of the
+    `unlimited` plan.
     """
 
     multiplier: float = 0.0
@@ -50,8 +51,8 @@ class Limit:
 
 @dataclass(frozen=True)
 class Shared:
-    """Tables that do not depend on the price of memory: of meshes `prices`, of models what they have `held`, of plans
-    which operators were `fused` and what they hold when they are `counted`.
+    """Tables that do not depend on the price of memory: `prices` by mesh, the memory `held` by each model's choices,
+    which operators of a plan were `fused`, and the memory `counted` for a plan.
     """
 
     prices: dict[Mesh, Prices] = field(default_factory=dict)
@@ -62,8 +63,8 @@ class Shared:
 
 @dataclass(frozen=True)
 class Results:
-    """What was `found` on meshes, near which other models are searched; lower `bounds`; plans of `coarse` meshes; and
-    the `candidates`, the best of several meshes that cost nearly the same, with their model.
+    """The results of searches: plans `found` by mesh, near which other models are searched; lower `bounds`; plans of
+    `coarse` meshes. The `candidates` are the best plans of several meshes that cost nearly the same, with their model.
     """
 
     found: dict[Mesh, Found] = field(default_factory=dict)
@@ -74,8 +75,8 @@ class Results:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What plans are searched for: those of a strategy with pins, on a machine, of a micro-batch in a `division` of the
-    batch if there is one, within a `limit` of memory. Searches add to what is `shared`, and to their `results`.
+    """Which plans are searched for: those of a strategy with pins, on a machine, within a `limit` of memory. With a
+    `division` of the batch, they are plans of a micro-batch. Searches add to what is `shared` and to their `results`.
     """
 
     machine: Machine
@@ -92,23 +93,23 @@ class Wanted:
 
     @property
     def budget(self) -> Budget:
-        """What plans may hold."""
+        """The memory that plans may use."""
         return Budget(self.machine, self.library, self.division, self.shared.counted)
 
     def limited(self, multiplier: float, recomputed: frozenset[str], below: float, busy: str) -> Wanted:
-        """The same at a price of memory, in seconds a byte, of plans that cost less than so much with what they pay for
-        it: for what is held while the operator `busy` runs, if the model has one of this path. What is found is kept
-        apart.
+        """The same at a price of memory of `multiplier` seconds a byte, for plans that cost less than `below` including
+        what they pay for memory. Bytes are counted while the operator `busy` runs, if the model has one of this path.
+        Results are kept apart.
         """
         limit = replace(self.limit, multiplier=multiplier, recomputed=recomputed, below=below, busy=busy)
         return replace(self, limit=limit, results=Results())
 
     def knowing(self, found: Mapping[Mesh, Found]) -> Wanted:
-        """The same, with what was found on these meshes, and nothing else."""
+        """The same with only what was found on these meshes as its results."""
         return replace(self, results=Results(found=dict(found)))
 
     def memory(self, model: Model) -> MemoryPrice | None:
-        """What a model's choices are charged for what they hold, and for running again; None where that is nothing."""
+        """The prices of what a model's choices hold and of recomputation; None where both are free."""
         if not self.limit.multiplier and not self.limit.recomputed:
             return None
         limit = self.limit
@@ -125,12 +126,12 @@ class Wanted:
         return MemoryPrice(self.shared.held[key][1], limit.multiplier, self.machine)
 
     def cost(self, plan: Plan) -> float:
-        """What is minimised: the seconds of a plan, and what it pays for memory."""
+        """The objective: the seconds of a plan plus what it pays for memory."""
         memory, conversions = self.memory(plan.model), self.priced(plan.mesh).conversions
         return plan.cost.seconds + (0.0 if memory is None else memory.of_plan(plan.graph, conversions))
 
     def nearly(self, plan: Plan) -> list[Plan]:
-        """The plans of coarse meshes, with the operators of a plan that was found, that cost little more than it."""
+        """The plans of coarse meshes, with the operators of a given plan, that cost little more than it."""
         least = self.cost(plan)
         near = [
             one for one in self.results.coarse.values() if one.mesh != plan.mesh and one.best.cost <= least * PROMISING
@@ -140,7 +141,7 @@ class Wanted:
         return [replace(other, rules=plan.rules, considered=plan.considered, notes=notes) for other in plans]
 
     def other_plans(self, plan: Plan) -> list[tuple[Plan, Wanted]]:
-        """The best plans of the model as it is written, of several meshes, but for the plan itself."""
+        """The best plans of the model as it is written, on several meshes, without the given plan."""
         others = list[tuple[Plan, Wanted]]()
         for model, one in self.results.candidates:
             if one.mesh != plan.mesh or model.graph is not plan.model.graph:
@@ -150,7 +151,7 @@ class Wanted:
 
     @property
     def searched(self) -> Library:
-        """Without the ops that no pin names and whose slices are as good as those of `partition` to any operator."""
+        """The library without parallel ops that no pin names and whose slices are as good as those of `partition`."""
         return without_unnamed_cuts(self.library, self.pins)
 
     def priced(self, mesh: Mesh) -> Prices:
@@ -159,12 +160,14 @@ class Wanted:
         return self.shared.prices[mesh]
 
     def found_of(self, model: Model, mesh: Mesh) -> Found | None:
-        """What was found on a mesh for this very model, if that is the last that was searched there."""
+        """The result on a mesh for this very model, if it is the last model that was searched there."""
         found = self.results.found.get(mesh)
         return found if found is not None and found.problem.meaning.graph is model.graph else None
 
     def allowed(self, model: Model, mesh: Mesh, pins: Mapping[str, Pin]) -> Restriction:
-        """Raises E305 to E308 for pins, E309 for a strategy, that do not fit the model on this mesh."""
+        """The restriction by strategy and pins on a mesh. Raises E305 to E308 for pins, E309 for a strategy, that do
+        not fit the model there.
+        """
         given = STRATEGIES[self.strategy].restrict(model, mesh, self.library)
         return replace(apply_pins(given, pins, model, mesh, self.library), excluded=self.excluded)
 
@@ -182,8 +185,9 @@ def made(found: Found, model: Model, wanted: Wanted) -> Plan:
 
 @dataclass(frozen=True)
 class Solution:
-    """The cheapest plan of a search, with how it was `wanted`, at a price of memory where that is the limit, and `free`
-    of that; `others` are plans that cost nearly as little on other meshes, or with the operators of the given model.
+    """The cheapest plan of a search, with the context in which it was `wanted`: at a price of memory where that is the
+    limit. `free` is the context without such a price. `others` are plans that cost nearly as little on other meshes, or
+    with the operators of the given model.
     """
 
     plan: Plan

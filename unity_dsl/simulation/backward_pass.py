@@ -1,5 +1,5 @@
-"""The backward pass as autograd runs it: what was recorded, the latest first, gradients summed where values are read
-more than once.
+"""The backward pass as autograd runs it: records in reverse order. Gradients of values that are read more than once are
+summed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from .task_list import TaskList
 
 
 class Complete(Exception):
-    """All that the backward pass needs of what is run again is there."""
+    """A recomputation has made everything that the backward pass needs."""
 
 
 class BackwardPass:
-    """Records of a forward pass, and their run. `buckets` of so many bytes sum gradients of parameters over devices."""
+    """The records of a forward pass, and their backward pass. `buckets` of `bucket_bytes` sum gradients of parameters
+    over devices.
+    """
 
     def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, bucket_bytes: int) -> None:
         self.tasks, self.machine = tasks, machine
@@ -38,11 +40,11 @@ class BackwardPass:
         self._records.append(record)
 
     def mark(self, stretch: Stretch | None) -> None:
-        """Tells that records from here on are of a stretch, or of none."""
+        """Marks the records from here on as those of a stretch, or of none."""
         self._marks.append((len(self._records), stretch))
 
     def _come_to(self, record: int) -> None:
-        """Marks the tasks of a record, if it is of another stretch than the one before."""
+        """Marks the tasks of a record if its stretch differs from that of the record before."""
         before = len(self._marks)
         while self._marks and self._marks[-1][0] > record:
             self._marks.pop()
@@ -56,12 +58,12 @@ class BackwardPass:
 
     @property
     def is_last(self) -> bool:
-        """Whether of what is run again nothing is needed behind the next record."""
+        """Whether a recomputation needs nothing after the next record."""
         return self._last == len(self._records)
 
     def recompute(self, first: int, entering: Sequence[Storage], forward: Callable[[], None]) -> None:
-        """Of what was recorded from number `first` on only `entering` is held. When gradients come to the latest record
-        that saved something, `forward` makes those up to it anew; Complete ends it there.
+        """Holds only `entering` instead of what the records from number `first` on saved. When gradients reach one of
+        these records, `forward` lists them anew, up to the latest one that saved something. Complete ends it there.
         """
         saving = [number for number in range(first, len(self._records)) if self._is_kept(self._records[number])]
         if not saving:
@@ -84,7 +86,7 @@ class BackwardPass:
         return bool(record.saved) or record.again is not None
 
     def _run_again(self, last: int, forward: Callable[[], None]) -> list[Recorded]:
-        """The records of a forward, up to number `last` of them."""
+        """Calls `forward` and returns its records, up to number `last`."""
         first, outer = len(self._records), self._last
         self._last = first + last
         with suppress(Complete):
@@ -95,11 +97,11 @@ class BackwardPass:
         return made
 
     def run(self, loss: Local, parameters: Mapping[Local, int]) -> None:
-        """Lists the tasks of the backward pass from the loss. Gradients of parameters are added to those of earlier
-        ones, and held; each stands for those of so many parameters.
+        """Lists the tasks of the backward pass from the loss. Gradients of parameters are added to earlier ones and
+        held. Each represents the gradients of as many parameters as `parameters` says.
         """
         first = Storage(loss.bytes)
-        # It is made like the loss: autograd knows what was computed when the forward pass was issued.
+        # It is made like the loss: autograd knows the recorded operations once the forward pass was issued.
         self.tasks.kernel("ones", "", 0.0, 1, [first], reads=[loss.storage])
         self._give(loss, first, parameters)
         while self._records:
@@ -129,7 +131,9 @@ class BackwardPass:
         return [*gradients, *self.buckets.finish()]
 
     def _give(self, tensor: Local, gradient: Storage, parameters: Mapping[Local, int]) -> None:
-        """The gradient of one use; that of another is added to it in place."""
+        """Takes the gradient of one use of a tensor. Gradients of other uses are added to it, in place if nothing else
+        holds it.
+        """
         before = self._arrived.get(tensor)
         if before is None:
             self.tasks.hold([gradient])
@@ -147,7 +151,7 @@ class BackwardPass:
         self.tasks.settle([gradient])
 
     def _arrive(self, tensor: Local, gradient: Storage, parameters: Mapping[Local, int]) -> None:
-        """What is held from now on of a tensor's gradient."""
+        """Notes the storage that holds a tensor's gradient from now on."""
         self._arrived[tensor] = gradient
         if tensor in parameters:
             self.tasks.hold_gradient(gradient, (parameters[tensor] - 1) * gradient.bytes)

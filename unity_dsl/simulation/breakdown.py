@@ -1,4 +1,4 @@
-"""What the time of a simulated step is spent on: by operator and collective, those of a loop's iterations together."""
+"""The time of a simulated step by operator and collective. A loop's iterations are counted together."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from .timeline import Seconds, Timeline
 
 @dataclass(frozen=True)
 class Spent:
-    """Tasks of one name at one place of the model, `layer.*.ff.up` for all iterations, on device 0.
+    """Tasks of one name at one place of the model on device 0: `layer.*.ff.up` is the place in all iterations.
 
-    `seconds` are those in which they run, by phase; `exposed` those of collectives in which no kernel runs, where two
-    run at once those of both. `sent` are bytes. `limit` says what most of the time is a matter of, `first` is the
-    number of the earliest task.
+    Their running time in `seconds` is given by phase. `exposed` are the seconds of collectives in which no kernel runs;
+    if two run at once, the seconds of both count. `sent` are bytes. `limit` says what bounds most of the time, `first`
+    is the number of the earliest task.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Spent:
 
     @property
     def weight(self) -> float:
-        """Seconds by which it may hold up the step: of kernels all, of collectives those that are exposed."""
+        """Seconds by which it may delay the step: all seconds of kernels, only the exposed ones of collectives."""
         return self.exposed if self.collective else self.seconds
 
 
 def break_down(timeline: Timeline) -> list[Spent]:
-    """Every name and place, those that hold up the step the longest first."""
+    """Time by name and place, starting with those that delay the step most."""
     tasks = timeline.graph.tasks
     groups: dict[tuple[str, str, bool], list[int]] = {}
     for number, task in enumerate(tasks):
@@ -99,7 +99,7 @@ def _spent(
 
 
 class KernelTime:
-    """When kernels of device 0 run: one after the other."""
+    """The times at which kernels of device 0 run, one after the other."""
 
     def __init__(self, timeline: Timeline) -> None:
         kernels = [i for i, t in enumerate(timeline.graph.tasks) if t.device == 0 and t.channel == COMPUTE]

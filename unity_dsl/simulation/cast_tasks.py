@@ -1,4 +1,4 @@
-"""The tasks of casts between float types: of stored weights for who reads them, and around operators."""
+"""The tasks of casts between float types: of stored weights for their readers, and around operators."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def as_read(tasks: TaskList, stored: Local, value: Value, place: str, machine: M
 
 
 def settle_cast(tasks: TaskList, cast: Local, *used: Local) -> None:
-    """Frees a cast unless it is the same storage as one of those that are used on."""
+    """Frees a cast unless it shares the storage of a tensor that stays in use."""
     if all(cast.storage is not other.storage for other in used):
         tasks.settle([cast.storage])

@@ -1,4 +1,6 @@
-"""The tasks of what travels in parts beside a product: blocks of a gathered tensor, sums of rows of a result."""
+"""The tasks of communication that overlaps with a decomposed matmul: blocks of a gathered tensor, partial sums of a
+result.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ SEND = "send"
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Of a gathered tensor, in the order in which they are multiplied: what stands for each, and the task that brings
-    it, None for the device's own.
+    """The blocks of a gathered tensor, in the order in which they are multiplied: the storage that represents each, and
+    the task that receives it. The task is None for the device's own block.
     """
 
     pieces: tuple[Storage, ...]
@@ -31,8 +33,8 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
-    """How a product runs in parts: what it reads are `arriving` blocks, or its result is sent as `summed`. In the
-    backward pass `returning` has the blocks of its cotangent, if that is gathered.
+    """How a product runs in parts: its operand comes in `arriving` blocks, or its result is sent as `summed`. In the
+    backward pass, `returning` has the blocks of the incoming gradient if that is gathered.
     """
 
     product: ChunkedProduct
@@ -42,8 +44,8 @@ class Chunks:
 
 
 def gather_blocks(tasks: TaskList, prices: ConversionModel, step: Step, x: Local, place: str) -> tuple[Local, Blocks]:
-    """A tensor whose blocks are begun to be sent, each to every other device by a task of its own; the device's own one
-    is copied. Nobody holds it yet.
+    """Starts to gather a tensor block by block. Each block of another device is received by a task of its own; the
+    device's own block is copied. Nobody holds the tensor yet.
     """
     mesh, machine = prices.mesh, prices.machine
     degree = mesh.degree(step.axes)
@@ -60,7 +62,7 @@ def gather_blocks(tasks: TaskList, prices: ConversionModel, step: Step, x: Local
 
 
 class PartialSums:
-    """Sums over devices of the parts of a result of so many bytes, which is a term on every device."""
+    """Sums over devices of the parts of a result of `count` bytes; every device has one term."""
 
     def __init__(
         self, tasks: TaskList, prices: ConversionModel, step: Step, count: int, parts: int, place: str
@@ -76,7 +78,7 @@ class PartialSums:
         self.begun: list[int] = []
 
     def send(self, term: Storage, piece: Storage) -> None:
-        """Begins the next one, of what stands for rows of the term."""
+        """Starts the next sum. `piece` represents the rows of the term that it sums."""
         if self.whole:
             self.storage = term
         builds = [] if self.whole or self.begun else [self.storage]

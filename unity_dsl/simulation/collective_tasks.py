@@ -35,20 +35,20 @@ def add_collective(
     *,
     reads: Sequence[Storage],
 ) -> int:
-    """A collective of tensors of which each device holds `count` bytes; what it `builds` nothing for is made in place
-    of what it `reads`. Returns its task.
+    """Lists a collective of tensors with `count` bytes on each device. If it `builds` nothing, its result is made in
+    place of what it `reads`. Returns its task.
     """
     price, _ = price_step(step, mesh, machine, 1.0)
     return sent_by(described(step), step, price.transfer(count), mesh).listed(tasks, place, builds, purpose, reads)
 
 
 def described(step: Step) -> str:
-    """The name of the task that a step is."""
+    """The name of a step's task."""
     return f"{step.kind.value} in two steps" if step.first else step.kind.value
 
 
 def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machine, reads: Iterable[Storage]) -> Storage:
-    """A kernel that copies so many bytes to a new storage, which nobody holds yet."""
+    """A kernel that copies `count` bytes to a new storage, which nobody holds yet."""
     made = Storage(count)
     tasks.kernel(name, place, machine.traffic_seconds(2 * count), 1, [made], reads=reads)
     return made
@@ -56,7 +56,7 @@ def add_copy(tasks: TaskList, name: str, place: str, count: int, machine: Machin
 
 @dataclass(frozen=True)
 class Sent:
-    """A collective, wherever it is: as `TaskList.collective` has it."""
+    """A collective at any place of the model: the arguments of `TaskList.collective`."""
 
     kind: str
     seconds: float
@@ -73,7 +73,7 @@ class Sent:
 
 
 def sent_by(name: str, step: Step, transfer: Transfer, mesh: Mesh) -> Sent:
-    """What a transfer in the group of a step is, of that name."""
+    """The collective of that name for a transfer in the group of a step."""
     traffic = tuple(Traffic(link.level, link.seconds) for link in transfer.links)
     limit = "link" if 2 * transfer.latency <= transfer.seconds else "latency"
     return Sent(name, transfer.seconds, channel_of(step.axes, mesh), traffic, transfer.sent, limit)
@@ -81,8 +81,8 @@ def sent_by(name: str, step: Step, transfer: Transfer, mesh: Mesh) -> Sent:
 
 @dataclass(frozen=True)
 class _Made:
-    """A step of a conversion, as every iteration of a repeat makes it: the bytes that a device holds `after` it, and
-    how it comes to them, by a view, a kernel of so many seconds or a collective.
+    """A step of a conversion, as in every iteration of a repeat. `after` is the size in bytes of a device's result. It
+    is made `by` a view (None), a kernel of so many seconds, or a collective.
     """
 
     step: Step
@@ -98,14 +98,14 @@ class Conversions:
         self._known: dict[object, tuple[_Made, ...]] = {}
 
     def run(self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str) -> Local:
-        """The tensor after steps, one after the other; later kernels wait for it. Nobody holds it yet."""
+        """The tensor after the steps in order. Later kernels wait for it. Nobody holds it yet."""
         return self._through(self._made(steps, value, start), x, x, place)
 
     def start_together(
         self, gathers: Sequence[tuple[Step, Local, Value, Layout]], place: str, *, ahead: bool
     ) -> tuple[list[Local], int]:
-        """All-gathers of several tensors in one group, as one collective: what will have arrived, and its task. They
-        may be wanted at once, or be begun `ahead`.
+        """All-gathers several tensors in one group as one collective. Returns the tensors that will arrive, and the
+        task. They may be needed at once, or prefetched (`ahead`).
         """
         arriving = []
         for step, x, value, start in gathers:
@@ -124,7 +124,7 @@ class Conversions:
     def run_begun(
         self, steps: Sequence[Step], arriving: Local, task: int, value: Value, start: Layout, place: str
     ) -> Local:
-        """The tensor after steps of which the first, an all-gather, was started before."""
+        """The tensor after steps whose first one, an all-gather, was started before."""
         self.tasks.wait(task)
         first, *rest = self._made(steps, value, start)
         x = arriving
@@ -138,7 +138,7 @@ class Conversions:
         return x
 
     def _through(self, every: Iterable[_Made], x: Local, given: Local, place: str) -> Local:
-        """The tensor after steps. What is between is freed, what was `given` is not."""
+        """The tensor after the steps. Intermediate tensors are freed, the `given` one is not."""
         for one in every:
             made = self._step(one, x, place)
             self.tasks.settle([] if x.storage in (given.storage, made.storage) else [x.storage])
@@ -146,7 +146,7 @@ class Conversions:
         return x
 
     def _made(self, steps: Sequence[Step], value: Value, start: Layout) -> tuple[_Made, ...]:
-        """How every step is made: found once for each iteration."""
+        """How each step is made. Computed once for all iterations."""
         key = *steps, start, value.shape, value.bytes
         if key not in self._known:
             prices = zip(steps, self.prices.prices(steps, start, value.shape), strict=True)
@@ -166,8 +166,8 @@ class Conversions:
     def begin(
         self, steps: Sequence[Step], x: Local, value: Value, start: Layout, place: str
     ) -> tuple[Local, Callable[[], None]]:
-        """The tensor after steps, which later kernels may read when what is returned beside it was called. All steps
-        are taken but for the last one, if that can be begun. Nobody holds it yet.
+        """Starts a conversion. Returns the resulting tensor, and a callable after whose call later kernels may read it.
+        All steps are run but the last, if that can be started asynchronously. Nobody holds the tensor yet.
         """
         every = self._made(steps, value, start)
         if not every or every[-1].step.kind not in BEGUN or not isinstance(last := every[-1].by, Sent):
@@ -189,7 +189,7 @@ class Conversions:
         return Local(one.after, made, x.moves)
 
     def _send(self, one: _Made, by: Sent, x: Local, place: str) -> tuple[Local, Callable[[], None]]:
-        """What a collective brings, and what makes later kernels wait for it."""
+        """Starts a collective. Returns its result, and a callable that makes later kernels wait for it."""
         tasks, step, after, arrived = self.tasks, one.step, one.after, Storage(one.after)
         packed = [self._copy("pack", x.bytes, place, x.storage)] if packs(step) else []
         task = by.listed(tasks, place, [arrived], Purpose.VALUES, packed or [x.storage])

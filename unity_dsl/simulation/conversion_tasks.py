@@ -1,4 +1,4 @@
-"""The tasks of a function's conversions and casts: at once, or begun and waited for later."""
+"""The tasks of a function's conversions and casts, which are run at once or started and waited for later."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from .local_tensors import Cotangents, Local, Recorded, made
 from .operator_tasks import DelayedGradient
 
 Begins = Callable[[Local], tuple[Local, Callable[[], None]]]
-"""Begins to convert a tensor: what it is to be, and what waits for that."""
+"""Starts to convert a tensor. Returns the resulting tensor, and a callable that waits for it."""
 
 
 class Variables:
-    """The tensors of one run of a function, `local` by those of the schedule. `path` stands before their names, with
-    the number of the iteration, `layer.3.`; `stored` is what the function stores, if that is there already.
+    """The tensors of one call of a function. `local` has them by the tensors of the schedule. `path` is the prefix of
+    their names, with the number of the iteration: `layer.3.`. `stored` has what the function stores, if that exists
+    already.
     """
 
     def __init__(
@@ -43,10 +44,10 @@ class Variables:
         self.stored = dict(stored)
         self.named: list[Storage] = []
         self.flying: dict[Begin | Compute, tuple[Local, Callable[[], None]]] = {}
-        self.leaves: list[Recorded] = []  # of parameters that are read as they are, whose gradients come at once
+        self.leaves: list[Recorded] = []  # of parameters read without conversion: gradients come at once
         self.deferred: dict[Defer, DelayedGradient] = {}
         self.blocks: dict[Begin, Blocks] = {}
-        self.terms: list[Storage] = []  # of which sums are on their way
+        self.terms: list[Storage] = []  # terms whose sums are in flight
         self.gathers: dict[Convert, Gather] = {}
         for tensor in function.inputs:
             self.local[tensor] = program.keep(path + tensor.value.name, self._input(tensor))
@@ -58,7 +59,9 @@ class Variables:
         return self.program.plan.mesh
 
     def _input(self, tensor: Tensor) -> Local:
-        """A device's part of an input. That of a micro-batch is a slice of the whole batch's, which is there."""
+        """A device's part of an input. The input of a micro-batch is a slice of the whole batch's, which stays in
+        memory.
+        """
         given, division = made(tensor.value, tensor.layout, self.mesh), self.program.plan.division
         if division is None or tensor.value.name not in division.inputs:
             return given
@@ -78,14 +81,14 @@ class Variables:
         self.named += tensors
 
     def leave(self) -> None:
-        """The function returns."""
+        """The function returns and drops what its variables hold."""
         self.program.tasks.drop([*self.named, *self.terms])
         self.named, self.terms = [], []
 
     # ------------------------------------------------------------------------------------------ at once
 
     def cast(self, cast: Cast) -> None:
-        """A cast; a CPU sums in float32, a GPU in what the model computes in."""
+        """A cast. For a sum, a CPU uses float32 and a GPU the type in which the model computes."""
         target, narrow = cast.makes.dtype, self.program.plan.model.precision or FULL
         if target == SUMMED:
             target = FULL if self.program.prices.machine.device == "cpu" else narrow
@@ -93,7 +96,7 @@ class Variables:
         self.local[cast.makes] = self.in_type(given, cast.reads.value.name, cast.reads.dtype, target)
 
     def in_type(self, given: Local, name: str, source: str, target: str) -> Local:
-        """A variable for a tensor in another float type, with its way back recorded."""
+        """A variable for a tensor in another float type. The backward cast is recorded."""
         if source == target:
             return given
         tasks, machine, place = self.program.tasks, self.program.prices.machine, self.path + name
@@ -112,7 +115,7 @@ class Variables:
         return result
 
     def convert(self, convert: Convert) -> None:
-        """A conversion, which is waited for at once."""
+        """A conversion that is waited for at once."""
         program, conversion, value = self.program, convert.conversion, convert.reads.value
         given, source, place = self.local[convert.reads], convert.source, self.path + value.name
         if not (conversion.forward or (given.moves and conversion.backward)):
@@ -140,11 +143,11 @@ class Variables:
 
     @property
     def first_gathers(self) -> list[Gather]:
-        """What can be under way before the function is called."""
+        """The gathers that can start before the function is called."""
         return self.gathers_of(self.function.first)
 
     def _recorded(self, convert: Convert, given: Local, found: Local) -> Local:
-        """The converted tensor as a variable holds it, with its way back recorded."""
+        """The converted tensor as a variable holds it. The backward conversion is recorded."""
         program, value, conversion = self.program, convert.reads.value, convert.conversion
         tasks, result = program.tasks, Local(found.bytes, found.storage, given.moves)
         tasks.hold([result.storage])
@@ -182,7 +185,7 @@ class Variables:
     # ------------------------------------------------------------------------------------------ begun
 
     def begin(self, begin: Begin) -> None:
-        """Begins a conversion. A product may wait for its blocks: nothing else does."""
+        """Starts a conversion. If a product reads the result in blocks, only the product waits for these."""
         value, layout = begin.reads.value, begin.makes.layout
         forward = self._way(begin.conversion.forward, value, begin.source)
         backward = self._way(begin.conversion.backward, value, layout.transpose)
@@ -192,18 +195,18 @@ class Variables:
         self.local[begin.makes] = self._begun(begin, given, forward, backward)
 
     def arrive(self, arrive: Arrive) -> None:
-        """Waits for what was begun."""
+        """Waits for a conversion that was started before."""
         self.local[arrive.makes], end = self.flying.pop(arrive.begun)
         end()
 
     def _way(self, steps: Sequence[Step], value: Value, start: Layout) -> Begins:
-        """What begins the steps of a conversion."""
+        """A callable that starts the steps of a conversion."""
         place = self.path + value.name
         return lambda x: self.program.conversions.begin(steps, x, value, start, place)
 
     def _begun(self, key: Begin | Compute, given: Local, forward: Begins, backward: Begins) -> Local:
-        """A converted tensor that is to `arrive` before anything reads it; its gradient is begun and waited for in the
-        same way, the other way round.
+        """A converted tensor that must `arrive` before anything reads it. The conversion of its gradient is started and
+        waited for in the same way, in reverse order.
         """
         tasks, (found, end) = self.program.tasks, forward(given)
         result, token = Local(found.bytes, found.storage, given.moves), Local(0, Storage(0), True)
@@ -246,7 +249,7 @@ class Variables:
     # ------------------------------------------------------------------------------------------ products in blocks
 
     def chunks(self, compute: Compute) -> Chunks | None:
-        """How an operator that is a product runs in blocks, if it does."""
+        """How an operator runs in blocks, if it is a product that does."""
         found = compute.chunked
         if found is None:
             return None
@@ -259,7 +262,7 @@ class Variables:
         return Chunks(found, summed=PartialSums(*given, summed, count, found.parts, self.path + value.name))
 
     def send(self, compute: Compute, chunks: Chunks, term: Local) -> None:
-        """The result of a product, of which sums are on their way, as what is to arrive in another layout."""
+        """The result of a product whose sums are in flight, as the tensor that will arrive in another layout."""
         value, layout, summed, tasks = chunks.product.value, chunks.product.layout, chunks.summed, self.program.tasks
         conversion = compute.sends
         assert summed is not None and conversion is not None, "its result is sent"
@@ -283,7 +286,7 @@ class Variables:
         self._begun(compute, term, lambda _: (whole, end), begin_back)
 
     def defer(self, defer: Defer) -> None:
-        """The weight of a product, whose gradient is made when the backward pass comes here."""
+        """Reads the weight of a product whose gradient is computed when the backward pass reaches this point."""
         program, node = self.program, defer.product.step.node
         waits = program.waiting.setdefault(self.path + node.name, [])
         token = Local(0, Storage(0), True)
@@ -292,7 +295,9 @@ class Variables:
         program.backward.record(Recorded((weight,), (token,), (), lambda outgoing: [waits.pop()()]))
 
     def record_leaves(self) -> None:
-        """Just before the operator that reads them: autograd accumulates their gradients when it has made them."""
+        """Records leaves just before the operator that reads them: autograd accumulates a gradient as soon as it is
+        computed.
+        """
         for record in self.leaves:
             self.program.backward.record(record)
         self.leaves.clear()

@@ -1,4 +1,4 @@
-"""Coroutines of a simulated program: each goes on up to where it must wait, then the next does."""
+"""Coroutines of a simulated program: each runs until it must wait, then the next one runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 Coroutine = Generator[None, None, Result]
-"""What computes up to where it must wait, each time that it is resumed."""
+"""A computation that runs until it must wait, each time that it is resumed."""
 
 
 def completed(coroutines: Sequence[Coroutine[Result]], behind: Sequence[int] = ()) -> list[Result]:
-    """What each of them returns, resumed one after the other until all have ended; each for the first time when so many
-    turns are over, if it is told how many it is `behind`.
+    """The results of all coroutines, which are resumed in turn until all have ended. If `behind` is given, coroutine i
+    starts after `behind[i]` rounds.
     """
     found: dict[int, Result] = {}
     behind = behind or [0] * len(coroutines)

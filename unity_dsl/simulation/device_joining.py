@@ -1,4 +1,6 @@
-"""Tasks of devices that do different things as one graph: a collective begins when all members have come to it."""
+"""Joins tasks of devices that do different things into one graph: a collective begins when all
+members have reached it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from .task import COMPUTE, Task, TaskGraph
 
 
 class CrossedCollectives(ValueError):
-    """Members of a group come to its collectives in different orders: such a program would wait forever."""
+    """Members of a group reach its collectives in different orders: such a program would deadlock."""
 
 
 Place = Mapping[int, int]
@@ -19,10 +21,10 @@ Place = Mapping[int, int]
 def join_devices(
     places: Sequence[Place], graphs: Sequence[TaskGraph], crossed: Callable[[str], Sequence[int]]
 ) -> TaskGraph:
-    """The tasks of one device for each place, in which they are numbered from the one whose kernels take the longest.
-    `crossed` are those of the axes in which the members of a channel's group differ.
+    """The tasks of one device for each place. Devices are numbered by the time of their kernels, the longest first.
+    `crossed` gives those of the axes along which the members of a channel's group differ.
 
-    Raises CrossedCollectives where members of a group come to its collectives in different orders.
+    Raises CrossedCollectives if members of a group reach its collectives in different orders.
     """
     work = [sum(task.seconds for task in graph.tasks if task.channel == COMPUTE) for graph in graphs]
     order = sorted(range(len(graphs)), key=lambda device: -work[device])
@@ -30,7 +32,7 @@ def join_devices(
 
 
 class _Joining:
-    """`numbers[d]` are the new numbers of the tasks of device d that are listed."""
+    """The tasks joined so far. `numbers[d]` are the new numbers of the listed tasks of device d."""
 
     def __init__(
         self, places: Sequence[Place], graphs: Sequence[TaskGraph], crossed: Callable[[str], Sequence[int]]
@@ -63,7 +65,7 @@ class _Joining:
         return task.channel != COMPUTE and bool(self.crossed(task.channel))
 
     def _members(self, device: int) -> list[int] | None:
-        """The members of the group whose collective a device has come to, if all have."""
+        """The members of the group whose collective a device has reached; None unless all have reached it."""
         task = self._next(device)
         assert task is not None, "the device has stopped"
         axes = self.crossed(task.channel)
@@ -78,7 +80,7 @@ class _Joining:
         return found
 
     def _list(self, devices: Sequence[int]) -> None:
-        """The next task of each, behind what any of them waits for."""
+        """Lists the next task of each device as joined tasks, which wait for everything that any of them waits for."""
         tasks = [(device, task) for device in devices if (task := self._next(device)) is not None]
         after = tuple(sorted({self.numbers[device][number] for device, task in tasks for number in task.after}))
         reads = tuple(sorted({self.numbers[device][number] for device, task in tasks for number in task.reads}))

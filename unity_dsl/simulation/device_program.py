@@ -1,4 +1,4 @@
-"""What the functions of a schedule share while the tasks of a device are listed."""
+"""The state that the functions of a schedule share while the tasks of a device are listed."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .task_list import TaskList
 
 @dataclass
 class Program:
-    """A plan's schedule on one device. Of what is `stored`, by name, the tensors `trained` have a gradient. The device
-    has the coordinates `place` along the mesh axes on whose coordinates devices do different things.
+    """A plan's schedule on one device. `stored` has its stored tensors by name; those in `trained` have a gradient.
+    `place` are the device's coordinates along the mesh axes on whose coordinates devices do different things.
 
-    Where iterations that are `listed` stand for others like them, a tensor of theirs does for as many as `times` says,
-    and its gradient for as many as the number in `trained`. `number` is that of the pass.
+    If `listed` iterations represent others, a tensor represents `times[tensor]` tensors, and its gradient
+    `trained[tensor]` gradients. `number` is that of the pass.
     """
 
     plan: Plan
@@ -53,7 +53,9 @@ class Program:
 
     @contextmanager
     def standing(self, tensors: int, gradients: int) -> Iterator[None]:
-        """Within it what is stored stands for so many tensors, its gradients for so many, of each that is stored."""
+        """Within it, each tensor that is stored represents so many tensors, and its gradient so many gradients. Nested
+        contexts multiply.
+        """
         before = self._standing
         self._standing = tensors * before[0], gradients * before[1]
         try:
@@ -69,7 +71,7 @@ class Program:
             self.backward.mark(None if stretch is None else replace(stretch, backward=True))
 
     def is_at(self, placement: Placement) -> bool:
-        """Whether the device is one of these."""
+        """Whether the device is in the placement."""
         return all(self.place[axis] == coordinate for axis, coordinate in placement)
 
     @property
@@ -81,7 +83,7 @@ class Program:
         return sum(self.times[tensor] * tensor.storage.bytes for tensor in self.stored.values())
 
     def keep(self, name: str, tensor: Local, *, trained: bool = False) -> Local:
-        """The tensor of that name, which is there before the step and after it: in every pass the same."""
+        """The stored tensor of that name, the same in every pass. It exists before the step and after it."""
         if name not in self.stored:
             self.stored[name] = tensor
             self.times[tensor], gradients = self._standing

@@ -1,7 +1,7 @@
 """Discrete-event simulation of a task graph: channels run their tasks in order, tasks share links in equal parts.
 
-Channels and hosts are processes (generators) that run until they need a time that is not known yet. Kernels end when
-they have run so long, so a channel computes the times of any number of them at once; only what is shared needs events.
+Channels and hosts are processes (generators) that run until they need a time that is not known yet. A kernel ends after
+its own duration, so a channel computes the times of any number of kernels at once. Only shared resources need events.
 """
 
 from __future__ import annotations
@@ -20,18 +20,20 @@ from .timeline import Timeline
 
 
 def simulate(graph: TaskGraph, hardware: Hardware) -> Timeline:
-    """Times of all tasks of a step.
+    """Simulates all tasks of a step.
 
-    A task starts when its channel has done those before it, those in `after` are done and the host has issued it. Of a
-    task's `seconds`, those in which no link is used (latency) come first; then it uses all links of its `traffic` at
-    once, of each an equal share beside the other tasks that use that level's link of its device.
-    Raises ValueError for a task that is listed before one that it waits for.
+    A task starts when its channel has finished the tasks before it, those in `after` are done and the host has issued
+    it. The part of its `seconds` in which no link is used (latency) comes first. Then it uses all links of its
+    `traffic` at once. It shares each equally with the other tasks that use that level's link of its device. Raises
+    ValueError if a task is listed before one that it waits for.
     """
     return _Simulation(graph, hardware).run()
 
 
 Command = int | float | tuple["_Server", float]
-"""What a process waits for: the end of task i, or, as ~i, its launch; a time; or to be served for so many seconds."""
+"""A process waits for one of these: the end of task i, as i; its launch, as ~i; a time; or so many
+seconds of service.
+"""
 
 Process = Iterator[Command]
 
@@ -40,9 +42,9 @@ Process = Iterator[Command]
 class _Server:
     """Serves all its customers at once, each at an equal part of its speed (processor sharing).
 
-    `clock` counts the seconds of service that each customer got since the server was idle, its virtual time: who comes
-    at the clock v for s seconds leaves at v + s, however many come and go (Parekh and Gallager 1993, section III). The
-    customers are a heap by that time. Only the event of the last `version` is valid.
+    `clock` is the virtual time: the seconds of service that each customer has received since the server was idle. A
+    customer that comes at clock v for s seconds leaves at v + s, however many come and go (Parekh and Gallager 1993,
+    section III). The customers are a heap ordered by that time. Only the event of the last `version` is valid.
     """
 
     speed: float = 1.0
@@ -59,7 +61,7 @@ class _Server:
         self.time = now
 
     def next_leave(self) -> float:
-        """When the next customer leaves if nothing changes before; infinite where that is never."""
+        """When the next customer leaves if nothing changes before; infinite if never."""
         if not self.customers:
             return inf
         left = (self.customers[0][0] - self.clock) * len(self.customers)
@@ -69,7 +71,7 @@ class _Server:
 
 
 class _Simulation:
-    """The state of one simulation. Times of what has not happened yet are None."""
+    """The state of one simulation. Times of ends and issues that are not known yet are None."""
 
     def __init__(self, graph: TaskGraph, hardware: Hardware) -> None:
         self.graph, self.hardware, self.tasks = graph, hardware, graph.tasks
@@ -112,7 +114,7 @@ class _Simulation:
         )
 
     def _processes(self) -> list[Process]:
-        """A process for each channel of each device, in which the host of a CPU has the channel of kernels."""
+        """A process for each channel of each device. On a CPU, the host's process runs the kernels as well."""
         host_computes, launch_seconds = self.hardware.host_computes, self.hardware.launch_seconds
         channels: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
         free: defaultdict[int, float] = defaultdict(float)
@@ -135,7 +137,7 @@ class _Simulation:
     # ------------------------------------------------------------------------------------------ what processes do
 
     def _channel(self, members: Sequence[int]) -> Process:
-        """Tasks one after the other, each behind its launch."""
+        """Runs the tasks of a channel one after the other, each after its launch."""
         tasks, end, issued = self.tasks, self.end, self.issued
         free, last = 0.0, -1
         for i in members:
@@ -169,7 +171,7 @@ class _Simulation:
                 self._wake(i)
 
     def _host_thread(self, members: Sequence[int]) -> Process:
-        """What the one thread of a CPU does: kernels behind what they wait for, and launches of collectives."""
+        """The one thread of a CPU: runs kernels after the tasks that they wait for, and launches collectives."""
         tasks, end = self.tasks, self.end
         free, last = 0.0, -1
         for i in members:
@@ -203,13 +205,13 @@ class _Simulation:
                 self._wake(signal)
 
     def _compute(self, task: Task, seconds: float, begin: float) -> Process:
-        """Work of the device itself, at the speed that collectives leave it."""
+        """Kernel work, at the speed that collectives leave to the device."""
         if begin > self.now:
             yield begin
         yield self.compute[task.device], seconds
 
     def _communicate(self, i: int, task: Task, begin: float) -> Process:
-        """Latency, then the links, until the last has done its part."""
+        """Runs a collective: first its latency, then its links until the last one is done."""
         if self.hardware.slowdown:
             if begin > self.now:
                 yield begin
@@ -226,7 +228,7 @@ class _Simulation:
             self._slow_down(task.device, -1)
 
     def _cross(self, i: int, task: Task, part: Traffic) -> Process:
-        """The part of a collective on one of several links. The last one ends it."""
+        """The part of a collective on one of several links. The last part to finish ends the collective."""
         yield self.links[task.device, part.level], part.seconds
         self.crossed[i] += 1
         if self.crossed[i] == len(task.traffic):
@@ -234,7 +236,7 @@ class _Simulation:
             self._wake(i)
 
     def _slow_down(self, device: int, more: int) -> None:
-        """So many more collectives run on a device."""
+        """Changes the number of collectives that run on a device by `more`."""
         server = self.compute[device]
         server.advance(self.now)
         self.running[device] += more
@@ -268,7 +270,7 @@ class _Simulation:
         self.ready.append(process)
 
     def _schedule(self, server: _Server) -> None:
-        """An event for the next customer that leaves, in place of the one before."""
+        """Schedules the event of the next customer to leave, in place of the previous event."""
         server.version += 1
         leaves = server.next_leave()
         if leaves < inf:

@@ -1,4 +1,4 @@
-"""What of a simulated step's launches, sums of gradients and gathers of weights nothing else hides."""
+"""The exposed fractions of a simulated step's launches, sums of gradients and gathers of weights."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from .timeline import HOST, Timeline
 
 
 def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
-    """Of device 0: of launches, the part of their time for which the device waits; of collectives, that in which no
-    kernel runs. Of what a step does not have nothing is known: that is as `otherwise`.
+    """Exposed fractions on device 0: for launches, the part of their time for which the device waits; for collectives,
+    the part in which no kernel runs. A fraction that is unknown, because the step has no such collective, is that of
+    `otherwise`.
     """
     kernels = KernelTime(timeline)
 
@@ -27,15 +28,15 @@ def exposure_of(timeline: Timeline, otherwise: Exposure) -> Exposure:
 
 
 def exposed_backwards(timeline: Timeline) -> float:
-    """The part of a step in which values travel in the backward pass, and no kernel runs: of device 0."""
+    """The fraction of a step in which values are communicated in the backward pass and no kernel runs, on device 0."""
     return exposed_values(timeline, (Phase.BACKWARD,))
 
 
 def exposed_values(
     timeline: Timeline, phases: Collection[Phase] = tuple(Phase), paths: Collection[str] | None = None
 ) -> float:
-    """The part of a step in which values travel in one of these phases, and no kernel runs: of device 0. If `paths` are
-    given, of the values of these alone, in whatever iteration.
+    """The fraction of a step in which values are communicated in one of these phases and no kernel runs, on device 0.
+    If `paths` are given, only the values at these paths count, in any iteration.
     """
     tasks = timeline.graph.tasks
     some = [i for i in _numbers(timeline, Purpose.VALUES) if tasks[i].phase in phases and tasks[i].channel != COMPUTE]
@@ -43,12 +44,12 @@ def exposed_values(
 
 
 def exposed_sums(timeline: Timeline) -> float:
-    """The part of a step in which gradients of parameters are summed, and no kernel runs: of device 0."""
+    """The fraction of a step in which gradients of parameters are summed and no kernel runs, on device 0."""
     return _exposed(timeline, gradient_sums(timeline))
 
 
 def exposed_gathers(timeline: Timeline) -> float:
-    """The part of a step in which weights are gathered, and no kernel runs: of device 0."""
+    """The fraction of a step in which weights are prefetched and no kernel runs, on device 0."""
     return _exposed(timeline, _numbers(timeline, Purpose.WEIGHTS))
 
 
@@ -62,14 +63,15 @@ def _numbers(timeline: Timeline, purpose: Purpose) -> list[int]:
 
 
 def _exposed(timeline: Timeline, some: Sequence[int]) -> float:
-    """The part of a step in which some of these tasks run, and no kernel."""
+    """The fraction of a step in which some of these tasks run and no kernel does."""
     return KernelTime(timeline).outside(timeline.start[some], timeline.end[some]) / timeline.seconds if some else 0.0
 
 
 def _of_launches(timeline: Timeline) -> tuple[float, float]:
-    """Of the launches of a device, and of all that devices do. The critical path begins with a task that waited for its
-    launch alone: up to there the host issues one launch after the other, and what devices do is behind them; from there
-    on they are ahead of the devices. Where the host computes, launches are a part of the kernels that they start.
+    """The exposed fractions of a device's launches and of all device work. The critical path begins with a task that
+    waited only for its launch. Until then the host issues one launch after the other, and the devices wait for
+    launches. From then on launches are ahead of the devices. If the host computes, launches are part of the kernels
+    that they start.
     """
     path = timeline.critical_path
     if timeline.hardware.host_computes or not path:

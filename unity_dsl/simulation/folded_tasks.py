@@ -1,10 +1,10 @@
-"""All tasks of a step of which alike iterations were listed once: the first ones, the last ones, and copies between.
+"""All tasks of a step whose identical iterations were listed once: the first ones, the last ones, and copies between.
 
-An iteration is listed by what the ones before it left. Where three, each a period behind the one before, list the same
-tasks, each with the same references to tasks of its own, of its neighbours' and to fixed ones, and begin with the same
-gradients waiting in buckets, or as many more in ones that are not sent, the next one does so as well: by induction all
-up to the last ones. Copies of the one in the middle are the tasks that those between would be. Where the three differ,
-nothing is told.
+The tasks of an iteration depend on the state that earlier ones left. Three iterations are compared, each one period
+after the other. They must list the same tasks, each with the same references to tasks of its own iteration, of its
+neighbours, and to fixed tasks. They must begin with the same gradients waiting in buckets, or with equal growth in
+buckets that are not sent. By induction, all following iterations up to the last ones are then the same. The iterations
+between are copies of the middle one. If the three differ, nothing is concluded.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _Region = tuple[int, bool, Fold]
 
 
 class Waits(Protocol):
-    """What decides about later tasks without being read by them."""
+    """State that influences later tasks although they do not read it."""
 
     def is_followed(self, other: Self, last: Self) -> bool:
-        """Whether that of two others may be what is there a period later and after two, and so on."""
+        """Whether `other` and `last`, one and two periods later, may continue this pattern."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """From this task on those of a stretch are listed, or of none; and what waits in buckets then."""
+    """From this task on, the tasks of a stretch are listed, or of none. `waiting` is what waits in buckets then."""
 
     task: int
     stretch: Stretch | None
@@ -40,7 +40,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class _Span:
-    """The tasks of a stretch, or between two."""
+    """The tasks of a stretch, or those between two stretches."""
 
     first: int
     end: int
@@ -53,14 +53,15 @@ class _Span:
 
 
 def unfolded(tasks: Sequence[Task], marks: Sequence[Mark], freed: Mapping[int, Mapping[Stretch, float]]) -> list[Task]:
-    """All tasks, numbered anew, of those that are marked as some iterations of folds. The given ones are changed. The
-    bytes that a task frees of those that tasks of a stretch built are `freed`, by its number. Raises NotAlikeError.
+    """All tasks, renumbered, from tasks that are marked as some iterations of folds. The given ones are changed.
+    `freed` has, by the number of a task, the bytes that it frees of those that tasks of a stretch built. Raises
+    NotAlikeError if iterations that are to be copied differ.
     """
     return _Unfolding(tasks, marks, freed).tasks()
 
 
 def check_alike(tasks: Sequence[Task], marks: Sequence[Mark], number: int) -> None:
-    """Raises NotAlikeError where iterations of a pass, of which copies are to be made, are not alike."""
+    """Raises NotAlikeError if iterations of a pass that are to be copied differ."""
     unfolding = _Unfolding(tasks, marks, {})
     for region in unfolding.regions:
         if region[0] == number:
@@ -69,8 +70,8 @@ def check_alike(tasks: Sequence[Task], marks: Sequence[Mark], number: int) -> No
 
 @dataclass(frozen=True)
 class _Reference:
-    """A task by its place behind the start of an iteration of a region, so many `ahead` of the one that refers to it if
-    it is `relative`; the start is that of the step without a region.
+    """A task at the offset `place` from the start of an iteration of a region. If `relative`, the iteration is the one
+    `ahead` of the referring one. Without a region, the start is that of the step.
     """
 
     starts: Sequence[int] = (0,)
@@ -79,17 +80,17 @@ class _Reference:
     place: int = 0
 
     def of(self, iteration: int) -> int:
-        """Its number, as the given iteration of a fold refers to it."""
+        """The task's number, as the given iteration of a fold refers to it."""
         return self.starts[iteration + self.ahead if self.relative else self.ahead] + self.place
 
 
 _Alike = tuple[tuple[_Reference, ...], tuple[_Reference, ...], "_Place"]
-"""What a task of an iteration waits for and reads, and its place."""
+"""The references of a task of an iteration, `after` and `reads`, and its place."""
 
 
 @dataclass
 class _Unfolding:
-    """Spans of listed tasks, and where each iteration of a region starts among all tasks."""
+    """Spans of listed tasks, and the start of each iteration of a region among all tasks."""
 
     listed: Sequence[Task]
     marks: Sequence[Mark]
@@ -127,8 +128,8 @@ class _Unfolding:
             now += span.count
 
     def _in_order(self) -> Iterator[tuple[_Span, int]]:
-        """Spans with the iteration of their fold, copies where they come: in the forward pass behind the iterations of
-        which they are copies, in the backward pass before.
+        """All spans in order, each with its iteration of the fold. Copies come after the iterations that they copy in
+        the forward pass, and before them in the backward pass.
         """
         for span in self.spans:
             if (stretch := span.stretch) is None:
@@ -167,13 +168,15 @@ class _Unfolding:
     # ------------------------------------------------------------------------------------------ alike iterations
 
     def compared(self, region: _Region) -> list[list[_Alike]]:
-        """What the tasks of a period of iterations refer to, and their places, where those of three are alike."""
+        """The references and places of the tasks of one period. Raises NotAlikeError if the three compared periods
+        differ.
+        """
         by_position, fold = self.regions[region], region[2]
         periods = range(fold.period, 2 * fold.period)
         return [self._compared([by_position[alike] for alike in fold.alike(position)]) for position in periods]
 
     def _compared(self, spans: Sequence[_Span]) -> list[_Alike]:
-        """The same of an iteration."""
+        """As `compared`, for one iteration of the period."""
         if len({span.count for span in spans}) > 1:
             raise NotAlikeError
         last, middle, first = (span.waiting for span in spans)
@@ -194,7 +197,7 @@ class _Unfolding:
         return tuple([self._reference(spans, same) for same in zip(*of_three, strict=True)])
 
     def _reference(self, sources: Sequence[_Span], same: tuple[int, ...]) -> _Reference:
-        """What three iterations refer to: one task, or tasks as far from each of them."""
+        """The common reference of three iterations: one task, or tasks at the same distance from each iteration."""
         if len(set(same)) == 1:
             return self._fixed(same[0])
         found = set()
@@ -211,7 +214,7 @@ class _Unfolding:
         return _Reference(self.starts[pass_number, backward, own.fold], ahead, True, place)
 
     def _fixed(self, number: int) -> _Reference:
-        """A task that all iterations refer to: none of a compared one."""
+        """A task that all iterations refer to. Raises NotAlikeError if it is in a compared iteration."""
         span = self.span_of[number]
         stretch = self.spans[span].stretch
         if stretch is not None and stretch.fold.is_compared(stretch.position):
@@ -221,7 +224,9 @@ class _Unfolding:
     # ------------------------------------------------------------------------------------------ other tasks
 
     def _outside(self, numbers: tuple[int, ...], source: _Span) -> tuple[int, ...]:
-        """What a task of no compared iteration refers to: of copies that of all, where it is of the three."""
+        """The references of a task that is in no compared iteration. References to all three compared iterations are
+        extended to the copies.
+        """
         found: list[int] = []
         for span, some in groupby(numbers, self.span_of.__getitem__):
             at, stretch = self.spans[span], self.spans[span].stretch
@@ -238,7 +243,7 @@ class _Unfolding:
         return tuple(sorted(found) if list(numbers) == sorted(numbers) else found)
 
     def _freed_of_copies(self, freed: Mapping[Stretch, float], source: _Span) -> float:
-        """Bytes that a task of no compared iteration frees of what copies built."""
+        """Bytes built by copies that a task of no compared iteration frees."""
         more = 0.0
         for stretch, count in freed.items():
             fold = stretch.fold
@@ -252,7 +257,9 @@ class _Unfolding:
 
     @staticmethod
     def _check_beside(source: _Span, target: Stretch) -> None:
-        """That a task is of the same fold, one of the first or the last iterations as the other is."""
+        """Raises NotAlikeError unless both are in the same fold, on the same side of its copies, and the target is not
+        copied.
+        """
         own, fold = source.stretch, target.fold
         if own is None or own.fold != fold or fold.is_middle(target.position):
             raise NotAlikeError
@@ -262,7 +269,7 @@ class _Unfolding:
 
 @dataclass(frozen=True)
 class _Place:
-    """A path with numbers of iterations, each relative to that of the task, between texts."""
+    """A path between whose `texts` are iteration numbers, each relative to the iteration of the task."""
 
     texts: tuple[str, ...]
     numbers: tuple[int, ...]
@@ -278,7 +285,7 @@ class _Place:
 
 
 def _place(spans: Sequence[_Span], of_three: Sequence[str]) -> _Place:
-    """The place of a task by its iteration, where those of three are alike."""
+    """The place of a task as a function of its iteration. Raises NotAlikeError if the three places differ."""
     found = {
         _parsed(span.stretch.fold, place, span.stretch.position)
         for place, span in zip(of_three, spans, strict=True)
@@ -290,7 +297,7 @@ def _place(spans: Sequence[_Span], of_three: Sequence[str]) -> _Place:
 
 
 def _parsed(fold: Fold, place: str, position: int) -> _Place:
-    """The numbers of a place are those of iterations that are listed."""
+    """The place in parts. Raises NotAlikeError if it contains an iteration that is not listed."""
     texts = re.split(rf"(?<![\w.])({re.escape(fold.segment)}\.)(\d+)(?=\.)", place)
     positions = [fold.position_of(int(number)) for number in texts[2::3]]
     ahead = [fold.first + other - position for other in positions if other is not None]

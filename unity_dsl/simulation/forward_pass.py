@@ -1,4 +1,4 @@
-"""The forward pass of a schedule: the tasks of every instruction, iterations of bodies, recomputation."""
+"""The forward pass of a schedule: the tasks of its instructions, of loop iterations and of recomputation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .series_tasks import stacked, unbound
 
 @dataclass
 class _Iterating:
-    """A loop that is under way: what its bodies capture, the slices that they are given and make, by iteration; the
-    iterations that are listed, with their bodies, and what the last one left.
+    """An open loop: what its bodies capture, and the slices that they read and make, by iteration. `turns` are the
+    listed iterations, `bodies` their bodies, and `left` is what the last one left.
     """
 
     captured: Sequence[Local]
@@ -33,20 +33,20 @@ class _Iterating:
     left: Sequence[Local] = ()
 
     def place(self, iteration: int) -> int:
-        """The number among those that are listed of the first one that is not before an iteration."""
+        """The position among the listed iterations of the first one that is not before `iteration`."""
         return sum(turn.iteration < iteration for turn in self.turns)
 
 
 class ForwardPass(Variables):
-    """One run of a function: of the model, or of an iteration of a body."""
+    """One call of a function: of the model, or of an iteration of a body."""
 
     def run(self) -> list[Local]:
-        """All instructions. Returns the results, which are held."""
+        """Runs all instructions. Returns the results, which are held."""
         (results,) = completed([self.run_in_turns()])
         return results
 
     def run_in_turns(self) -> Coroutine[list[Local]]:
-        """The same; others compute while what an operator reads is on its way."""
+        """Like `run`, but as a coroutine: other loops compute while an operand is in flight."""
         self.loops: dict[ir.Loop, _Iterating] = {}
         try:
             for instruction in self.function.instructions:
@@ -122,7 +122,9 @@ class ForwardPass(Variables):
             self.send(compute, chunks, results[0])
 
     def _regathering(self, record: Recorded) -> Recorded:
-        """The record of an operator without the gathered weights that are not kept: they are gathered again first."""
+        """The record of an operator without gathered weights that are not kept: its backward pass
+        re-gathers them first.
+        """
         gathering, tasks = self.program.gathering, self.program.tasks
         forgotten = gathering.forgotten(record.saved)
         if not forgotten:
@@ -139,8 +141,8 @@ class ForwardPass(Variables):
         return replace(record, saved=kept, run=run)
 
     def _placed(self, placed: ir.Placed) -> None:
-        """Operators on the devices of a placement; in place of what others compute zeros, which are views of one, and
-        of its gradients.
+        """Operators on the devices of a placement. On other devices, views of one zero tensor replace their results.
+        Gradients there are zeros as well.
         """
         if self.program.is_at(placed.placement):
             for instruction in placed.body:
@@ -162,7 +164,7 @@ class ForwardPass(Variables):
         self.program.backward.record(Recorded(moving, made, (), back))
 
     def _update(self, update: ir.Updates) -> None:
-        """Buffers' new values: copies, in place of the old ones."""
+        """Copies new values into buffers, in place of the old ones."""
         for instruction in update.body:
             self._instruction(instruction)
         for one, tensor in update.copies:
@@ -183,8 +185,8 @@ class ForwardPass(Variables):
         gathering.start(entering, ahead=False)
 
     def _gather_ahead(self, bodies: Sequence[ForwardPass], then: Sequence[ir.Convert]) -> None:
-        """While the first of these iterations computes, the weights of the next are gathered, or those of what comes
-        `then`, behind the last one.
+        """Prefetches the weights of the second of these iterations while the first one computes. The last iteration
+        prefetches the weights of `then`, which follow the loop.
         """
         first, *others = bodies
         self.program.gathering.start(first.first_gathers, ahead=False)
@@ -210,7 +212,7 @@ class ForwardPass(Variables):
     def _body(
         self, loop: ir.Loop, turn: Turn, captured: Sequence[Local], stored: Mapping[str, Local] = {}
     ) -> ForwardPass:
-        """The function of an iteration, with what it stores and what it sees of the values around it."""
+        """The function of an iteration, with its stored tensors and the values that it captures."""
         segment, function = loop.step.segment, loop.bodies[turn.run]
         path = f"{self.path}{segment.name}." + ("" if segment.predicate is not None else f"{turn.iteration}.")
         given = dict(zip(function.captured, captured, strict=True))
@@ -223,7 +225,7 @@ class ForwardPass(Variables):
         self._add(branch.makes, loop.left)
 
     def _iterate(self, iterate: ir.Iterate) -> None:
-        """Iterations one after the other. While one computes, the weights of the next are gathered."""
+        """Runs iterations one after the other. The weights of the next one are prefetched while one computes."""
         loop, program = self.loops[iterate.loop], self.program
         entering, standing = [self.local[tensor] for tensor in iterate.given], list[Storage]()
         first, end = loop.place(iterate.run.first), loop.place(iterate.end)
@@ -242,7 +244,7 @@ class ForwardPass(Variables):
         self._add(iterate.makes, loop.left)
 
     def _turn(self, key: ir.Loop, place: int, carried: Sequence[Local]) -> None:
-        """One iteration. What it leaves takes the place of what the one before left."""
+        """Runs one iteration. Its results replace those of the iteration before."""
         loop, program, gathering = self.loops[key], self.program, self.program.gathering
         turn, body, captured = loop.turns[place], loop.bodies[place], loop.captured
         entering = [*carried, *(parts[turn.iteration] for parts in loop.slices)]
@@ -269,7 +271,7 @@ class ForwardPass(Variables):
     def _iteration(
         self, loop: ir.Loop, body: ForwardPass, entering: Sequence[Local]
     ) -> tuple[list[Local], list[Local]]:
-        """What an iteration leaves, and the slices that it makes: all are held."""
+        """The values that an iteration leaves, and the slices that it makes. All are held."""
         body.local.update(zip(body.function.entering, entering, strict=True))
         results, carried = body.run(), len(loop.step.segment.exit)
         return results[:carried], results[carried:]
@@ -282,7 +284,7 @@ class ForwardPass(Variables):
         entering: Sequence[Local],
         bodies: Sequence[ForwardPass],
     ) -> None:
-        """Runs an iteration once more, the last of `bodies`, and meanwhile gathers the weights of the one before it."""
+        """Recomputes an iteration, the last of `bodies`, and prefetches the weights of the iteration before it."""
         *before, first = bodies
         body = self._body(loop, turn, captured, first.stored)
         if before:
@@ -292,7 +294,9 @@ class ForwardPass(Variables):
             self._iteration(loop, body, entering)
 
     def _replace(self, loop: _Iterating, left: Sequence[Local]) -> None:
-        """Variables hold what an iteration leaves instead of what the one before left. Takes over holds."""
+        """Variables hold the values that an iteration leaves instead of those of the iteration before. Takes over
+        holds.
+        """
         for tensor in loop.left:
             self.program.tasks.drop([tensor.storage])
             self.named.remove(tensor.storage)
@@ -300,7 +304,7 @@ class ForwardPass(Variables):
         loop.left = left
 
     def _interleave(self, found: ir.Interleave) -> None:
-        """Interleaved iterations: each loop goes on where it needs what it has begun to send, then the next does."""
+        """Interleaved iterations: each loop runs until it needs what it has started to send, then the next one runs."""
         following = [found.then, *(() for _ in found.loops[1:])]
         given = zip(found.loops, found.given, following, strict=True)
         left = completed(
@@ -313,7 +317,7 @@ class ForwardPass(Variables):
     def _through(
         self, key: ir.Loop, iterations: range, given: Sequence[ir.Tensor], then: Sequence[ir.Convert]
     ) -> Coroutine[Sequence[Local]]:
-        """Iterations of a repeat. Returns what the last one leaves."""
+        """Runs iterations of a repeat. Returns what the last one leaves."""
         loop, entering = self.loops[key], [self.local[tensor] for tensor in given]
         for iteration in iterations:
             self._gather_ahead(loop.bodies[iteration:], then)

@@ -1,4 +1,4 @@
-"""The tasks that gather weights stored in slices: a block's together, those of the next block while one computes."""
+"""The tasks that gather sharded weights: those of a block together, and those of the next block while one computes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Gather:
 
     @property
     def layout(self) -> Layout:
-        """As it is stored."""
+        """The layout in which it is stored."""
         return self.convert.source
 
     @property
@@ -43,9 +43,9 @@ class Gather:
 
 @dataclass(eq=False)
 class Block:
-    """Weights that are gathered together, and again before the backward pass reads them where they are not kept.
+    """Weights that are gathered together. Those that are not kept are re-gathered before the backward pass reads them.
 
-    `before` is the block whose backward pass comes next, `again` the all-gathers that are on their way once more.
+    `before` is the block whose backward pass comes next, `again` has the re-gathers in flight.
     """
 
     gathers: Sequence[Gather]
@@ -56,8 +56,9 @@ class Block:
 
 @dataclass
 class Gathering:
-    """As the emitted Gathered does it. The weights `freed`, by path, are not kept gathered for the backward pass, save
-    while what is run again keeps nothing, or is held as a whole.
+    """Gathers weights as the emitted Gathered does. The weights `freed`, by path, are not kept gathered for the
+    backward pass. This does not apply to recomputed bodies: their first run saves nothing, and their recomputation is
+    held whole.
     """
 
     tasks: TaskList
@@ -70,8 +71,8 @@ class Gathering:
 
     @contextmanager
     def in_what_is_run_again(self, begins: bool = True) -> Iterator[None]:
-        """Within it a body runs whose forward the backward pass runs again, or runs then; all as before, if not
-        `begins`.
+        """Within it runs a body that the backward pass recomputes, or the recomputation itself. Without `begins`
+        nothing changes.
         """
         before, self._run_again = self._run_again, self._run_again or begins
         try:
@@ -80,13 +81,13 @@ class Gathering:
             self._run_again = before
 
     def start(self, gathers: Iterable[Gather], *, ahead: bool = True) -> None:
-        """The all-gathers with which conversions begin, one collective for each group; they may be wanted at once, or
-        be begun `ahead`.
+        """Starts the all-gathers with which conversions begin, one collective per group. They may be needed at once, or
+        prefetched (`ahead`).
         """
         self._begun |= self._begin([gather for gather in gathers if gather.stored not in self._begun], ahead)
 
     def gather(self, gathers: Sequence[Gather]) -> list[Local]:
-        """Every weight gathered. Nobody holds them yet."""
+        """All weights, gathered. Nobody holds them yet."""
         self.start(gathers, ahead=False)
         found = [self._finish(gather, self._begun.pop(gather.stored, None)) for gather in gathers]
         if self.freed and not self._run_again:
@@ -97,15 +98,15 @@ class Gathering:
         return found
 
     def forgotten(self, saved: Iterable[Storage]) -> list[tuple[Block, Local]]:
-        """The weights among what an operator saves that are not kept, but gathered again."""
+        """The weights among what an operator saves that are re-gathered instead of kept."""
         found = [self._blocks[storage] for storage in saved if storage in self._blocks]
         for block, stored in found:
             block.wanted.add(stored)
         return found
 
     def gather_again(self, block: Block, stored: Local) -> Storage:
-        """A weight for the backward pass, gathered with the others of its block while that of the one after runs. It is
-        held.
+        """Re-gathers a weight for the backward pass, together with its block, and prefetches the block that comes next.
+        The result is held.
         """
         begun = self._start_again(block, ahead=False)
         if block.before is not None:

@@ -1,4 +1,4 @@
-"""The tasks that sum parameters' gradients over groups of devices, in buckets, while the backward pass goes on."""
+"""The tasks that sum parameters' gradients over groups of devices, in buckets, overlapped with the backward pass."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _Key = tuple[Step, str]
 
 @dataclass(eq=False)
 class _Gradient:
-    """What is to be summed of a parameter: so many `bytes`, from `rows`; a device keeps `kept` of the sum. It stands
-    for the gradients of as many parameters as `times` says, and is added in a `stretch`.
+    """A parameter's gradient that is to be summed: so many `bytes`, in `rows`. A device keeps `kept` bytes of the sum.
+    It represents the gradients of `times` parameters, and is added in a `stretch`.
     """
 
     name: str
@@ -37,18 +37,18 @@ class _Gradient:
 
     @property
     def more(self) -> int:
-        """Bytes that are kept of the sums of others."""
+        """Bytes kept of the sums of the other parameters that it represents."""
         return (self.times - 1) * self.kept
 
     def bytes_with_copies(self, now: Stretch | None) -> int:
-        """Its bytes, and those of copies of its iteration, if the backward pass has left these behind."""
+        """Its bytes, and those of copies of its iteration if the backward pass is past these."""
         made = self.stretch
         return self.bytes if made is None or not made.is_left_behind(now) else self.bytes * len(made.iterations)
 
 
 @dataclass
 class _Bucket:
-    """Gradients that wait. `alone` are the bytes of those outside of a stretch, which are counted once."""
+    """Gradients that wait to be sent. `alone` are the bytes of those outside of a stretch, which are counted once."""
 
     parts: list[_Gradient] = field(default_factory=list)
     alone: int = 0
@@ -67,14 +67,16 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Bytes that wait in buckets, and those that are kept of them, by group; how many buckets are to land."""
+    """Bytes that wait in buckets, and the bytes kept of their sums, by group. `flying` is the number of buckets in
+    flight whose sums are still to be accumulated.
+    """
 
     sizes: Mapping[_Key, Sequence[tuple[int, int]]]
     flying: int
 
     def is_followed(self, other: Waiting, last: Waiting) -> bool:
-        """Whether two others wait a period and two after it, if the same comes in each: all are the same, or of a group
-        nothing is sent and as much is added.
+        """Whether `other` and `last`, one and two periods later, continue this pattern: every group waits unchanged, or
+        grows by the same gradients each period.
         """
         if not self.flying == other.flying == last.flying or not self.sizes.keys() <= other.sizes.keys():
             return False
@@ -90,8 +92,8 @@ def _grows(first: Sequence[object], second: Sequence[object], third: Sequence[ob
 
 @dataclass(eq=False)
 class _Flying:
-    """A bucket on its way: its task, where the sums will lie, and what of them each parameter keeps; whether it
-    `lands`, to be added to those of other passes.
+    """A bucket in flight: its task, the storages of its sums, and the gradients in it. If it `lands`, its sums are
+    added to those of other passes.
     """
 
     task: int
@@ -102,8 +104,8 @@ class _Flying:
 
 @dataclass
 class GradientBuckets:
-    """As the emitted GradientSync does it: a bucket is sent when it holds `bucket_bytes`. While `accumulating`,
-    gradients of which a device keeps all are added up.
+    """Buckets of gradients, as in the emitted GradientSync: a bucket is sent when it holds `bucket_bytes`. While
+    `accumulating`, gradients that a device keeps whole are accumulated.
     """
 
     tasks: TaskList
@@ -117,8 +119,8 @@ class GradientBuckets:
     _flying: list[_Flying] = field(default_factory=list)
 
     def add(self, value: Value, step: Step, gradient: Local, name: str, times: int = 1) -> None:
-        """A gradient that autograd is done with, perhaps a view, and the step over a group that is left to do; it may
-        stand for those of several parameters. Takes over its hold.
+        """Adds a finished gradient, possibly a view, that `step` still has to sum over a group. It may represent the
+        gradients of `times` parameters. Takes over the caller's hold.
         """
         tasks = self.tasks
         tasks.hold_gradient(gradient.storage)
@@ -142,12 +144,14 @@ class GradientBuckets:
             self._send(key)
 
     def waiting(self) -> Waiting:
-        """What decides when the next buckets are sent: bytes by group, and how many buckets are yet to land."""
+        """The state that decides when the next buckets are sent: bytes by group, and the number of buckets still to
+        accumulate.
+        """
         sizes = {key: [(part.bytes, part.kept) for part in bucket.parts] for key, bucket in self._waiting.items()}
         return Waiting(sizes, len(self._flying) if self.accumulating or self._landed else 0)
 
     def begin(self, *, accumulating: bool) -> None:
-        """A forward pass begins: what is left of the backward pass before is sent."""
+        """Begins a forward pass. The gradients left of the previous backward pass are sent."""
         self._send_left()
         self.accumulating = accumulating
 
@@ -156,7 +160,9 @@ class GradientBuckets:
             self._send(key)
 
     def finish(self) -> list[Storage]:
-        """Sends what is left, waits for everything. Returns what holds the gradients, and is held for each of them."""
+        """Sends what is left and waits for everything. Returns the storages of the gradients, each
+        held once per entry.
+        """
         self._send_left()
         found = []
         while self._flying and not self._landed:
@@ -170,7 +176,7 @@ class GradientBuckets:
         return found
 
     def _land(self) -> None:
-        """Waits for the bucket that was sent first, and adds what it brings to what earlier backward passes brought."""
+        """Waits for the bucket that was sent first, and adds its sums to those of earlier backward passes."""
         flying = self._flying.pop(0)
         self.tasks.wait(flying.task)
         for number, part in enumerate(flying.parameters):
@@ -214,9 +220,9 @@ class GradientBuckets:
             self._land()
 
     def _with_copies(self, parts: Sequence[_Gradient]) -> list[_Gradient]:
-        """What is sent, with what copies of iterations would have added. That is known where all are sent behind them,
-        in a bucket that no copy would have filled; or each in its own iteration, or the next ones. Else raises
-        NotAlikeError.
+        """The gradients to send, with those that copies of iterations would have added. They are known if all are sent
+        after the copies, in a bucket that no copy would have filled. They are also known if each is sent in its own
+        iteration or in the next ones. Otherwise raises NotAlikeError.
         """
         now, found = self.tasks.stretch, list[_Gradient]()
         for _, some in groupby(parts, lambda part: None if part.stretch is None else part.stretch.fold):
@@ -229,7 +235,7 @@ class GradientBuckets:
         return found
 
     def _copies(self, part: _Gradient, now: Stretch | None) -> Iterator[tuple[int, _Gradient]]:
-        """A part and its copies, with the numbers of their iterations in the segment."""
+        """A gradient and its copies, with the numbers of their iterations in the segment."""
         made = part.stretch
         if made is None:
             yield 0, part
@@ -249,7 +255,7 @@ class GradientBuckets:
             yield fold.first + number, replace(part, name=name)
 
     def _filling(self, parts: Sequence[_Gradient]) -> Iterator[tuple[str, int]]:
-        """The iterations that fill buckets, by segment and number."""
+        """The iterations whose gradients fill buckets, by segment and number."""
         count = 0
         for part in parts:
             count += part.bytes
@@ -260,7 +266,7 @@ class GradientBuckets:
                     yield segment, int(number)
 
     def _copy(self, what: str, name: str, count: int, reads: Sequence[Storage]) -> Storage:
-        """A copy that is held."""
+        """A copy of gradients in a new storage, which is held."""
         made = add_copy(self.tasks, what, name, count, self.machine, reads)
         self.tasks.hold([made])
         self.tasks.hold_gradient(made)

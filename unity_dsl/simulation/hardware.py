@@ -1,4 +1,4 @@
-"""What a simulation takes from a machine: who issues kernels, and what they lose to collectives."""
+"""The properties of a machine that a simulation uses: who issues kernels, and how collectives slow them down."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ..machine.machine import Machine
 class Hardware:
     """How a device runs tasks.
 
-    The host takes `launch_seconds` to issue a kernel or a collective. Where `host_computes`, as on a CPU, the thread
-    that issues kernels runs them as well: launches add to their time. Otherwise it issues them ahead. While a
-    collective runs, kernels of the device lose the fraction `slowdown` of their speed, 0 to 1.
+    The host takes `launch_seconds` to issue a kernel or a collective. If `host_computes`, as on a CPU, the thread that
+    issues kernels also runs them, and launches add to their time. Otherwise it issues them ahead. While a collective
+    runs, kernels of the device lose the fraction `slowdown` of their speed, 0 to 1.
     """
 
     launch_seconds: float

@@ -1,9 +1,9 @@
-"""Which iterations of a segment's runs are listed: all, or where memory alone is asked for, some that stand for others.
+"""Which iterations of a segment's runs are listed: all, or a few that represent others.
 
-What a device holds while iterations that are alike run grows evenly from one to the next, forward and backward: it is
-the most at the first ones or at the last ones. So the first two and the last three of a run are listed, and between
-them one that stands for all others: what it keeps counts as often, and so do the gradients of the one before it, which
-the backward pass comes to when it is through with that.
+The peak memory alone needs only a few. A device's memory changes linearly over identical iterations, forward and
+backward, so the peak is at the first ones or at the last ones. The first two and the last three iterations of a run are
+listed, and one between them that represents all others. Its saved tensors count as often. The gradients of the
+iteration before it also count as often, because the backward pass reaches that one next.
 """
 
 from __future__ import annotations
@@ -15,32 +15,35 @@ from itertools import pairwise
 from ..graph.plan import PlannedSegment
 
 BEFORE, BEHIND = 2, 3
-"""Iterations that are listed before one that stands for others, and behind it."""
+"""Number of iterations that are listed before one that represents others, and after it."""
 FULL = 2**31
-"""Bytes of which what one bucket of 25 MiB of gradients holds is no small part: where a device holds less, all are
-listed.
+"""Memory in bytes below which all iterations are listed, because one bucket of 25 MiB of gradients is no small part of
+it.
 """
 AT_LAST = 2
-"""Iterations of a fold that are listed behind those that are compared, at least."""
+"""Minimum number of iterations of a fold that are listed after the compared ones."""
 WORTH = 3
-"""Copies for each iteration that is listed, of folds that are taken: to compare and to copy takes time as well. Of the
-24 layers of bert_large a list with copies took 1.7 times what one of all takes, of the 48 of gpt2_xl half.
+"""A fold is copied only if it has more copies per listed iteration than this, since comparing and copying take time.
+For the 24 layers of bert_large, a list with copies took 1.7 times as long as a list of all; for the 48 of gpt2_xl, half
+as long.
 """
 PERIODS = 1, 2
-"""Of a fold: after so many iterations buckets of gradients are sent where they were before. Tasks of an iteration refer
-to those of as many iterations before it at most: to one, or where activations are offloaded to two.
+"""Periods of folds, in iterations: after one period, buckets of gradients are sent at the same places again. Tasks of
+an iteration refer to tasks at most one period back: one iteration, or two if activations are offloaded.
 """
 ATTEMPTS = 4
-"""Times that a step is listed to find where folds are to begin anew. Buckets that small gradients fill in other
-iterations of each micro-batch would take as many as there are micro-batches.
+"""Number of times that a step is listed to find where folds must be split. If small gradients fill buckets in other
+iterations of each micro-batch, as many attempts as micro-batches would be needed.
 """
 PASSES = 2
-"""Micro-batches that are listed at most: one, and the last, whose gradients are added to those of others and sent."""
+"""Maximum number of micro-batches that are listed for the peak memory: one, and the last. The gradients of the last one
+are added to earlier ones and sent.
+"""
 
 
 class NotAlikeError(Exception):
-    """Iterations of which copies are to be made are not alike, or something else refers to one of them alone. With
-    these `cuts`, by segment and number, those of each fold may be.
+    """Iterations that are to be copied differ, or another task refers to one of them alone. They may be identical if
+    their folds are split at `cuts`, each a segment and a number.
     """
 
     def __init__(self, cuts: Iterable[tuple[str, int]] = ()) -> None:
@@ -50,9 +53,9 @@ class NotAlikeError(Exception):
 
 @dataclass(frozen=True)
 class Listed:
-    """Which iterations are listed: all; if it is `brief`, a few that stand for others as to memory; with a `period`, of
-    each fold of such a few of which copies are made. Folds begin anew at the iterations `cuts`, by segment and number.
-    Passes of micro-batches that are alike are listed `once`.
+    """Which iterations are listed: by default all. If `brief`, a few represent the others for the peak memory. With a
+    `period`, a few of each fold are listed and the others are copied. Folds are split at the iterations `cuts`, each a
+    segment and a number. Identical passes of micro-batches are listed `once`.
     """
 
     brief: bool = False
@@ -61,7 +64,7 @@ class Listed:
     cuts: frozenset[tuple[str, int]] = frozenset()
 
     def folds(self, segment: str, first: int, count: int) -> Iterator[Fold]:
-        """Those of consecutive iterations of a segment that are alike."""
+        """The folds of consecutive iterations of a segment, split at the cuts."""
         cuts = [first, *sorted(cut for name, cut in self.cuts if name == segment and first < cut < first + count)]
         for one, following in pairwise((*cuts, first + count)):
             yield Fold(segment, one, following - one, self.period)
@@ -72,9 +75,9 @@ EVERY = Listed()
 
 @dataclass(frozen=True)
 class Fold:
-    """So many iterations of a segment, one after the other, that are alike if they are a `period` apart. Listed are the
-    first ones, a period more than are compared, and the last ones; those between are copies of the last period of the
-    first. A position is a number among those that are listed.
+    """Consecutive iterations of a segment that are identical if they are a `period` apart. Three periods are listed at
+    the start, and at least one period and `AT_LAST` iterations at the end. Those between are copies of the third
+    period. The first period is not compared. A position is an index among the listed iterations.
     """
 
     segment: str
@@ -84,7 +87,7 @@ class Fold:
 
     @property
     def before(self) -> int:
-        """Iterations that are listed before the copies, the last period of which they are copies of."""
+        """The number of iterations that are listed before the copies. The last period of these is copied."""
         return 3 * self.period
 
     @property
@@ -97,28 +100,28 @@ class Fold:
         return self.count - self.copies
 
     def is_middle(self, position: int) -> bool:
-        """Whether others are copies of that iteration."""
+        """Whether other iterations are copies of the one at that position."""
         return self.before - self.period <= position < self.before
 
     def is_compared(self, position: int) -> bool:
-        """Whether that iteration is to be like those a period before or behind."""
+        """Whether that iteration must equal those one period before or after it."""
         return self.period <= position < self.before + self.period
 
     def alike(self, position: int) -> range:
-        """The positions of the three that are to be alike, of one of these."""
+        """The positions of the three iterations that must be identical, given the position of one of them."""
         first = self.period + position % self.period
         return range(first, self.before + self.period, self.period)
 
     def copied(self, position: int) -> range:
-        """The numbers of the copies of an iteration."""
+        """The numbers within the fold of the copies of an iteration."""
         return range(position + self.period, self.before + self.copies, self.period)
 
     def iteration(self, position: int) -> int:
-        """The number among all of the fold of one that is listed."""
+        """The number within the fold of a listed iteration."""
         return position if position < self.before else position + self.copies
 
     def position_of(self, number: int) -> int | None:
-        """That of an iteration by its number in the segment, None where it is not listed."""
+        """The position of an iteration, given its number in the segment; None if it is not listed."""
         place = number - self.first
         if not 0 <= place < self.count:
             return None
@@ -128,7 +131,7 @@ class Fold:
 
 @dataclass(frozen=True)
 class Stretch:
-    """An iteration of a fold, by its position, in a pass of a micro-batch."""
+    """An iteration of a fold, by its position, in the forward or backward pass of the micro-batch `number`."""
 
     number: int
     backward: bool
@@ -137,12 +140,12 @@ class Stretch:
 
     @property
     def iterations(self) -> list[int]:
-        """The numbers of its iteration in the fold, and of copies."""
+        """The numbers within the fold of its iteration and of the copies."""
         copies = self.fold.copied(self.position) if self.fold.is_middle(self.position) else ()
         return [self.fold.iteration(self.position), *copies]
 
     def is_left_behind(self, now: Stretch | None) -> bool:
-        """Whether another stretch of the backward pass comes behind all copies, and not next to this one."""
+        """Whether the backward pass, which is at `now`, is past all copies and not adjacent to this stretch."""
         if now is None or now.fold != self.fold:
             return True
         return now.position < self.fold.period and self.position - now.position > self.fold.period
@@ -154,8 +157,8 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Turn:
-    """The run of an iteration and its number, and for how many iterations its tensors and gradients stand; its fold, if
-    it is one of such.
+    """A listed iteration: the number of its run, and its own. Its tensors represent those of `times` iterations, its
+    gradients those of `gradients`. `fold` is its fold, if it is in one.
     """
 
     run: int
@@ -166,21 +169,21 @@ class Turn:
 
     @property
     def stored(self) -> int:
-        """For how many its weights stand."""
+        """The number of iterations whose weights its own represent."""
         fold = self.fold
         return self.times if fold is None or not fold.is_middle(self.position) else 1 + len(fold.copied(self.position))
 
     @property
     def position(self) -> int:
-        """That in its fold."""
+        """Its position in its fold."""
         found = None if self.fold is None else self.fold.position_of(self.iteration)
         assert found is not None, "it is listed"
         return found
 
 
 def turns_of(step: PlannedSegment, run_again: int, listed: Listed) -> Iterator[Turn]:
-    """Every iteration of a segment, of which so many first ones are run again, or some of them. Series of slices have
-    one slice of each, so that all are listed.
+    """The listed iterations of a segment whose first `run_again` ones are recomputed or offloaded. All are listed if
+    the segment has series of slices, because each iteration has a slice of its own.
     """
     if step.segment.sliced or step.segment.stacked:
         listed = EVERY
@@ -201,7 +204,7 @@ def turns_of(step: PlannedSegment, run_again: int, listed: Listed) -> Iterator[T
 
 
 def _folded(run: int, fold: Fold) -> Iterator[Turn]:
-    """Those of a fold that are listed: all of a short one."""
+    """The listed iterations of a fold: all if few would be copied."""
     if fold.copies <= WORTH * fold.listed:
         yield from (Turn(run, fold.first + place) for place in range(fold.count))
     else:

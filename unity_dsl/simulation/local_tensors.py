@@ -13,11 +13,11 @@ from ..machine.collective_price import local_fraction
 
 @dataclass(eq=False, slots=True)
 class Local:
-    """A device's part of a value: `bytes` of a storage, by `strides` (None: contiguous). `moves` says that it has a
-    gradient. Two of the same storage are views.
+    """A device's part of a value: `bytes` of a storage, laid out by `strides` (None: contiguous). `moves` says that it
+    has a gradient. Two with the same storage are views.
 
-    Nothing changes it, nor what is recorded. They are not frozen, as a step has tens of thousands of them: a frozen one
-    takes three times as long to make.
+    Neither these objects nor records change once created. They are not frozen because a step has tens of thousands of
+    them, and a frozen one takes three times as long to create.
     """
 
     bytes: int
@@ -27,16 +27,16 @@ class Local:
 
 
 Cotangents = Sequence[Storage | None]
-"""Where gradients lie, None where there is none."""
+"""The storages of gradients; None for those that do not exist."""
 
 
 @dataclass(eq=False, slots=True)
 class Recorded:
-    """What the forward pass leaves to the backward pass: given the gradients of `outputs`, `run` lists the tasks that
-    make those of `inputs`, which nobody holds yet. `saved` is held until then.
+    """The record that the forward pass leaves for the backward pass. Given the gradients of `outputs`, `run` lists the
+    tasks that compute those of `inputs`, which nobody holds yet. `saved` is held until then.
 
-    Of what is run again before, `again` returns the record to use instead, which is made then if gradients arrive; None
-    where it is not.
+    For a forward that is recomputed first, `again` returns the record to use instead. Gradients that arrive trigger the
+    recomputation; without one the result is None.
     """
 
     inputs: tuple[Local, ...]

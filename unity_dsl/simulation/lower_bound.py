@@ -16,19 +16,21 @@ from .task import COMPUTE, Task, TaskGraph
 from .timeline import HOST
 
 LARGEST_CLOSURE = 20_000
-"""Of more tasks it is not found out which come before which: this takes their square in bits."""
+"""Maximum number of tasks for which the transitive closure of their order is computed: it takes
+their square in bits.
+"""
 CHUNK = 256
 FEW = 400
-"""Of no more tasks it is found out when all that comes before or behind each can be done: this takes their number
-squared, times what a task reads.
+"""Maximum number of tasks for which schedules of everything before and after each task are computed. This takes their
+number squared, times what a task reads.
 """
 
 
 @dataclass(frozen=True)
 class LowerBound:
-    """Seconds of a channel or host of a device whose tasks run one at a time, each behind what it needs and before what
-    needs it (`work`), of the longest chain of tasks that need each other (`path`), and of the busiest link of a device
-    (`link`).
+    """Lower bounds in seconds. `work` is for a channel or host of a device whose tasks run one at a time, each after
+    what it needs and before what needs it. `path` is the longest chain of tasks that need each other. `link` is the
+    time of the busiest link of a device.
     """
 
     work: float
@@ -42,7 +44,9 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class _Job:
-    """So many `seconds` of a channel, at the earliest after `head`, and `tail` before the step ends."""
+    """A job of so many `seconds` on a channel. It starts at `head` at the earliest, and the step ends at least `tail`
+    after it.
+    """
 
     head: float
     seconds: float
@@ -50,9 +54,9 @@ class _Job:
 
 
 def lower_bound(graph: TaskGraph, hardware: Hardware) -> LowerBound:
-    """What holds for tasks in any order in which each comes behind those that it waits for or reads: of each channel
-    and host the shortest schedule in which jobs may be interrupted (Jackson's preemptive schedule, the bound of
-    Carlier, The one-machine sequencing problem, 1982), between the heads and tails that the others leave it.
+    """Lower bounds for any order in which each task comes after those that it waits for or reads. For each channel and
+    host, the bound is the shortest schedule in which jobs may be interrupted (Jackson's preemptive schedule, the bound
+    of Carlier, The one-machine sequencing problem, 1982). The other tasks determine the heads and tails of its jobs.
     """
     tasks = graph.tasks
     needs = [(*task.after, *task.reads) for task in tasks]
@@ -85,7 +89,7 @@ def lower_bound(graph: TaskGraph, hardware: Hardware) -> LowerBound:
 
 
 def _ends(needs: Sequence[Sequence[int]], launches: Sequence[float], seconds: Sequence[float]) -> list[float]:
-    """When each task would end if it had all to itself but for those that it needs."""
+    """The end of each task if it waited only for its own launch and the tasks that it needs."""
     ends: list[float] = []
     for others, launch, own in zip(needs, launches, seconds, strict=True):
         ends.append(max(launch, *(ends[other] for other in others), 0.0) + own)
@@ -97,12 +101,12 @@ def _launch(task: Task, hardware: Hardware) -> float:
 
 
 def _is_launched_with(task: Task, hardware: Hardware) -> bool:
-    """Whether launching a task is a part of its own time: of kernels on a CPU."""
+    """Whether launching a task is part of its own time, as for kernels on a CPU."""
     return hardware.host_computes and task.channel == COMPUTE
 
 
 def _seconds(task: Task, hardware: Hardware) -> float:
-    """A task's time when it has everything for itself."""
+    """The time of a task that has all resources to itself."""
     alone = max(task.seconds, max((part.seconds for part in task.traffic), default=0.0))
     return alone + (_launch(task, hardware) if _is_launched_with(task, hardware) else 0.0)
 
@@ -115,8 +119,9 @@ def _before_and_behind(
     seconds: Sequence[float],
     hardware: Hardware,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """For each task what a host or the kernels of a device take at least for those that must come before it, its own
-    launch included, and the kernels of a device for those that must come behind it. Of too many tasks its launch alone.
+    """Minimum times before and after each task. The first is what a host or the kernels of a device take for tasks that
+    must precede it, its own launch included. The second is what the kernels of a device take for tasks that must follow
+    it. With too many tasks, only its own launch is counted.
     """
     count, place = len(tasks), np.array([task.device for task in tasks], dtype=np.int64)
     if not 0 < count <= LARGEST_CLOSURE:
@@ -140,9 +145,9 @@ def _scheduled(
     seconds: Sequence[float],
     least: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.float64]:
-    """For each task, at `least` what was found before, when all that edges lead to can be done: of each channel the
-    shortest preemptive schedule, between what is so found for its tasks and the longest ways from them to this one.
-    Tasks come in an order in which edges lead back.
+    """For each task, a lower bound on the time when all tasks that its edges lead to can be done, and no less than
+    `least`. For each channel it is the shortest preemptive schedule, between the bounds found for its tasks and the
+    longest paths from them to this task. In `order`, edges lead to earlier tasks.
     """
     found, reached = least.copy(), [set[int]() for _ in tasks]
     backwards = order[0] < order[-1] if order else True
@@ -163,8 +168,8 @@ def _scheduled(
 def _sums_of_closure(
     order: Iterable[int], edges: Sequence[Sequence[int]], weights: npt.NDArray[np.float64]
 ) -> npt.NDArray[np.float64]:
-    """Of each vertex the sums of the weights [vertices, kinds] of all that edges lead to, with others between. Vertices
-    come in an order in which edges lead back.
+    """For each vertex, the sums of the weights [vertices, kinds] of all vertices that its edges lead to, directly or
+    not. In `order`, edges lead to earlier vertices.
     """
     count, reached = len(weights), [0] * len(weights)
     width, found = (count + 7) // 8, np.zeros_like(weights)
@@ -190,7 +195,7 @@ def _sums_of_closure(
 
 
 def _preemptive_schedule(jobs: Iterable[_Job]) -> float:
-    """The end of the last tail where of the jobs whose heads are over the one with the longest tail runs always."""
+    """The end of the last tail if, among jobs whose heads are over, the one with the longest tail always runs."""
     coming = sorted(jobs, key=lambda job: -job.head)
     ready: list[tuple[float, float]] = []
     now, end = 0.0, 0.0

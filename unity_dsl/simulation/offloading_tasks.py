@@ -1,7 +1,7 @@
 """The tasks of activation offloading: copies to the host's memory in the forward pass, and back in the backward pass.
 
-As the emitted HostMemory does it: what an operator saves is copied when it has run, and leaves the device when the next
-iteration has ended; the backward pass of an iteration fetches what that of the iteration before it needs.
+It follows the emitted HostMemory. Saved tensors are copied when their operator has run, and leave the device when the
+next iteration has ended. The backward pass of an iteration prefetches the tensors that the iteration before it needs.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .task import Purpose
 from .task_list import TaskList
 
 LEAST_BYTES = {"cpu": 0, "cuda": 2**20}
-"""Smaller tensors stay on the device: to launch two copies takes longer than they are worth."""
+"""Tensors stay on the device if they are not larger: launching two copies takes longer than they are worth."""
 THERE, BACK = "to host", "from host"
-"""The channels of copies: a link works in both directions at once."""
+"""The channels of copies in each direction: a link works in both at once."""
 
 
 @dataclass(eq=False)
 class _Moved:
-    """A storage that is in the host's memory: how many records are to read it, and the copy that has fetched it."""
+    """A storage in the host's memory: the number of records that still read it, and the copy that has fetched it."""
 
     storage: Storage
     readers: int = 0
@@ -33,7 +33,9 @@ class _Moved:
 
 @dataclass(eq=False)
 class _Block:
-    """What an iteration saves, but for what `stays`; the iteration `before` it comes next in the backward pass."""
+    """The tensors that an iteration saves, except those that stay on the device (`stays`). The iteration `before` it
+    comes next in the backward pass.
+    """
 
     stays: Collection[Storage]
     before: _Block | None
@@ -43,8 +45,8 @@ class _Block:
 
 @dataclass
 class HostMemory:
-    """Moves what is saved, as long as a block is `open`. What the last one that has ended saved is on the device still,
-    until it has `left`; in the backward pass that of the block which it has come to is `back`.
+    """Offloads what is saved as long as a block is `open`. `left` is the last block that has ended: its tensors are
+    still on the device. `back` is the block that the backward pass has reached.
     """
 
     tasks: TaskList
@@ -55,7 +57,7 @@ class HostMemory:
 
     @contextmanager
     def keeping(self, stays: Iterable[Storage]) -> Iterator[None]:
-        """Within it an iteration runs whose records keep what they save in the host's memory, but for what `stays`."""
+        """Within it runs an iteration whose records keep what they save in the host's memory, except what `stays`."""
         before, self.open = self.left, _Block(frozenset(stays), self.left)
         try:
             yield
@@ -65,12 +67,12 @@ class HostMemory:
             self.left = block
 
     def finish(self) -> None:
-        """The loop has ended: all is in the host's memory."""
+        """Ends the loop: everything is in the host's memory."""
         self._release(self.left)
         self.left = None
 
     def packed(self, record: Recorded, place: str) -> Recorded:
-        """A record that saves nothing on the device of what is moved."""
+        """A record that does not hold its offloaded tensors on the device."""
         block, tasks = self.open, self.tasks
         if block is None:
             return record
@@ -107,7 +109,9 @@ class HostMemory:
         return replace(record, saved=tuple(one for one in record.saved if one not in block.moved), run=run)
 
     def end_backward(self) -> None:
-        """The backward pass is through with a block: what had no gradient was brought back as well."""
+        """Ends the backward pass of a block. Tensors that were fetched for records without a gradient are dropped as
+        well.
+        """
         for one in self.back.moved.values() if self.back is not None else ():
             self._drop(one)
         self.back = None
@@ -118,14 +122,14 @@ class HostMemory:
             one.task, one.readers = None, 0
 
     def _release(self, block: _Block | None) -> None:
-        """What was copied leaves the device, when the copies have ended."""
+        """Removes copied tensors from the device, once the copies have ended."""
         if block is not None and block.last is not None:
             self.tasks.wait(block.last)
             self.tasks.drop(block.moved)
             block.last = None
 
     def _fetch(self, block: _Block, place: str) -> None:
-        """Begins to bring back all of a block."""
+        """Starts to fetch all tensors of a block."""
         self._release(block)
         for one in block.moved.values():
             if one.task is None and one.readers:

@@ -31,8 +31,8 @@ Types = tuple[tuple[str, ...], tuple[str, ...]]
 
 @dataclass(frozen=True)
 class OperatorTime:
-    """Seconds of an operator's kernels forward and backward, without those of launches, how many these are, and what
-    the kernels are a matter of.
+    """Seconds of an operator's kernels forward and backward without launches, the number of launches, and what bounds
+    the kernels.
     """
 
     forward: float
@@ -41,7 +41,9 @@ class OperatorTime:
     limits: tuple[Limit, Limit]
 
     def of_others(self, others: OperatorTime) -> tuple[OperatorTime, OperatorTime]:
-        """The backward pass for `others` than one operand, and that for this one alone."""
+        """Splits the backward pass in two: the gradients of all operands but one, timed by `others`, and the gradient
+        of that one alone.
+        """
         last = replace(
             self,
             backward=max(self.backward - others.backward, 0.0),
@@ -52,8 +54,8 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class DelayedGradient:
-    """The gradient of a product's weight, which is made when the backward pass comes to a `token`: the number of the
-    weight, and what `waits` to be made.
+    """The deferred gradient of a product's weight, which is computed when the backward pass reaches `token`. `weight`
+    is the number of the operand, `waits` are the pending computations.
     """
 
     weight: int
@@ -63,10 +65,10 @@ class DelayedGradient:
 
 @dataclass(frozen=True)
 class _Call:
-    """An operator on operands of some strides, as every iteration of a repeat has it: its `run`, of which `inside` are
-    the bytes of a gradient of what it makes on the way; by result its bytes and strides; of each operand with a
-    gradient whether its cotangent is the result's; and the collectives inside it, with their bytes, forward
-    and backward.
+    """An operator on operands of certain strides, as in every iteration of a repeat. `run` is its execution on a
+    device. `inside` is the size in bytes of the gradient of an intermediate tensor. `results` has the bytes and strides
+    of each result. `shared` says for each operand with a gradient whether this is the result's gradient. `inner` are
+    the collectives inside the operator with their bytes, forward and backward.
     """
 
     planned: PlannedNode
@@ -82,12 +84,14 @@ class _Call:
 def _known(
     mesh: Mesh, machine: Machine, library: Library
 ) -> tuple[dict[object, OperatorTime], dict[tuple[Hashable, ...], _Call]]:
-    """Times and calls of operators in steps that were listed, of one each for operators that are alike."""
+    """Caches of operator times and of calls, with one entry for identical operators of all steps on a mesh."""
     return {}, {}
 
 
 class Operators:
-    """Lists the tasks of operators. What operators alike have in common is found once for all steps on a mesh."""
+    """Lists the tasks of operators. Properties that identical operators share are computed once for all steps on a
+    mesh.
+    """
 
     def __init__(self, tasks: TaskList, mesh: Mesh, machine: Machine, library: Library) -> None:
         self.tasks, self.mesh, self.machine, self.library = tasks, mesh, machine, library
@@ -96,14 +100,14 @@ class Operators:
         self._types: dict[int, tuple[PlannedNode, Types]] = {}
 
     def types(self, planned: PlannedNode) -> Types:
-        """In which an operator is given its operands, and makes its results."""
+        """The float types in which an operator takes its operands and makes its results."""
         if id(planned) not in self._types:
             node, dtype = planned.node, self._arithmetic(planned)
             self._types[id(planned)] = planned, (operand_types(node, dtype), result_types(node, dtype))
         return self._types[id(planned)][1]
 
     def _arithmetic(self, planned: PlannedNode) -> str:
-        """The float type in which an operator runs: a CPU adds up in float32 what a GPU does in the narrow type."""
+        """The float type in which an operator runs. A CPU sums in float32 where a GPU runs in the narrow type."""
         dtype = emitted_arithmetic(planned.node, planned.native, self.library)
         if dtype != SUMMED:
             return dtype
@@ -120,10 +124,12 @@ class Operators:
         delayed: DelayedGradient | None = None,
         chunks: Chunks | None = None,
     ) -> tuple[tuple[Local, ...], tuple[Storage, ...], Recorded | None]:
-        """An operator's results in the types in which it makes them, the storages that variables of the program name,
-        and what the backward pass does. Of the `last` one that is run again for what it saves, nothing runs where it
-        saves only what it is given, nor of one whose result is only `joined` with others later, in one call, in either
-        pass. The gradient of a weight may be `delayed`, and a product run in `chunks`.
+        """Lists an operator's forward tasks. Returns its results in the types in which it makes them, the storages that
+        program variables name, and its record for the backward pass.
+
+        No kernel runs for the `last` operator of a recomputation if it saves only its operands. None runs in either
+        pass if the result is only `joined` with others later, in one call. The gradient of a weight may be `delayed`,
+        and a product may run in `chunks`.
         """
         node, call = planned.node, self._call(planned, tuple(argument.strides for argument in arguments))
         run, time = call.run, call.time
@@ -161,7 +167,7 @@ class Operators:
         if moving:
 
             def backward(outgoing: Cotangents) -> Cotangents:
-                if joined:  # autograd gives each part a view of the cotangent of all that the call joins
+                if joined:  # autograd gives each part a view of the joined result's gradient
                     (arrived,) = outgoing
                     return [arrived for _ in moving]
                 blocks = chunks.returning.pop() if chunks is not None and chunks.returning else None
@@ -207,8 +213,8 @@ class Operators:
         chunks: Chunks | None,
         blocks: Blocks | None,
     ) -> Cotangents:
-        """The gradient of a weight after the others, or later, of what the product was given; the others of `blocks` of
-        a cotangent, as they arrive.
+        """The backward pass of a product whose weight gradient comes after the other gradients, or is deferred. With
+        `blocks` of the incoming gradient, the other gradients are computed block by block as these arrive.
         """
         node = call.planned.node
         name = f"{node.instance.name} backward"
@@ -256,7 +262,9 @@ class Operators:
         built: Sequence[Storage],
         result: Storage,
     ) -> None:
-        """A product in parts: of every block that it reads when that has arrived, or each sent when it is there."""
+        """A decomposed matmul: each block that it reads is multiplied once it has arrived, or each part of the result
+        is sent once it is computed.
+        """
         node, found, blocks = call.planned.node, chunks.product, chunks.arriving
         typed = replace(call.planned.typed, native=call.planned.native)
         time = self._time(node, typed, node.gradients, (found.axis, found.parts))
@@ -292,13 +300,13 @@ class Operators:
         results = tuple((prod(tensor.shape) * DTYPE_BYTES[kind], tensor.strides) for tensor, kind in made)
         shared = tuple(self._shared(node, run, typed.reuse.over is not None))
         inner = inner_steps(node.instance, typed, DTYPE_BYTES[dtype])
-        # A result is made as fast in the memory of an operand as beside it.
+        # Writing a result over an operand takes as long as writing it to new memory.
         time = self._time(node, replace(typed, reuse=replace(typed.reuse, over=None)), node.gradients)
         return _Call(planned, run, time, _inside(run), results, shared, inner)
 
     def _shared(self, node: Node, run: Execution, over: bool) -> Iterator[bool]:
-        """Of each operand with a gradient, whether its cotangent is the result's, or a view of it. A result made `over`
-        an operand is no view of it.
+        """For each operand with a gradient: whether this is the result's gradient, or a view of it. A result made
+        `over` an operand is not a view of that operand.
         """
         passed = cotangents_passed_on(node.instance, node.gradients)
         for tensor, same, needed in zip(run.inputs, passed, node.gradients, strict=True):
@@ -308,15 +316,15 @@ class Operators:
                 yield len(run.outputs) == 1 and (same or viewed)
 
     def _inner(self, call: _Call, place: str, made: Sequence[Storage], *, backward: bool) -> None:
-        """The collectives inside, one after the other."""
+        """Lists the collectives inside an operator, one after the other."""
         for step, count in call.inner[backward]:
             self.tasks.wait(add_collective(self.tasks, step, place, count, self.mesh, self.machine, reads=made))
 
     def _time(
         self, node: Node, typed: TypedOperator, needs: tuple[bool, ...], part: tuple[str, int] | None = None
     ) -> OperatorTime:
-        """That of an operator whose backward pass makes the gradients that it `needs`; of one of so many parts of an
-        axis.
+        """The time of an operator whose backward pass computes the gradients that it `needs`. With a `part`, an axis
+        and a count, it is the time of one of so many parts along the axis.
         """
         dtype = priced_type(node, typed.native, self.library)
         key = node.instance.identity, needs, typed.native, typed.configuration, typed.reuse, dtype, part
@@ -338,6 +346,6 @@ class Operators:
 
 
 def _inside(run: Execution) -> int:
-    """Bytes of the largest tensor that an operator keeps of what is neither given to it nor its result."""
+    """Bytes of the largest tensor that an operator saves and that is neither an operand nor a result."""
     others = {tensor.storage for tensor in (*run.inputs, *run.outputs)}
     return max((storage.bytes for storage in run.saved if storage not in others), default=0)

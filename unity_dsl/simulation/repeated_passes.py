@@ -1,8 +1,9 @@
-"""All tasks of a step of which alike passes of micro-batches were listed once: the first ones, the last, and copies.
+"""All tasks of a step whose identical passes of micro-batches were listed once: the first ones, the last, and copies.
 
-A pass is listed by what the ones before it left. Where two, one behind the other, list the same tasks, each with the
-same references to tasks of its own and of the pass before it and to fixed ones, and leave the same gradients waiting in
-buckets, the next one does so as well: by induction all but the last one, which sends what the others add up.
+The tasks of a pass depend on the state that earlier passes left. Two consecutive passes are compared. They must list
+the same tasks, each with the same references to tasks of its own pass, of the pass before it, and to fixed tasks. They
+must leave the same gradients waiting in buckets. By induction, all following passes but the last are then the same. The
+last pass sends the accumulated gradients.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from .task import Task, copied, work_of
 
 @dataclass(frozen=True)
 class RepeatedPass:
-    """A pass that is followed by so many `copies`: the tasks from `start` to `end`; those of the pass before it begin
-    at `before`. To those up to `first`, of the very first pass, all others may refer.
+    """A pass that is followed by so many `copies`: the tasks from `start` to `end`. The tasks of the pass before it
+    begin at `before`. All other tasks may refer to those up to `first`, of the very first pass.
     """
 
     first: int
@@ -32,7 +33,7 @@ class RepeatedPass:
         return self.end - self.start
 
     def is_repeated(self, tasks: Sequence[Task]) -> bool:
-        """Whether the tasks are those of the pass before once more."""
+        """Whether its tasks repeat those of the pass before."""
         if self.start - self.before != self.count:
             return False
         before, own = tasks[self.before : self.start], tasks[self.start : self.end]
@@ -44,8 +45,8 @@ class RepeatedPass:
         return self._are_followed(before.after, task.after) and self._are_followed(before.reads, task.reads)
 
     def _are_followed(self, before: Sequence[int], numbers: Sequence[int]) -> bool:
-        """Whether these are of this pass and the one before, as far as those before are from theirs; or the same, of
-        what comes before both.
+        """Whether these references repeat those `before`. Each must be to the corresponding task one pass later, or to
+        the same task if that precedes both passes.
         """
         return len(before) == len(numbers) and all(
             number - one == self.count if number >= self.before else number == one and one < self.first
@@ -53,8 +54,9 @@ class RepeatedPass:
         )
 
     def with_copies(self, tasks: Sequence[Task]) -> list[Task]:
-        """All tasks. The given ones are changed. Raises NotAlikeError where the pass is not that before it once more,
-        leaves more memory held than was before it, or later tasks refer to what is not there once.
+        """All tasks, including the copies. The given ones are changed. Raises NotAlikeError if the pass does not repeat
+        the one before it, if it changes the memory held, or if later tasks refer to tasks of the repeated passes before
+        it.
         """
         left = sum(task.allocated - task.freed for task in tasks[self.start : self.end])
         if left or not self.is_repeated(tasks):
@@ -75,7 +77,7 @@ class RepeatedPass:
         return copy
 
     def _behind(self, numbers: Sequence[int]) -> tuple[int, ...]:
-        """What a task behind the pass refers to, once there are copies of it."""
+        """The references of a task after the pass, once copies are inserted."""
         if any(self.first <= number < self.start for number in numbers):
             raise NotAlikeError
         more = self.copies * self.count

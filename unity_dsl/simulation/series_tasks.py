@@ -1,4 +1,4 @@
-"""The tasks of series of slices, which bodies read and make one by one: views of a tensor, and a tensor of them."""
+"""The tasks of series of slices, which bodies read and make one by one: views of a tensor, and a stacked tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .local_tensors import Cotangents, Local, Recorded
 
 
 def unbound(around: Variables, series: Series, whole: Local, count: int) -> list[Local]:
-    """Views of a tensor's slices. Their gradients are put together when all are there."""
+    """Views of a tensor's slices. Their gradients are stacked when all have arrived."""
     program, parts = around.program, [Local(whole.bytes // count, whole.storage, whole.moves) for _ in range(count)]
     if whole.moves:
         place = around.path + series.whole.name
@@ -25,7 +25,7 @@ def unbound(around: Variables, series: Series, whole: Local, count: int) -> list
 
 
 def stacked(around: Variables, series: Series, parts: Sequence[Local]) -> Local:
-    """A new tensor of slices."""
+    """A new tensor that stacks slices."""
     program, count, place = around.program, sum(part.bytes for part in parts), around.path + series.whole.name
     given = [part.storage for part in parts]
     whole = Local(

@@ -1,4 +1,4 @@
-"""The most that a device holds in a plan's step, from as few of its tasks as tell it."""
+"""The peak memory of a device in a plan's step, computed from as few of its tasks as possible."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from .task_list import HeldMost
 
 
 def most_held(plan: Plan, machine: Machine, library: Library) -> tuple[HeldMost, Mapping[int, int]]:
-    """The most that a device holds in a step, with its coordinates along the mesh axes on which devices do different
-    things: that of the tasks of `step_tasks`. Where it is much, those of iterations and micro-batches like others are
-    left out: buckets that gradients of several fill are small beside it, unless they are large.
+    """The peak memory of a device in a step, and the device's coordinates along the mesh axes on which devices do
+    different things. It is the peak of the tasks of `step_tasks`. If it is large, iterations and micro-batches that
+    repeat others are left out, because the buckets that gradients of several fill are small in comparison. The
+    threshold grows with the bucket size.
     """
     plan, schedule, prices = as_simulated(plan, machine, library)
     full, found = FULL * max(1.0, plan.passes.bucket_mib / BUCKET_MIB), []

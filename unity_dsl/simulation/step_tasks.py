@@ -1,7 +1,7 @@
 """The tasks of a plan's training step: the emitted program's forward pass, its backward pass by autograd, the update.
 
-The forward pass runs operators in order, each after the conversions that it reads; variables hold their tensors until
-the function around them returns. The backward pass runs what was recorded, the latest first.
+The forward pass runs operators in order, each after the conversions that it reads. Variables hold their tensors until
+the enclosing function returns. The backward pass runs the recorded operations in reverse order.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from .timeline import Timeline
 
 
 def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
-    """The tasks of one training step, the passes of all its micro-batches; of a model without a loss, of one call.
+    """The tasks of one training step: the passes of all its micro-batches. A model without a loss runs one call.
 
-    All devices do the same, and one stands for them; one for each coordinate where some alone compute an operator.
+    One device represents all if all do the same. If some operators run on some devices only, one device for each
+    coordinate is listed.
     """
     plan, schedule, prices = as_simulated(plan, machine, library)
     places = different_places(plan.graph, plan.mesh)
@@ -53,8 +54,8 @@ def step_tasks(plan: Plan, machine: Machine, library: Library) -> TaskGraph:
 
 
 def _device_graph(plan: Plan, schedule: Function, prices: ConversionModel, place: Mapping[int, int]) -> TaskGraph:
-    """The tasks of a device, of passes and of iterations that are alike by copies where that is found: folds begin anew
-    where others would not be alike, at a few places.
+    """The tasks of a device. Identical passes and iterations are listed once and copied where this is possible. Folds
+    are split at a few places where iterations would otherwise differ.
     """
 
     def graph(listed: Listed) -> TaskGraph:
@@ -78,8 +79,8 @@ def _device_graph(plan: Plan, schedule: Function, prices: ConversionModel, place
 
 
 def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, Function, ConversionModel]:
-    """A plan as its program runs it, its schedule, and the prices of its conversions, nothing being hidden. Neither
-    depends on buckets of gradients, so the last ones are kept for the other sizes of these.
+    """The plan as its program runs it, its schedule, and the prices of its conversions without any overlap. Neither
+    plan nor schedule depends on the bucket size of gradients, so the last ones are cached for other bucket sizes.
     """
     prices = _prices(plan.mesh, machine.exposing(Exposure()), library, plan.model.gradient_bytes)
     same = plan.graph, plan.conversions, plan.model, library
@@ -95,14 +96,14 @@ def as_simulated(plan: Plan, machine: Machine, library: Library) -> tuple[Plan, 
 
 
 KEPT = 8
-"""Schedules and prices of meshes that are kept."""
+"""The number of cached schedules, and of meshes with cached prices."""
 _SCHEDULES: OrderedDict[object, tuple[object, PlannedGraph, Function]] = OrderedDict()
-"""By the identity of a plan's parts, which are kept with them, and its passes."""
+"""Keyed by the identities of a plan's parts, which each entry keeps alive, its mesh and its passes."""
 
 
 @lru_cache(maxsize=KEPT)
 def _prices(mesh: Mesh, machine: Machine, library: Library, gradient_bytes: float) -> ConversionModel:
-    """The same object for the plans on a mesh: it keeps what it finds."""
+    """The conversion prices of all plans on a mesh: one object, which caches its results."""
     return ConversionModel(mesh, machine, library, gradient_bytes)
 
 
@@ -113,8 +114,8 @@ def device_tasks(
     place: Mapping[int, int],
     listed: Listed = EVERY,
 ) -> tuple[TaskList, float]:
-    """Those of a device with these coordinates, and the bytes that it holds before and after them. Raises NotAlikeError
-    where it is known of the iterations that are listed that no copies can be made of them.
+    """The tasks of a device with these coordinates, and its memory in bytes before and after them. Raises NotAlikeError
+    if the listed iterations are known to differ, so that they cannot be copied.
     """
     tasks, machine = TaskList(), prices.machine
     operators = Operators(tasks, plan.mesh, machine, prices.library)
@@ -142,7 +143,9 @@ def device_tasks(
 
 
 def _list_passes(program: Program, *, last: bool) -> None:
-    """The forward pass of a micro-batch and its backward pass; gradients are sent with those of the `last` one."""
+    """Lists the forward pass and the backward pass of a micro-batch. Accumulated gradients are sent with the `last`
+    one.
+    """
     tasks, plan = program.tasks, program.plan
     tasks.phase = Phase.FORWARD
     program.backward.buckets.begin(accumulating=not last)
@@ -157,5 +160,5 @@ def _list_passes(program: Program, *, last: bool) -> None:
 
 
 def simulate_step(plan: Plan, machine: Machine, library: Library) -> Timeline:
-    """The tasks of a step, as they run on devices of that machine."""
+    """Simulates the tasks of a step on the devices of that machine."""
     return simulate(step_tasks(plan, machine, library), hardware_of(machine))

@@ -1,4 +1,4 @@
-"""A simulated step as text: what runs on which stream, what waits for what, what is held; alike iterations once."""
+"""A simulated step as text: what runs on which stream, what waits for what, memory held; identical iterations once."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from .task import COMPUTE, Phase, Purpose
 from .timeline import Timeline
 
 SHOWN = 2
-"""Micro-batches that are written, and the last one: the first ones begin without gradients of others."""
+"""Number of first micro-batches that are written, in addition to the last one. The first one begins without gradients
+of others.
+"""
 WIDTH = 58
 """Columns of a task's name and place."""
 _BESIDE = frozenset({"bucket", "pack", "add gradients", "cast", "join", "copy", "stack", "zeros", "update"})
-"""Kernels that do not tell which iteration they come in."""
+"""Kernels that do not tell which iteration they belong to."""
 
 
 @dataclass(frozen=True)
 class _Iteration:
-    """Consecutive tasks, by number, of one iteration of a loop; of none if that is empty."""
+    """Consecutive tasks, by number, of one iteration of a loop; outside of any loop if `loop` is empty."""
 
     loop: str
     number: int
@@ -32,9 +34,9 @@ class _Iteration:
 
 
 def step_lines(timeline: Timeline, device: int = 0) -> Iterator[str]:
-    """The tasks of a device in the order in which it issues them, by phase, but for views. Iterations of a loop that do
-    the same are one block, whose tasks are those of the second one: `layer+1` is what they begin of the next one. The
-    gradients that they send in buckets are summed up.
+    """The tasks of a device by phase, in the order in which it issues them, without views. Iterations of a loop that do
+    the same are one block with the tasks of the second one. In it, `layer+1` marks what they start for the next
+    iteration. The gradients that they send in buckets are totalled.
     """
     every = enumerate(timeline.graph.tasks)
     numbers = [n for n, task in every if task.device == device and (task.launches or task.seconds)]
@@ -45,7 +47,7 @@ def step_lines(timeline: Timeline, device: int = 0) -> Iterator[str]:
     number = 0
     for phase, some in phases:
         number += phase is Phase.FORWARD
-        if SHOWN < number < count:  # as the micro-batch before
+        if SHOWN < number < count:  # the same as the micro-batch before
             continue
         of = f" of micro-batch {number} of {count}" if count > 1 and phase is not Phase.UPDATE else ""
         alike = f", the same until {count - 1}" if of and number == SHOWN < count - 1 else ""
@@ -55,8 +57,8 @@ def step_lines(timeline: Timeline, device: int = 0) -> Iterator[str]:
 
 @dataclass
 class _Writer:
-    """Writes lines. `labels` are the numbers of the lines of tasks, `held` what is held from each task on, `shown` the
-    iterations of loops that are written.
+    """Writes lines. `labels` are the line numbers of tasks, `held` is the memory in bytes from each task on, `shown`
+    are the iterations of loops that are being written.
     """
 
     timeline: Timeline
@@ -77,7 +79,7 @@ class _Writer:
         self.held = dict(zip(self.numbers, totals, strict=True))
 
     def block(self, numbers: Sequence[int], prefix: str, indent: str) -> Iterator[str]:
-        """Tasks of one iteration of the loops that a `prefix` of paths names."""
+        """Writes tasks of one iteration of the loops that a `prefix` of paths names."""
         for _, alike in groupby(self._iterations(numbers, prefix), key=self._signature):
             run = list(alike)
             if run[0].loop:
@@ -104,7 +106,7 @@ class _Writer:
         yield from self._gradients(run, indent + "  ")
 
     def _gradients(self, run: Sequence[_Iteration], indent: str) -> Iterator[str]:
-        """Gradients that these iterations send in buckets or add up, by stream."""
+        """The gradients that these iterations send in buckets or accumulate, by stream."""
         tasks, timeline = self.timeline.graph.tasks, self.timeline
         found = [number for iteration in run for number in iteration.tasks if self._is_gradient(number)]
         count = Counter((tasks[number].name, tasks[number].channel) for number in found)
@@ -131,7 +133,7 @@ class _Writer:
             yield f"{self.lines:>4} {name:{WIDTH}}{task.channel:16}{duration(seconds):>9}{waits_for}"
 
     def _iterations(self, numbers: Sequence[int], prefix: str) -> Iterator[_Iteration]:
-        """The tasks of each iteration: a new one begins with a kernel of another number."""
+        """The tasks of each iteration. A kernel with another iteration number begins a new one."""
         pattern = re.compile(rf"{prefix}(?P<loop>[A-Za-z_][\w.]*?)\.(?P<number>\d+)\.")
         now, some = ("", 0), list[int]()
         for number in numbers:
@@ -148,7 +150,7 @@ class _Writer:
             yield _Iteration(*now, tuple(some))
 
     def _signature(self, iteration: _Iteration) -> object:
-        """What iterations have in common that are alike: their own tasks."""
+        """The tasks of an iteration itself, which identical iterations have in common."""
         tasks = [self.timeline.graph.tasks[n] for n in iteration.tasks if not self._is_gradient(n)]
         own = [task for task in tasks if f"{iteration.loop}.{iteration.number}." in task.place]
         return iteration.loop, tuple(
@@ -160,7 +162,9 @@ class _Writer:
         return task.purpose is Purpose.GRADIENTS or task.name in ("bucket", "pack", "add gradients")
 
     def _place(self, place: str) -> str:
-        """A place without the numbers of iterations, but for those of others than the ones that are shown."""
+        """A place without the numbers of the iterations that are shown. Neighbouring iterations become `loop-1` and
+        `loop+1`.
+        """
         for loop, number in self.shown.items():
             before, now, behind = f"{loop}.{number - 1}.", f"{loop}.{number}.", f"{loop}.{number + 1}."
             place = place.replace(now, f"{loop}.").replace(before, f"{loop}-1.").replace(behind, f"{loop}+1.")

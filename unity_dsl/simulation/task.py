@@ -1,4 +1,4 @@
-"""What a training step does on each device, as tasks: kernels on its stream, collectives on their groups' channels."""
+"""The tasks of a training step: kernels on a device's compute stream, collectives on the channels of their groups."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Phase(Enum):
 
 
 class Purpose(Enum):
-    """What a collective is for: values and weights that kernels wait for, gradients in a bucket, weights gathered
-    ahead of that.
+    """The use of a collective. `VALUES` are values and weights that kernels wait for at once, `GRADIENTS` are gradients
+    in a bucket, `WEIGHTS` are prefetched weights.
     """
 
     VALUES = "values"
@@ -34,8 +34,8 @@ COMPUTE = "compute"
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What a task sends through the links of one level of the interconnect: the seconds that it takes of a link that
-    nothing else uses. Tasks that use a level at the same time share it.
+    """The load that a task puts on the links of one level of the interconnect. `seconds` is its duration on a link that
+    nothing else uses. Tasks that use a level at the same time share the link.
     """
 
     level: int
@@ -44,15 +44,15 @@ class Traffic:
 
 @dataclass(slots=True)
 class Task:
-    """Work of one device, which nothing changes once all are listed. Tasks of the same device and channel run one after
-    the other, in the order in which they are listed; each starts when those in `after` are done as well. `reads` are
-    tasks that made what it reads: they come before it in any order of a channel's tasks.
+    """Work of one device. It does not change once all tasks are listed. Tasks of one device and channel run one after
+    the other, in the order in which they are listed. Each also waits for the tasks in `after`. `reads` are the tasks
+    that produced its inputs: they precede it in any order of a channel's tasks.
 
-    `name` is what a reader sees, `place` the path of the operator or tensor in the model that it is a part of.
-    A collective's name is its kind. `seconds` is how long it takes alone, without launches; in the last of these it
-    waits for the links, which it uses at once, one entry of `traffic` a level. The host issues `launches` kernels for
-    it before it can start. `sent` are bytes that the device sends. The device's memory has `allocated` bytes more from
-    its start, and `freed` bytes less from its end. `limit` says what its time is a matter of, if that is known.
+    `name` is shown to readers, `place` is the path in the model of its operator or tensor. A collective's name is its
+    kind. `seconds` is how long it takes alone, without launches. The transfer is the last part of this time: the task
+    then uses all its links at once, one per entry of `traffic`. The host issues `launches` kernels before the task can
+    start. `sent` is the number of bytes that the device sends. The device's memory use grows by `allocated` bytes at
+    the start and shrinks by `freed` bytes at the end. `limit` says what bounds its time, if that is known.
     """
 
     name: str
@@ -73,18 +73,18 @@ class Task:
 
 
 work_of = attrgetter(*(one.name for one in fields(Task) if one.name not in ("place", "after", "reads")))
-"""What a task does: all of it but its place and what it refers to."""
+"""The fields that say what a task does: all but its place and its references to other tasks."""
 _fields_of = attrgetter(*(one.name for one in fields(Task)))
 
 
 def copied(task: Task) -> Task:
-    """A task like another, which can be given another place and other references."""
+    """A copy of a task, which can be given another place and other references."""
     return Task(*_fields_of(task))
 
 
 @dataclass(frozen=True)
 class Peak:
-    """The most bytes that a device holds, and the task that runs then, None where that is before all."""
+    """A device's peak memory in bytes, and the task that runs then; None if the peak is before all tasks."""
 
     bytes: float
     task: Task | None
@@ -92,9 +92,9 @@ class Peak:
 
 @dataclass(frozen=True)
 class TaskGraph:
-    """The tasks of a step, each after those that it waits for. Where all devices do the same, those of device 0 stand
-    for all. `held` are the bytes that a device's memory has before and after the step, `held_by` those of each device
-    where they differ.
+    """The tasks of a step, each listed after those that it waits for. If all devices do the same, the tasks of device 0
+    represent all. `held` is the memory of a device in bytes before and after the step. `held_by` gives it per device
+    where devices differ.
     """
 
     tasks: Sequence[Task]
@@ -102,7 +102,7 @@ class TaskGraph:
     held_by: Sequence[float] = ()
 
     def held_before(self, device: int) -> float:
-        """The bytes that are in a device's memory before and after the step."""
+        """The memory of a device in bytes before and after the step."""
         return self.held_by[device] if self.held_by else self.held
 
     @property
@@ -110,8 +110,8 @@ class TaskGraph:
         return 1 + max((task.device for task in self.tasks), default=0)
 
     def peak(self) -> Peak:
-        """The most that a device holds, where tasks get their memory in the order in which they are listed, as torch's
-        allocators give it: when the host comes to a task, not when the task runs.
+        """The highest peak memory of any device. Memory is allocated in the order in which tasks are listed, as by
+        torch's allocators: when the host issues a task, not when the task runs.
         """
         return max((self._peak_of(device) for device in range(self.devices)), key=lambda peak: peak.bytes)
 

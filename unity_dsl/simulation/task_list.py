@@ -1,4 +1,4 @@
-"""Lists the tasks of a step in the order in which the program issues them, and counts who holds each storage."""
+"""Lists the tasks of a step in the order in which the program issues them, and counts the holders of each storage."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .task import COMPUTE, Phase, Purpose, Task, TaskGraph, Traffic
 
 @dataclass(frozen=True)
 class HeldMost:
-    """The most bytes that a device holds, those of them that are gradients of parameters, and the task that runs `at`
-    that time, empty where that is before all.
+    """A device's peak memory in bytes, how much of it is parameters' gradients, and the task that runs `at` that time.
+    `at` is empty if the peak is before all tasks.
     """
 
     bytes: float
@@ -26,10 +26,11 @@ class HeldMost:
 
 
 class TaskList:
-    """Tasks so far. A storage is there from the task that builds it until the last holder drops it; what nobody holds
-    when its task is `settled` lives while that runs. Kernels run in order: each waits for what kernels before it wait
-    for. A task reads what the last task before it `builds` or writes `into`, of each storage that it `reads`.
-    Where an iteration stands for several, storages take the place of those of all, and the list is `abridged`.
+    """The tasks listed so far. A storage exists from the task that builds it until its last holder drops it. A storage
+    that nobody holds when its task is `settled` exists while that task runs. Kernels run in order, so each waits for
+    what earlier kernels wait for. For each storage that a task `reads`, its input is made by the last earlier task that
+    `builds` it or writes `into` it. If one iteration represents several, its storages count for all of them, and the
+    list is `abridged`.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class TaskList:
         reads: Iterable[Storage] = (),
         into: Iterable[Storage] = (),
     ) -> int:
-        """Work on the device's own stream, behind all that was waited for."""
+        """A kernel on the device's compute stream, after everything that was waited for."""
         after, self._waited = tuple(self._waited), []
         task = Task(name, place, self.phase, seconds, after, COMPUTE, launches=launches, limit=limit)
         self._latest = self._add(task, builds, reads, into)
@@ -84,7 +85,9 @@ class TaskList:
         reads: Iterable[Storage] = (),
         into: Iterable[Storage] = (),
     ) -> int:
-        """Communication in a group, behind the kernels so far, and beside later ones until one waits for it."""
+        """Communication in a group. It starts after the kernels so far, and overlaps with later ones until one waits
+        for it.
+        """
         after = (*([self._latest] if self._latest >= 0 else []), *self._waited)
         task = Task(
             name, place, self.phase, seconds, after, channel, traffic=traffic, sent=sent, limit=limit, purpose=purpose
@@ -92,22 +95,22 @@ class TaskList:
         return self._add(task, builds, reads, into)
 
     def wait(self, task: int) -> None:
-        """Kernels from here on run behind that task."""
+        """Kernels listed from here on wait for that task."""
         self._waited.append(task)
 
     @property
     def stretch(self) -> Stretch | None:
-        """That of which tasks are listed."""
+        """The stretch whose tasks are being listed."""
         return self._marks[-1].stretch if self._marks else None
 
     def mark(self, stretch: Stretch | None, waiting: Waits | None = None) -> None:
-        """Tells that tasks from here on are of a stretch, or of none, and what waits in buckets."""
+        """Marks the tasks from here on as those of a stretch, or of none, and notes what waits in buckets."""
         self._marks.append(Mark(len(self._tasks), stretch, waiting))
 
     def begin_pass(self, waiting: Waits) -> bool:
-        """Tells that a pass of a micro-batch begins, and what waits in buckets then. Whether the one before listed the
-        same tasks as that before it, and left as much waiting. Raises NotAlikeError where its iterations of which
-        copies are to be made are not alike.
+        """Begins the pass of a micro-batch and notes what waits in buckets. Returns whether the previous pass listed
+        the same tasks as the pass before it, and left the same gradients waiting. Raises NotAlikeError if iterations
+        that are to be copied differ.
         """
         if self._marks:
             check_alike(self._tasks, self._marks, len(self._passes))
@@ -117,16 +120,16 @@ class TaskList:
         return self._last_but_one([start for start, _ in self._passes]).is_repeated(self._tasks)
 
     def repeat_pass(self, times: int) -> None:
-        """Before the last pass, which has begun, the one before it is repeated so many times."""
+        """Repeats the previous pass so many times, before the pass that was begun last."""
         self._copies = times
 
     def _last_but_one(self, starts: Sequence[int]) -> RepeatedPass:
-        """The pass before the one that was begun last, of passes with these first tasks."""
+        """The pass before the one that was begun last. `starts` are the first tasks of the passes."""
         before, start, end = starts[-3:]
         return RepeatedPass(min(starts[1], before), before, start, end, self._copies)
 
     def stands_for(self, result: Storage, parts: Iterable[Storage]) -> None:
-        """Who reads a result that no task makes, reads these instead."""
+        """Readers of `result`, which no task makes, read `parts` instead."""
         made = (other for storage in parts for other in self._written.get(storage, ()))
         self._written[result] = tuple(dict.fromkeys(made))
 
@@ -150,14 +153,14 @@ class TaskList:
             holders[storage] = holders.get(storage, 0) + 1
 
     def drop(self, storages: Iterable[Storage]) -> None:
-        """One holder less each. The last kernel so far ends before a storage that nobody holds is freed."""
+        """Removes one holder of each. A storage without holders is freed at the end of the last task listed so far."""
         for storage in storages:
             self.release(storage)
             if storage not in self._holders:
                 self.free(storage)
 
     def release(self, storage: Storage) -> None:
-        """One holder less of what has another soon: it is not freed."""
+        """Removes one holder of a storage that soon has another: it is not freed."""
         self._holders[storage] -= 1
         if self._holders[storage] == 0:
             del self._holders[storage]
@@ -166,7 +169,7 @@ class TaskList:
         return self._holders.get(storage, 0)
 
     def settle(self, built: Iterable[Storage]) -> None:
-        """Free what the last task built and nobody holds."""
+        """Frees what the last task built and nobody holds."""
         for storage in built:
             if storage not in self._holders:
                 self.free(storage)
@@ -181,7 +184,7 @@ class TaskList:
                 self._gradients_freed[len(self._tasks) - 1] += self._gradients.pop(storage)
 
     def hold_gradient(self, storage: Storage, more: float = 0.0) -> None:
-        """Tells that a storage which is held is of gradients of parameters, and takes the place of `more` bytes."""
+        """Notes that a held storage is of parameters' gradients, and counts `more` bytes in addition to its own."""
         before = self._gradients.get(storage, 0.0)
         self._add_bytes(storage, more)
         self._gradients[storage] = storage.bytes + self._more.get(storage, 0.0)
@@ -189,7 +192,7 @@ class TaskList:
 
     @contextmanager
     def seeing(self) -> Iterator[list[Storage]]:
-        """The storages that tasks listed within it build."""
+        """The storages that tasks listed within this context build."""
         seen: list[Storage] = []
         self._seen.append(seen)
         try:
@@ -198,7 +201,7 @@ class TaskList:
             self._seen.pop()
 
     def stand_for(self, storages: Iterable[Storage], times: int) -> None:
-        """Each of these that is held takes the place of so many from here on."""
+        """Counts each of these storages that is held so many times from here on."""
         self.abridged = True
         for storage in storages:
             if storage in self._holders:
@@ -210,8 +213,8 @@ class TaskList:
             self._tasks[-1].allocated += more
 
     def finished(self, held: float) -> TaskGraph:
-        """All tasks, with copies of iterations and passes that are alike, and the bytes that are there before and after
-        them. Raises NotAlikeError where those of which copies are to be made are not.
+        """All tasks, with the copies of identical iterations and passes, and the bytes held before and after them.
+        Raises NotAlikeError if iterations or passes that are to be copied differ.
         """
         every = unfolded(self._tasks, self._marks, self._freed) if self._marks else self._tasks
         if self._copies:
@@ -221,7 +224,7 @@ class TaskList:
         return TaskGraph(tuple(every), held)
 
     def most(self, held: float) -> HeldMost:
-        """The most that is held, if it is that much before and after all tasks. As `TaskGraph.peak`."""
+        """The peak memory, given the bytes `held` before and after all tasks. Computed as in `TaskGraph.peak`."""
         now, gradients, found = held, 0.0, HeldMost(held, 0.0, "")
         for number, task in enumerate(self._tasks):
             now, gradients = now + task.allocated, gradients + self._gradients_made.get(number, 0.0)

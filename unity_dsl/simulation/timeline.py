@@ -1,4 +1,6 @@
-"""When each task of a step ran, and what follows: its time, what is exposed, memory over time, the critical path."""
+"""When each task of a step ran, and the results: its time, exposed communication, memory over time,
+the critical path.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,13 @@ Seconds = npt.NDArray[np.float64]
 """Shape [tasks]."""
 
 HOST = "host"
-"""The channel of launches, beside those of tasks."""
+"""The channel of launches, in addition to those of tasks."""
 
 
 @dataclass(frozen=True, eq=False)
 class MemoryUse:
-    """A device's memory over time: it holds `held[i]` bytes from `times[i]` seconds on. Entries of one time happened in
-    this order. The most, `peak` bytes, is reached first at `peak_time`; `at_peak` are the tasks that run then.
+    """A device's memory over time: it holds `held[i]` bytes from `times[i]` seconds on. Entries with the same time
+    happened in this order. The peak of `peak` bytes is first reached at `peak_time`; the tasks `at_peak` run then.
     """
 
     times: Seconds
@@ -35,8 +37,8 @@ class MemoryUse:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a simulated step of a device: in kernels, in those that update parameters, in communication that
-    nothing overlaps, and without either, mostly waiting for the host to launch kernels.
+    """Seconds of a simulated step of a device: in kernels other than updates, in kernels that update parameters, in
+    exposed communication, and idle, mostly waiting for the host to launch kernels.
     """
 
     compute: float
@@ -49,8 +51,8 @@ class StepTime:
 class Timeline:
     """A simulated step. Task i runs from `start[i]` to `end[i]`, and was issued from `launch[i]` to `issued[i]`.
 
-    `cause[i]` is the task whose end let it start, -1 where that was its launch. On a CPU a kernel's launch is part of
-    it, and takes no time of its own.
+    `cause[i]` is the task whose end let it start, -1 if that was its launch. On a CPU a kernel's launch is part of the
+    kernel and takes no time of its own.
     """
 
     graph: TaskGraph
@@ -68,7 +70,7 @@ class Timeline:
 
     @cached_property
     def busy(self) -> Mapping[tuple[int, str], float]:
-        """Seconds in which each channel of each device runs a task, and `HOST` issues one."""
+        """Seconds in which each channel of each device runs a task, and in which `HOST` issues launches."""
         found: defaultdict[tuple[int, str], float] = defaultdict(float)
         spans, launches = (self.end - self.start).tolist(), (self.issued - self.launch).tolist()
         for task, span, launch in zip(self.graph.tasks, spans, launches, strict=True):
@@ -78,7 +80,7 @@ class Timeline:
 
     @cached_property
     def sent(self) -> Mapping[str, float]:
-        """Bytes that collectives of each name send, from a device on average."""
+        """Bytes that collectives of each name send, per device on average."""
         found: defaultdict[str, float] = defaultdict(float)
         devices = self.graph.devices
         for task in self.graph.tasks:
@@ -93,7 +95,7 @@ class Timeline:
         return _covered(self.start[here], self.end[here]) - _covered(self.start[kernels], self.end[kernels])
 
     def spent(self, device: int = 0) -> StepTime:
-        """What a device spends the step on."""
+        """How a device spends the time of the step."""
         here = self._tasks_of(device)
         kernels = [i for i in here.tolist() if self._is_kernel[i]]
         update = [i for i in kernels if self.graph.tasks[i].name == OPTIMIZER]
@@ -102,12 +104,12 @@ class Timeline:
         return StepTime(seconds[0] - seconds[1], seconds[1], exposed, max(0.0, self.seconds - seconds[0] - exposed))
 
     def most_memory(self) -> MemoryUse:
-        """That of the device that holds the most."""
+        """The memory of the device with the highest peak."""
         return max(map(self.memory, range(self.graph.devices)), key=lambda use: use.peak)
 
     def memory(self, device: int = 0) -> MemoryUse:
-        """What a device holds over time. Of what happens at once, tasks listed earlier come first: what one frees at
-        its end is there for the next.
+        """A device's memory over time. At equal times, tasks listed earlier come first: memory that one frees at its
+        end is available to the next.
         """
         here = self._tasks_of(device)
         changes = np.array([(t.allocated, -t.freed) for t in map(self.graph.tasks.__getitem__, here)]).reshape(-1)
@@ -124,7 +126,9 @@ class Timeline:
 
     @cached_property
     def critical_path(self) -> tuple[int, ...]:
-        """Tasks of which each let the next one start, up to the last to end. The first waited for its launch alone."""
+        """A chain of tasks that each let the next one start, up to the last task to end. The first waited only for its
+        launch.
+        """
         path: list[int] = []
         task = int(self.end.argmax()) if len(self.end) else -1
         while task >= 0:

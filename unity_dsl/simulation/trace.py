@@ -12,18 +12,18 @@ from .task import COMPUTE, Task
 from .timeline import HOST, Timeline
 
 MEMORY = "memory"
-"""The counter of bytes that a device holds."""
+"""The counter of a device's memory in bytes."""
 
 Event = dict[str, Any]
 
 
 def render_trace(timeline: Timeline) -> str:
-    """A JSON document with a process for each device, in it a thread for its host and for each channel, a slice for
-    each task and launch, and a counter of memory.
+    """A JSON document with a process for each device. A process has a thread for its host and for each channel, a slice
+    for each task and launch, and a counter of memory.
 
-    Times are microseconds, of whole nanoseconds, as Perfetto keeps them: it drops slices of a thread that overlap
-    (perfetto.dev/docs/faq), and ends rounded like the next begin do not. Ids count from 1, as 0 is the idle thread.
-    The format: "Trace Event Format", object form; events M (names), X (slices) and C (counters).
+    Times are microseconds, rounded to whole nanoseconds as Perfetto keeps them. Perfetto drops slices of a thread that
+    overlap (perfetto.dev/docs/faq); slices whose ends are rounded like the next starts do not. Ids count from 1, as 0
+    is the idle thread. The format: "Trace Event Format", object form; events M (names), X (slices) and C (counters).
     """
     lines = ",\n".join(map(json.dumps, _events(timeline)))
     return f'{{"displayTimeUnit": "ms", "traceEvents": [\n{lines}\n]}}\n'
@@ -69,7 +69,7 @@ def _slices(timeline: Timeline, threads: dict[tuple[int, str], int]) -> Iterator
 
 
 def _slice(task: Task, name: str, thread: int, begin: int, end: int, arguments: Event) -> Event:
-    """From one nanosecond to another."""
+    """A slice from one nanosecond to another."""
     times = {"ts": begin / 1000, "dur": (end - begin) / 1000}
     return {
         "ph": "X",
@@ -83,14 +83,14 @@ def _slice(task: Task, name: str, thread: int, begin: int, end: int, arguments: 
 
 
 def _arguments(task: Task, critical: bool) -> Event:
-    """What a viewer shows of a task: its place, bytes and launches, those that there are."""
+    """The details of a task that a viewer shows: its place, and its bytes and launches where these are not zero."""
     counts = {"sent": task.sent, "allocated": task.allocated, "freed": task.freed, "launches": task.launches}
     known = {name: count for name, count in counts.items() if count}
     return {"place": task.place, **known, **({"critical": True} if critical else {})}
 
 
 def _memory(timeline: Timeline, device: int) -> Iterator[Event]:
-    """What is held from each time on, once for a time."""
+    """The memory held from each time on, one event per time."""
     use = timeline.memory(device)
     times = np.rint(use.times * 1e9).astype(np.int64)
     last = np.append(times[1:] != times[:-1], True)

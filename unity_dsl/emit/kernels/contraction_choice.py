@@ -1,4 +1,4 @@
-"""Which matrix products are kernels with what is elementwise around them: those for which that is the cheaper way."""
+"""Chooses the matrix products that are fused with the elementwise operators around them, where that is cheaper."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class ContractionPrice:
-    """Seconds of operators, forwards and backwards, by one kernel forwards, and with the vendor's product apart."""
+    """Seconds of some operators, forward and backward: `fused` into one forward kernel, or `apart`, with the vendor's
+    product.
+    """
 
     fused: float
     apart: float
@@ -24,19 +26,23 @@ class ContractionPrice:
 
 @dataclass(frozen=True)
 class ContractionChoice:
-    """Chosen by prices of a machine, and noted: the same operators of the model at other sizes are grouped alike."""
+    """The choice by a machine's prices. It is remembered, so that the same operators of the model at other sizes are
+    grouped in the same way.
+    """
 
     machine: Machine
     noted: dict[Names, Names] = field(default_factory=dict)
 
     def prices(self, dtype: str) -> StepPrices:
-        """Those of kernels whose products have factors of a type."""
-        from ...machine.contraction_price import StepPrices  # of kernels, which few programs have
+        """Prices of kernels whose products have factors of a type."""
+        from ...machine.contraction_price import StepPrices  # prices kernels, which few programs have
 
         return StepPrices(self.machine, dtype)
 
     def best(self, among: Names, prices: Mapping[Names, ContractionPrice]) -> Names:
-        """The values of the operators of a group, of those `among` which it may begin; none where none is cheaper."""
+        """The results of the operators in the cheapest group; empty if no group is cheaper than the vendor's product
+        apart. `among` are the results of the operators that are looked at. `prices` has the possible groups.
+        """
         if among not in self.noted:
             saved = {names: price.apart - price.fused for names, price in prices.items()}
             best = max(saved, key=lambda names: saved[names], default=())
@@ -45,6 +51,6 @@ class ContractionChoice:
 
 
 def price_comment(price: ContractionPrice) -> str:
-    """What both ways are predicted to take."""
+    """The predicted times of both ways, as a comment."""
     fused, apart = (f"{seconds * 1e3:.3g} ms" for seconds in (price.fused, price.apart))
     return f"predicted, forwards and backwards: {fused}; with the vendor's product apart {apart}"

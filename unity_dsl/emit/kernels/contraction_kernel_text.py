@@ -1,4 +1,4 @@
-"""Triton text of matrix products with what is elementwise in their operands and results."""
+"""Triton text of matrix products with elementwise operations in their operands and results."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from .tiles import Frame, Side, TileKernel, block_of
 from .triton_terms import NoKernelError, Piece, Sort
 
 BLOCK_INNER = 64
-"""So many positions of operands with 16 bits an element are multiplied at once, of wider ones as many bytes."""
+"""How many positions of the summed axes are multiplied at once if elements have 16 bits. For wider elements it is the
+same number of bytes.
+"""
 BLOCK_WINDOWS = 32
-"""The same where windows are read, whose positions take registers."""
+"""The same if windows are read, whose positions take registers."""
 GROUP = 8
-"""So many blocks of rows are gone through for each block of columns, so that operands are still in the cache."""
+"""How many blocks of rows are computed for each block of columns, so that operands are still in the cache."""
 
 
 def contraction_kernel_text(name: str, step: Step, wide: Collection[str], local: Local, library: Library) -> KernelText:
-    """The text of a kernel; tensors that are `wide` lie in the type in which it computes. Raises NoKernelError where it
-    computes what has none.
+    """The text of a kernel. `wide` tensors are stored in the type in which the kernel computes. Raises NoKernelError if
+    an equation has no Triton text.
     """
     assert isinstance(step.kernel, Contraction)
     return _Body(name, step, step.kernel, wide, local, library).text()
 
 
 class _Body(TileKernel):
-    """A kernel's body while it is written."""
+    """A kernel's body that is being written."""
 
     def __init__(
         self, name: str, step: Step, kernel: Contraction, wide: Collection[str], local: Local, library: Library
@@ -79,7 +81,7 @@ class _Body(TileKernel):
         )
 
     def place_program(self) -> int:
-        """Which tile a program makes; returns how many there are."""
+        """Writes which tile a program makes. Returns the number of programs."""
         down, across = (-(-side.extent // side.block) for side in (self.row, self.column))
         batch = self.extent(self.kernel.batch)
         cached = f": {GROUP} blocks of rows for each block of columns, while operands are in the cache"
@@ -108,7 +110,7 @@ class _Body(TileKernel):
         return batch * down * across
 
     def multiply(self) -> None:
-        """The loop in which the product is summed up."""
+        """Writes the loop that accumulates the product."""
         kernel, nest = self.kernel, self.nests[self.kernel.product]
         total = self.fresh(kernel.product)
         self.before.write(f"{total} = tl.zeros([BLOCK_ROWS, BLOCK_COLUMNS], T)")
@@ -128,7 +130,7 @@ class _Body(TileKernel):
         self.sum = total
 
     def held(self, frame: Frame, read: Read, own: bool) -> Piece | None:
-        """The product, or a reduction of a kernel before."""
+        """The product, or a reduction that an earlier kernel made."""
         if read.tensor == self.kernel.product:
             if self.sum is None or not own or frame is not self.tile:
                 raise NoKernelError(f"`{read.tensor}` is read outside of its tile")
@@ -136,7 +138,7 @@ class _Body(TileKernel):
         return frame.loaded(read) if self.nests[read.tensor].over else None
 
     def memory_type(self) -> str:
-        """Of the first tensor that the kernel is given in the type of results, whenever it is read."""
+        """The type of the first tensor that the kernel is given in the type of results, even if it is not read yet."""
         plain = [operand.name for operand in self.loaded if operand.name not in self.wide]
         found = [name for name in plain if self.operands[name].integer_range is None]
         return f"{pointer(found[0])}.dtype.element_ty" if found else "T"

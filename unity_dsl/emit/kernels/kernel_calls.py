@@ -1,4 +1,4 @@
-"""The functions of kernels.py as a program calls them: each of its own torch operations, numbers and slices."""
+"""The functions of kernels.py as a program calls them, each with its own torch operations, numbers and slices."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ STATE = "model"
 
 @dataclass
 class KernelCalls:
-    """The operators of a program that have kernels. Equal ones share a function. Matrix products have kernels where
-    `contractions` say that it pays.
+    """The operators of a program that have kernels. Equal ones share a function. `contractions` chooses the matrix
+    products that have kernels.
     """
 
     mesh: Mesh
@@ -40,12 +40,12 @@ class KernelCalls:
     def groups(
         self, nodes: Sequence[PlannedNode], planned: PlannedGraph, leaving: Collection[str], detached: bool
     ) -> Iterator[PlannedNode | OperatorGroup]:
-        """Steps of a graph, those that run as one kernel together; as `Grouping`."""
+        """The steps of a graph, with those that run as one kernel grouped; see `Grouping`."""
         grouping = Grouping(self.mesh, self.library, planned, leaving, detached, self.contractions)
         return grouping.groups(nodes)
 
     def file_text(self, model: str, tf32: bool) -> str:
-        """kernels.py, with the functions of a model of this name, whose products may round their factors to TF32."""
+        """The text of kernels.py for a model of this name. With `tf32` its products may round their factors to TF32."""
         return kernel_file_text(model, self.known.values(), self.micro_batches, tf32)
 
     def function(self, group: OperatorGroup) -> KernelOperator:
@@ -66,7 +66,7 @@ class KernelCalls:
         return self.known[key]
 
     def start(self, terms: Sequence[Term]) -> str:
-        """Where a divided axis begins on this device."""
+        """The text of the position at which a divided axis begins on this device."""
 
         def index(term: Term) -> str:
             assert term.operation == "index"
@@ -95,7 +95,7 @@ class KernelCalls:
         return (*lines, f"return {', '.join(results)}"), random
 
     def operator_lines(self, step: PlannedNode, variables: dict[str, str], place: Place) -> list[str]:
-        """One operator, in the type in which its statements sum."""
+        """The lines of one operator, in the type in which its statements accumulate."""
         node, typed = step.node, replace(step.typed, native=step.native)
         dtype = emitted_arithmetic(node, typed.native, self.library)
         lines: list[str] = []
@@ -120,5 +120,5 @@ class KernelCalls:
 
 
 def by(step: PlannedNode) -> str:
-    """The rule that put an operator there."""
+    """The rule that introduced an operator, as words; empty if none did."""
     return f" by rule {step.node.rule}" if step.node.rule is not None else ""

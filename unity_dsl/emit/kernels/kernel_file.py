@@ -16,11 +16,11 @@ from .kernel_text import KernelText
 
 @dataclass(frozen=True)
 class KernelOperator:
-    """An operator with the statements of torch that compute the same.
+    """An operator with the torch statements that compute the same.
 
-    `starts` are statements for the numbers that its kernels are given. `random`: these statements draw numbers;
-    `evaluated`: outside training it computes something else, by torch alone. `where` says what of the model it is,
-    `priced` what it and others ways to compute it are predicted to take.
+    `starts` are statements for the numbers that its kernels are given. `random` means that the torch statements draw
+    numbers. `evaluated` means that outside training it computes something else, by torch alone. `where` says which part
+    of the model it is. `priced` are the predicted times of this and other ways to compute it.
     """
 
     fused: FusedOperator
@@ -37,14 +37,14 @@ class KernelOperator:
 
     @property
     def draws(self) -> bool:
-        """Whether it is given the site of its random numbers."""
+        """Whether its function is given the site of random numbers."""
         return self.random or self.fused.random
 
 
 def kernel_file_text(
     title: str, operators: Iterable[KernelOperator], micro_batches: bool = False, tf32: bool = False
 ) -> str:
-    """The file's text. With `micro_batches` random numbers are of one of several parts of a batch, with `tf32` products
+    """The file's text. With `micro_batches` the parts of a batch draw random numbers of their own. With `tf32` products
     may round their factors.
     """
     found = list(operators)
@@ -127,7 +127,7 @@ def _kernel(kernel: KernelText) -> dict[str, object]:
 
 
 def _broken(line: str, indent: int = 0) -> list[str]:
-    """A line in parts that fit where they stand, that many columns to the right."""
+    """A line broken into parts that fit at `indent` columns further right."""
     code = line.lstrip(" ")
     return [part[indent:] for part in broken(code, " " * (len(line) - len(code) + indent))]
 

@@ -1,4 +1,4 @@
-"""An operator as functions of kernels.py: its kernels, how they are launched, forwards and backwards."""
+"""An operator as functions of kernels.py: its kernels and how they are launched, forward and backward."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from .triton_terms import NoKernelError
 
 @dataclass(frozen=True)
 class Launches:
-    """Kernels one after the other, the `steps`. `made` are statements that allocate and launch; `results` the variables
-    of the outputs, `read` the inputs that are needed.
+    """Kernels that run one after the other, for the `steps`. `made` are the statements that allocate and launch,
+    `results` the variables of the outputs, `read` the inputs that are needed.
     """
 
     steps: tuple[Step, ...]
@@ -47,10 +47,11 @@ class Launches:
 
 @dataclass(frozen=True)
 class FusedOperator:
-    """An operator that runs as kernels. `backward` has a result for each of the inputs `wrt`, None if none needs one.
+    """An operator that runs as kernels. `backward` has a result for each of the inputs `wrt`. It is None if none needs
+    one.
 
-    `numbers` are integers that kernels are given besides tensors. `positions` are those of random numbers in one batch;
-    intermediates that are `kept` are made forwards and read backwards.
+    `numbers` are integers that kernels are given besides tensors. `positions` is the number of positions in one batch
+    at which random numbers are drawn. `kept` are intermediates that the forward saves for backward.
     """
 
     name: str
@@ -65,12 +66,12 @@ class FusedOperator:
 
     @property
     def contracts(self) -> bool:
-        """Whether it is a matrix product, with what is elementwise around it."""
+        """Whether it is a matrix product with elementwise operations around it."""
         return any(isinstance(step.kernel, Contraction) for step in self.forward.steps)
 
     @property
     def keeps_no_product(self) -> bool:
-        """Whether its matrix products are used up by reductions: attention."""
+        """Whether reductions consume its matrix products, as in attention."""
         return any(isinstance(step.kernel, ProductKernel) for step in self.forward.steps)
 
     @property
@@ -94,8 +95,9 @@ def fused_operator(
     needs: Sequence[bool],
     prices: StepPrices | None = None,
 ) -> FusedOperator | None:
-    """The kernels of an operator on one device, for gradients of the inputs that `needs` marks; None where it, or its
-    gradient, is none that kernels compute. The matrix products of its gradient are the vendor's where that is cheaper.
+    """The kernels of an operator on one device, with gradients of the inputs that `needs` marks; None if kernels cannot
+    compute it or its gradient. With `prices`, matrix products of its gradient are left to the vendor's library if that
+    is cheaper.
     """
     wrt = tuple(number for number, needed in enumerate(needs) if needed)
     return _fused_operator(name, instance.identity, local, library, wrt, prices)
@@ -128,8 +130,8 @@ def _fused_operator(
 
 @dataclass(frozen=True)
 class _Kept:
-    """Intermediates that a forward pass leaves for the backward pass: statistics of rows in the type in which kernels
-    compute, matrix products in that of results, `narrow`.
+    """Intermediates that the forward saves for backward: statistics of rows in the type in which kernels compute, or
+    matrix products in the type of results (`narrow`).
     """
 
     operands: tuple[Operand, ...] = ()
@@ -141,7 +143,7 @@ class _Kept:
 
 
 def _kept(instance: Instance, library: Library, wrt: tuple[int, ...]) -> _Kept:
-    """Statistics, and products that the backward pass would make again."""
+    """What the forward saves: statistics, or products that the backward pass would compute again."""
     if row_kernels(instance) is not None:
         return _Kept()
     products = product_kernels(instance)
@@ -161,7 +163,7 @@ def _positions(instance: Instance) -> int:
 
 
 def product_statement(step: Step) -> str:
-    """A product of the vendor's library. Letters are axes."""
+    """The statement of a product by the vendor's library. Letters are axes."""
     kernel = step.kernel
     assert isinstance(kernel, Contraction) and isinstance(kernel.left, Read) and isinstance(kernel.right, Read)
     letters = dict(zip((*kernel.batch, *kernel.rows, *kernel.columns, *kernel.inner), ascii_letters, strict=False))
@@ -172,12 +174,12 @@ def product_statement(step: Step) -> str:
 
 
 def by_row(placed: Placed) -> str:
-    """The variable of entries in the order of their rows."""
+    """The variable of the entries sorted by row."""
     return f"{variable(placed.keys)}_by_row_{placed.rows}"
 
 
 def by_row_statement(placed: Placed) -> str:
-    """Entries in the order of their rows."""
+    """The statement that sorts entries by row."""
     keys = variable(placed.keys)
     if placed.batch > 1:
         rows, entries = placed.rows // placed.batch, placed.entries // placed.batch
@@ -187,7 +189,7 @@ def by_row_statement(placed: Placed) -> str:
 
 
 def add_parts_statement(text: KernelText, adding: KernelText, placed: Placed) -> str:
-    """Adds up the parts of the rows that have several."""
+    """The statement that adds up the parts of rows that have several."""
     rows = by_row(placed)
     given = f"{rows}.starts, {rows}.part_rows, {variable(placed.sums)}, {variable(text.stores[0])}"
     blocks = "".join(f"{name}={size}, " for name, size in adding.blocks)
@@ -195,11 +197,11 @@ def add_parts_statement(text: KernelText, adding: KernelText, placed: Placed) ->
 
 
 def length(text: KernelText, block: str) -> str:
-    """How long a launch makes a block."""
+    """The text of a block's length in a launch."""
     size = dict(text.blocks)[block]
     if block not in text.by_width or size == LEAST:
         return str(size)
-    # Of elements of 8 bytes it is a quarter as long.
+    # For elements of 8 bytes it is a quarter as long.
     shortest = f"{2 * size} // real.itemsize"
     return shortest if size >= 4 * LEAST else f"max({LEAST}, {shortest})"
 
@@ -216,7 +218,7 @@ def _launches(
     library: Library,
     prices: StepPrices | None = None,
 ) -> Launches | None:
-    """The kernels of an instance. What is `kept` they leave in memory besides its outputs, if it is no input."""
+    """The kernels of an instance. Besides its outputs they store what is `kept`, unless that is an input."""
     known = {axis: local.sizes.get(axis, size) for axis, size in instance.sizes.items()}
     if local.divided and any(axis not in local.sizes for axis in instance.sizes):
         raise NoKernelError("an axis of the gradient is none of the operator")
@@ -239,7 +241,7 @@ def _launches(
 
 
 def _cheapest(instance: Instance, local: Local, prices: StepPrices) -> tuple[Step, ...] | None:
-    """The steps that take the least time, by which products are left to the vendor."""
+    """The steps that take the least time, over all choices of products to leave to the vendor's library."""
     steps, products = kernel_steps(instance), products_of(instance)
     if steps is None or not any(isinstance(step.kernel, Contraction) for step in steps):
         return steps
@@ -249,7 +251,7 @@ def _cheapest(instance: Instance, local: Local, prices: StepPrices) -> tuple[Ste
 
 
 def is_vendor(step: Step) -> bool:
-    """Whether a step is a product of the vendor's library."""
+    """Whether a step is a product by the vendor's library."""
     return isinstance(step.kernel, Contraction) and step.kernel.vendor
 
 
@@ -268,7 +270,7 @@ def _text(name: str, step: Step, wide: Collection[str], local: Local, library: L
 
 
 class _Written:
-    """The statements around kernels."""
+    """Writes the statements that allocate memory for kernels and launch them."""
 
     def __init__(
         self, instance: Instance, kept: _Kept, wide: Collection[str], local: Local, texts: Sequence[KernelText | Step]
@@ -282,7 +284,7 @@ class _Written:
         self.outputs = {operand.name for operand in instance.outputs if operand not in kept.operands}
 
     def launches(self, steps: tuple[Step, ...]) -> Launches:
-        # An output that is a product as it is was made with it.
+        # An output that equals a product of the vendor's library was made with it.
         multiplied = [operand for step in steps if is_vendor(step) for operand in step.made]
         same = aliases(replace(self.instance, inputs=(*self.instance.inputs, *multiplied)))
         lines = dict.fromkeys(line for text in self.texts for line in self.launch(text))  # equal keys are sorted once

@@ -1,4 +1,4 @@
-"""A kernel as text, with what it takes to launch it."""
+"""A kernel as text, with what is needed to launch it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Placed:
-    """How the kernel of a sum into rows that data choose is given its entries: by their `keys`, the name of a tensor.
+    """The entries of a sum into rows that data choose, as its kernel is given them. `keys` is the tensor of each
+    entry's row.
 
-    For each position of a `batch` this counts rows anew. `rows` and `entries` are those of the whole batch. A row with
-    more than `part` entries is divided into parts, whose sums are the tensor `sums`. `given` are names for the order of
-    entries, and for where parts begin and end in it. A row has so many `columns`.
+    Each position of a `batch` counts rows from 0. `rows` and `entries` are those of the whole batch. A row with more
+    than `part` entries is divided into parts, whose sums are the tensor `sums`. `given` are the names of three tensors:
+    the order of entries, and the begin and the end of parts in it. A row has `columns` columns.
     """
 
     given: tuple[str, ...]
@@ -25,7 +26,9 @@ class Placed:
 
     @property
     def parts(self) -> int:
-        """Rows that are divided have no more parts: those of count > part entries are less than 2 * count / part."""
+        """An upper bound on the parts of divided rows. A row with count > part entries has fewer than 2 * count / part
+        parts.
+        """
         return 2 * self.entries // self.part if self.entries > self.part else 0
 
 
@@ -33,12 +36,12 @@ class Placed:
 class KernelText:
     """A kernel as text.
 
-    `loads` and `stores` are the tensors it is given, by name, `integers` those of integers; of those in `terms` so many
-    programs store one term of a sum, into memory that is `zeroed`. `numbers` are integers that it is given, where axes
-    start, and with `random` seed, step and site. `functions` are those of the emitted file that it calls. `grid` is how
-    many programs there are, `blocks` are its constants by name; `wide` are tensors in the type in which it computes.
-    Blocks `by_width` are as long for elements of 16 bits, for others as many bytes. `placed` are the entries of a sum
-    into rows that data choose.
+    `loads` and `stores` are the tensors it is given, by name; `integers` are those with integers. For a tensor in
+    `terms`, that many programs store one term of a sum each, into memory that is `zeroed`. `numbers` are the integers
+    that it is given, at which axes start. With `random` it is also given seed, step and site. `functions` are those of
+    the emitted file that it calls. `grid` is the number of programs; `blocks` are its constants by name. `wide` are
+    tensors in the type in which it computes. Blocks `by_width` have this length for elements of 16 bits, and the same
+    number of bytes for others. `placed` are the entries of a sum into rows that data choose.
     """
 
     name: str
@@ -69,7 +72,7 @@ class KernelText:
 
     @property
     def adds_parts(self) -> KernelText | None:
-        """The kernel of the emitted file that adds up the parts of rows afterwards, if some may have several."""
+        """The kernel of the emitted file that adds up the parts of rows afterwards; None if no row has several."""
         if self.placed is None or not self.placed.parts:
             return None
         columns = self.placed.columns
@@ -93,7 +96,7 @@ class KernelText:
 
 @dataclass
 class Lines:
-    """Statements at one depth of a kernel while it is written, and the variables they define, by what these hold."""
+    """Statements at one depth of a kernel that is being written, and the names of variables, by what they hold."""
 
     indent: str
     lines: list[str] = field(default_factory=list)
@@ -109,5 +112,5 @@ def pointer(tensor: str) -> str:
 
 
 def power_of_two(count: int) -> int:
-    """The least that is not below a count."""
+    """The smallest power of two that is not below a count."""
     return 1 << max(0, count - 1).bit_length()

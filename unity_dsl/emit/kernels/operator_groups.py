@@ -1,4 +1,4 @@
-"""Groups of operators of a plan that run as one kernel, and the values that these read and make."""
+"""Groups of operators of a plan that run as one kernel, and the values that they read and make."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from .kernel_functions import FusedOperator, fused_operator
 from .positions import Local
 
 Candidate = tuple["OperatorGroup", list[PlannedNode]]
-"""A group, and the steps among its own that it leaves out."""
+"""A group, and the steps between its own that it leaves out."""
 LOOK_AHEAD = 12
-"""So many steps are looked at for those of one kernel: attention is one kernel with its last product only."""
+"""How many steps are looked at for one kernel. Attention is one kernel only together with its last product."""
 
 
 @dataclass(frozen=True)
 class OperatorGroup:
-    """Operators, in order, that run as one; those with a matrix product for a `price`.
+    """Operators, in order, that run as one kernel. A group chosen for its matrix product has a `price`.
 
-    `reads` and `makes` are values with their layouts, in the order of the fused instance's operands; `starts` are terms
-    that add up to where divided axes begin.
+    `reads` and `makes` are values with their layouts, in the order of the fused instance's operands. `starts` are terms
+    whose sums are the positions at which divided axes begin.
     """
 
     nodes: tuple[PlannedNode, ...]
@@ -55,19 +55,19 @@ class OperatorGroup:
 
     @property
     def factor_type(self) -> str:
-        """That of the factors of all its products."""
+        """The type of the factors of all its products."""
         return self.nodes[0].node.factor_type
 
     @property
     def needs(self) -> tuple[bool, ...]:
-        """Of which of the values that it reads it makes the gradient."""
+        """For each value that it reads, whether it makes the gradient."""
         return tuple(number in self.fused.wrt for number in range(len(self.reads)))
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """How the operators of a graph are grouped. `leaving` are the values that are read from outside of it; with
-    `detached` no gradient is asked for. Matrix products are in groups where `contractions` say that it pays.
+    """Groups the operators of a graph. `leaving` are the values that are read outside of it. With `detached` no
+    gradients are needed. `contractions` chooses the matrix products that are in groups.
     """
 
     mesh: Mesh
@@ -79,11 +79,11 @@ class Grouping:
 
     @cached_property
     def readers(self) -> Mapping[str, int]:
-        """How many steps of the graph read a value."""
+        """The number of steps of the graph that read a value."""
         return Counter(name for step in self.planned.steps for name in {value.name for value in _reads(step)})
 
     def groups(self, steps: Sequence[PlannedNode]) -> Iterator[OperatorGroup | PlannedNode]:
-        """The steps in an order in which each comes after what it reads, those in one kernel together."""
+        """The steps, those of one kernel together, in an order in which each comes after what it reads."""
         left = list(steps)
         while left:
             found = self.longest(left)
@@ -97,7 +97,7 @@ class Grouping:
             left = [step for step in left if id(step) not in taken]
 
     def longest(self, steps: Sequence[PlannedNode]) -> Candidate | None:
-        """The group from the first step on of most operators, or that with a matrix product which saves most."""
+        """The group that begins at the first step and has the most operators, or the matrix product that saves most."""
         found = list(self.candidates(steps))
         longest = next((one for one in reversed(found) if not one[0].fused.contracts and self.pays(one[0])), None)
         products = [one for one in found if one[0].fused.contracts]
@@ -108,7 +108,9 @@ class Grouping:
     def cheapest(
         self, steps: Sequence[PlannedNode], products: Sequence[Candidate], choice: ContractionChoice
     ) -> Candidate | None:
-        """Of groups with a matrix product that with which steps take the least time, if this is less than without."""
+        """The group with a matrix product with which the steps take the least time; None if no group is faster than the
+        products apart.
+        """
         others = replace(self, contractions=None)
         apart = others.seconds(steps, choice.machine)
         found: dict[tuple[str, ...], tuple[ContractionPrice, Candidate]] = {}
@@ -125,7 +127,7 @@ class Grouping:
         return replace(group, price=price), aside
 
     def seconds(self, steps: Sequence[PlannedNode], machine: Machine) -> float:
-        """What steps take in their groups. Operators that kernels do not compute are left out."""
+        """The seconds that steps take in their groups. Operators that kernels do not compute are left out."""
         total = 0.0
         for found in self.groups(steps):
             group = self.alone(found) if isinstance(found, PlannedNode) and not is_view(found) else found
@@ -134,8 +136,8 @@ class Grouping:
         return total
 
     def candidates(self, steps: Sequence[PlannedNode]) -> Iterator[Candidate]:
-        """The groups from the first step on, and the steps between that they do not need. A view of something else
-        joins with what alone reads it.
+        """The groups that begin at the first step, each with the steps in between that it does not need. A view of
+        another value joins the group if only a member reads it.
         """
         members, aside = [steps[0]], list[PlannedNode]()
         for step in (None, *steps[1:LOOK_AHEAD]):
@@ -155,12 +157,12 @@ class Grouping:
                 yield found, list(aside)
 
     def is_only_for(self, read: Collection[str], step: PlannedNode) -> bool:
-        """Whether what a step makes is among what another one reads, and nothing else reads it."""
+        """Whether the result of a step is among the values that another step reads, and nothing else reads it."""
         (value,) = step.node.results
         return value.name in read and self.readers[value.name] == 1 and value.name not in self.leaving
 
     def group(self, nodes: Sequence[PlannedNode]) -> OperatorGroup | None:
-        """These operators as one, if they are one kernel forwards and run on the same slices."""
+        """These operators as a group, if they are one kernel in the forward and run on the same slices; else None."""
         inside = Counter(name for step in nodes for name in {value.name for value in step.node.arguments})
         made = [value.name for step in nodes for value in step.node.results]
         wanted = {
@@ -174,12 +176,12 @@ class Grouping:
         return self.fused(nodes, fusion) if len(steps) == 1 and not left else None
 
     def alone(self, node: PlannedNode) -> OperatorGroup | None:
-        """An operator as kernels, however many."""
+        """A single operator as kernels, however many; None if it has none."""
         fusion = fuse([_applied(node)], [value.name for value in node.node.results])
         return None if fusion is None or not _is_local(node) else self.fused([node], fusion)
 
     def pays(self, group: OperatorGroup) -> bool:
-        """Whether one kernel stands for several of torch's. A view at the end must be all that is made."""
+        """Whether one kernel replaces several of torch's. A view at the end must be the only result."""
         last = group.nodes[-1]
         if is_view(last) and [value for value, _ in group.makes] != [*last.node.results]:
             return False
@@ -191,7 +193,7 @@ class Grouping:
         return launched > 1
 
     def fused(self, nodes: Sequence[PlannedNode], fusion: Fusion) -> OperatorGroup | None:
-        """The operators as one; None where their slices differ, or they read one value in two layouts: a kernel has
+        """The operators as a group; None if their slices differ, or if they read one value in two layouts: a kernel has
         one tensor for each value.
         """
         parts = self.local(nodes, fusion)
@@ -216,7 +218,7 @@ class Grouping:
         return OperatorGroup(tuple(nodes), found, local, starts, reads, makes, site)
 
     def local(self, nodes: Sequence[PlannedNode], fusion: Fusion) -> tuple[Local, Mapping[str, Sequence[Term]]] | None:
-        """The slices of all operators, if they are the same, and where these begin."""
+        """The slices of all operators and where they begin; None if the slices differ."""
         sizes: dict[str, int] = {}
         starts: dict[str, Sequence[Term]] = {}
         divided: dict[str, tuple[int, ...]] = {}
@@ -236,17 +238,21 @@ class Grouping:
 
 
 def group_seconds(group: OperatorGroup, machine: Machine, vendor: bool = False) -> float:
-    """What a group takes forwards and backwards; with `vendor` its products are the vendor's."""
+    """The seconds that a group takes, forward and backward. With `vendor` its products are those of the vendor's
+    library.
+    """
     return StepPrices(machine, group.factor_type).seconds(group.fused.steps, group.local.sizes, vendor)
 
 
 def results_of(nodes: Sequence[PlannedNode]) -> tuple[str, ...]:
-    """The names of what operators make."""
+    """The names of the values that operators make."""
     return tuple(value.name for step in nodes for value in step.node.results)
 
 
 def _together(nodes: Sequence[PlannedNode]) -> bool:
-    """Whether operators could be one: slices of one float type, each from those before, at most one random."""
+    """Whether operators could be one kernel: local, of one float type, each reading from earlier ones, at most one
+    random.
+    """
     if sum(step.node.site > 0 for step in nodes) > 1 or len({step.node.dtype for step in nodes}) > 1:
         return False
     return all(map(_is_local, nodes)) and _hand_on(nodes)
@@ -257,8 +263,8 @@ def is_view(step: PlannedNode) -> bool:
 
 
 def _is_local(step: PlannedNode) -> bool:
-    """Whether an operator runs on slices alone, with floats of one type that it is given. Draws are counted without
-    padding, which a kernel does not know.
+    """Whether an operator runs on local slices alone, with floats of the type of its operands. Draws with padding are
+    excluded: they are counted without padding, which a kernel does not know.
     """
     node, typed = step.node, step.typed
     if node.instance.extern or typed.inner or typed.windows:
@@ -270,7 +276,9 @@ def _is_local(step: PlannedNode) -> bool:
 
 
 def _hand_on(nodes: Sequence[PlannedNode]) -> bool:
-    """Whether each operator but the first reads what one before it makes, in the layout in which that is."""
+    """Whether each operator but the first, unless it is a view, reads what an earlier one makes. The layouts must
+    agree.
+    """
     made: dict[str, Layout] = {}
     for number, step in enumerate(nodes):
         inner = 0

@@ -1,4 +1,4 @@
-"""Positions in tensors as Triton text: sums of multiples of a kernel's row, column and the like."""
+"""Positions in tensors as Triton text: sums of multiples of variables such as a kernel's row and column."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from .triton_terms import NoKernelError, Piece, Sort
 
 @dataclass(frozen=True)
 class Local:
-    """The part of an instance on one device: lengths of its axes, and by name where a divided one begins."""
+    """The part of an instance on one device: the lengths of its axes, and the arguments that say where divided ones
+    begin.
+    """
 
     sizes: Mapping[str, int]
     starts: Mapping[str, str] = field(default_factory=dict)
@@ -27,10 +29,10 @@ class Local:
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions by variables, each of which numbers the positions along some axes, major first.
+    """Positions as text of variables, each of which numbers the positions along some axes, major first.
 
-    `term` gives the text of a term; `define` a variable, named as wanted, for a text of one of the variables: the same
-    one for the same text. `numbers` collects the arguments that say where divided axes begin.
+    `term` gives the text of a term. `define` defines a variable, named as wanted, for a text of one of the variables;
+    the same text gives the same variable. `numbers` collects the arguments that say where divided axes begin.
     """
 
     instance: Instance
@@ -41,7 +43,7 @@ class Positions:
     numbers: dict[str, None]
 
     def offset(self, read: Read, operand: Operand) -> tuple[str, list[str]]:
-        """Where an element lies in a contiguous tensor, and comparisons that hold where there is one."""
+        """The text of an element's offset in a contiguous tensor, and comparisons that hold if the element exists."""
         coefficients: dict[str, int] = {}
         others: list[str] = []
         guards: list[str] = []
@@ -81,14 +83,16 @@ class Positions:
         return code, guards
 
     def value(self, axis: str) -> Piece:
-        """A position along an axis, as a number."""
+        """The position along an axis, as a number."""
         code = self.linear({axis: 1})
         if axis in self.local.divided:
             return Piece(f"{self.start(axis)} + {code}", Sort.INT, Binding.SUM)
         return Piece(code, Sort.INT, Binding.ATOM if code.isidentifier() else Binding.PRODUCT)
 
     def start(self, axis: str) -> str:
-        """The argument that says where a divided axis begins on this device."""
+        """The argument that says where a divided axis begins on this device. Raises NoKernelError if its slices are not
+        consecutive.
+        """
         name = self.local.starts.get(axis)
         if name is None:
             raise NoKernelError(f"`{axis}` is divided into slices that are not consecutive")
@@ -96,7 +100,7 @@ class Positions:
         return name
 
     def of_draw(self, expr: Uniform) -> str:
-        """The position of a random number among those of all devices, in a micro-batch."""
+        """The text of a random number's position among those of all devices, in a micro-batch."""
         axes = [index.name for index in expr.index if isinstance(index, Name)]
         if len(axes) < len(expr.index):
             raise NoKernelError("a random number at other positions than its own")
@@ -109,7 +113,7 @@ class Positions:
         return any(axis in self.local.divided for axis in axes)
 
     def whole(self, index: Expr, dim: Dim) -> None:
-        """An index that is not that of the dimension itself must be one of axes that are not divided."""
+        """Raises NoKernelError if an index that is not the dimension's own involves divided axes."""
         if self.touches([*dim, *free_axes(index)]):
             raise NoKernelError("a divided axis is read at other positions than its own")
 
@@ -134,7 +138,7 @@ class Positions:
         return code
 
     def linear(self, coefficients: Mapping[str, int]) -> str:
-        """A sum of positions along axes times these. Neighbouring axes that count on as one are one number."""
+        """The text of a sum of positions along axes times `coefficients`. Contiguous axes are one number."""
         parts = []
         for variable, axes in self.variables.items():
             place = 0
@@ -153,7 +157,7 @@ class Positions:
         return " + ".join(parts).replace("+ -", "- ") or "0"
 
     def run(self, axes: Sequence[str], place: int, coefficients: Mapping[str, int]) -> int:
-        """Where the axes end that count on as one from `place`: each steps over all of the next."""
+        """The end of the axes from `place` on that are contiguous: each steps over all of the next."""
         end = place + 1
         while end < len(axes):
             step = coefficients.get(axes[end], 0) * self.local.sizes[axes[end]]
@@ -163,7 +167,7 @@ class Positions:
         return end
 
     def counted(self, variable: str, axes: Sequence[str], place: int, end: int) -> str:
-        """The position along neighbouring axes, as a variable."""
+        """The position along contiguous axes, as a variable."""
         inner = prod(self.local.sizes[axis] for axis in axes[end:])
         extent = prod(self.local.sizes[axis] for axis in axes[place:end])
         outer = prod(self.local.sizes[axis] for axis in axes[:place])

@@ -1,4 +1,4 @@
-"""Triton text of kernels over products of rows and columns that are not kept."""
+"""Triton text of kernels over products of rows and columns that are not stored, such as attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .tiles import Frame, Side, TileKernel, block_of
 from .triton_terms import NoKernelError, Piece, Sort, number_piece
 
 BLOCK_ROWS, BLOCK_COLUMNS = 64, 32
-"""Of a tile. Fewer rows where a row has many elements of its own."""
+"""Rows and columns of a tile. There are half as many rows if an inner side of a product has more than 128 positions."""
 
 _IDENTITY = {ReductionKind.SUM: "0.0", ReductionKind.MAX: 'float("-inf")', ReductionKind.MIN: 'float("inf")'}
 
@@ -26,14 +26,14 @@ _IDENTITY = {ReductionKind.SUM: "0.0", ReductionKind.MAX: 'float("-inf")', Reduc
 def product_kernel_text(
     name: str, kernel: ProductKernel, instance: Instance, wide: Collection[str], local: Local, library: Library
 ) -> KernelText:
-    """The text of a kernel; tensors that are `wide` lie in the type in which it computes. Raises NoKernelError where it
-    computes what has none.
+    """The text of a kernel. `wide` tensors are stored in the type in which the kernel computes. Raises NoKernelError if
+    an equation has no Triton text.
     """
     return _Body(name, kernel, instance, wide, local, library).text()
 
 
 class _Body(TileKernel):
-    """A kernel's body while it is written."""
+    """A kernel's body that is being written."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class _Body(TileKernel):
         )
 
     def write_pass(self, found: Pass) -> None:
-        """A loop over the columns, with the reductions that it makes."""
+        """Writes a loop over the columns, with the reductions that it makes."""
         sums = {}
         for name in found.targets:
             kind = self.nests[name].equation.kind
@@ -117,7 +117,9 @@ class _Body(TileKernel):
             self.before.names[name] = variable
 
     def live(self) -> tuple[str, str]:
-        """The columns that count for a block of rows, where the axes that decide it are whole and blocks lie in one."""
+        """The texts of the start and the stop of the columns that count for a block of rows. All columns count unless
+        the axes that decide it are whole, and each block lies within one of them.
+        """
         kernel, local = self.kernel, self.local
         start, stop = "0", str(self.column.extent)
         row, column = kernel.rows[-1], kernel.columns[-1]
@@ -138,7 +140,7 @@ class _Body(TileKernel):
         return start, stop
 
     def grow(self, name: str, variable: str) -> None:
-        """The greatest so far, which sums are made of. Where nothing is greater than -inf they are made of 0."""
+        """Writes the running maximum, which sums read. While it is -inf, they read 0 instead."""
         value = self.kept(self.tile.piece(self.nests[name].value), 'float("-inf")')
         greater = self.fresh(f"{name}_grown")
         assert self.loop is not None
@@ -174,7 +176,7 @@ class _Body(TileKernel):
             self.loop.write(f"{variable} += {value}")
 
     def mixed(self, name: str) -> str:
-        """The matrix product of a tile with what its columns have."""
+        """The text of the matrix product of a tile with the operand that its columns have."""
         nest = self.nests[name]
         side = mixed_side(nest, [axis for axis in self.inner(name) if self.local.sizes[axis] > 1] or self.inner(name))
         assert side is not None
@@ -186,7 +188,7 @@ class _Body(TileKernel):
         return f"product({tile}.to({self.memory_type()}), {operand}, T)"
 
     def product(self, name: str) -> str:
-        """The matrix product of rows and columns, scaled."""
+        """The text of the scaled matrix product of rows and columns."""
         nest = self.nests[name]
         sides = product_sides(nest)
         assert sides is not None
@@ -206,19 +208,19 @@ class _Body(TileKernel):
     # ------------------------------------------------------------------------------------------ sides
 
     def inner(self, name: str) -> tuple[str, ...]:
-        """The axes of a product that are summed, or those that a second product has of its own."""
+        """The axes that a product sums over, or the axes of its own that the result of a second product has."""
         nest = self.nests[name]
         if name in self.kernel.products:
             return nest.over
         return tuple(axis for axis in nest.equation.target.axes if axis not in (*self.kernel.batch, *self.kernel.rows))
 
     def inner_side(self, axes: tuple[str, ...]) -> Side:
-        """Positions that a matrix product sums over, or makes, across."""
+        """The side of the positions that a matrix product sums over, or makes, across."""
         extent = self.extent(axes)
         return Side(f"at_{'_'.join(axes)}", axes, extent, block_of(extent))
 
     def held(self, frame: Frame, read: Read, own: bool) -> Piece | None:
-        """A reduction of this kernel or of one before, or a product."""
+        """A reduction of this kernel or of an earlier one, or a product."""
         name = read.tensor
         if name in self.running:
             known = self.running[name]
@@ -237,13 +239,13 @@ class _Body(TileKernel):
         return Piece(self.known(name) or self.define(name, self.product(name), True, name), Sort.FLOAT)
 
     def kept(self, value: Piece, identity: str) -> str:
-        """A value of a tile, and the identity beyond the last column."""
+        """A value of a tile, with the identity beyond the last column."""
         code = self.tile.terms.as_float(value).code
         mask = self.column.mask
         return f"tl.where({mask}, {code}, {identity})" if mask else code
 
     def store(self, name: str) -> None:
-        """A tensor of rows to memory."""
+        """Writes a tensor of rows to memory."""
         operand = self.operands[name]
         own = tuple(axis for axis in operand.axes if axis not in (*self.kernel.batch, *self.kernel.rows))
         frame = Frame(self, self.row, self.inner_side(own) if own else Side("", (), 1, 1))

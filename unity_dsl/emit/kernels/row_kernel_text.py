@@ -20,28 +20,30 @@ from .triton_calls import DEFINED
 from .triton_terms import NoKernelError, Piece, Sort, TermText, number_piece
 
 ONE_TILE = 8192
-"""So many columns are held at once, more of them tile by tile."""
+"""How many columns are held at once. More are computed tile by tile."""
 TILE = 2048
 UNROLLED = 8
-"""Loops over no more tiles may be unrolled, for which there are not enough registers: tiles then are half as long."""
+"""Loops over at most this many tiles may be unrolled, for which there are not enough registers. Tiles are then half as
+long.
+"""
 SPLIT = 1024
-"""So many columns a program has where it needs not have all of its rows."""
+"""Columns of a program that does not need all columns of its rows."""
 PROGRAMS = 256
-"""At most so many programs sum over rows, each of which leaves one term."""
+"""The largest number of programs that sum over rows, each of which leaves one term."""
 ELEMENTS = 2048
-"""Of a block of rows and columns, if a row has fewer."""
+"""Elements of a block of rows and columns, if a row has fewer."""
 
 _RESERVED = ("row", "column", "first_row", "first_column", "first_position", "place", "seed", "step", "site", "T", "tl")
 _IDENTITY = {ReductionKind.SUM: "0.0", ReductionKind.MAX: 'float("-inf")', ReductionKind.MIN: 'float("inf")'}
 
 
 def row_kernel_text(name: str, kernel: RowKernel, instance: Instance, local: Local, library: Library) -> KernelText:
-    """The text of a kernel. Raises NoKernelError where it computes what has none."""
+    """The text of a kernel. Raises NoKernelError if an equation has no Triton text."""
     return _Body(name, kernel, instance, local, library).text()
 
 
 class _Body:
-    """A kernel's body while it is written."""
+    """A kernel's body that is being written."""
 
     def __init__(self, name: str, kernel: RowKernel, instance: Instance, local: Local, library: Library) -> None:
         self.name = name
@@ -55,7 +57,7 @@ class _Body:
         self.rows = prod(local.sizes[axis] for axis in kernel.rows)
         self.columns = prod(local.sizes[axis] for axis in kernel.columns)
         whole = power_of_two(self.columns)
-        # Without reductions along rows every program can have columns of its own, as it has rows.
+        # Without reductions along rows, programs can divide the columns as well as the rows.
         self.split = not kernel.reduced and whole > SPLIT and all(map(self.over_columns, kernel.summed))
         tile = TILE if whole > UNROLLED * TILE else TILE // 2
         self.block_columns = SPLIT if self.split else whole if whole <= ONE_TILE else tile
@@ -135,7 +137,7 @@ class _Body:
         across = -(-self.columns // self.block_columns) if self.split else 1
         terms = {name: programs * (1 if self.operands[name].axes else across) for name in kernel.summed}
         blocks = {"BLOCK_ROWS": self.block_rows, **({"BLOCK_COLUMNS": self.block_columns} if kernel.columns else {})}
-        per_warp = 256  # a thread has eight elements: of 16 bits as many as it loads at a time
+        per_warp = 256  # a thread has eight elements, as many as it loads at a time if they have 16 bits
         return KernelText(
             self.name,
             tuple(self.loads),
@@ -153,7 +155,7 @@ class _Body:
         )
 
     def in_tiles(self, write: Callable[[], None]) -> None:
-        """What `write` makes depends on columns: in a loop over tiles if they are not held at once."""
+        """Calls `write` for what depends on columns, in a loop over tiles if they are not held at once."""
         if not self.tiled:
             write()
             return
@@ -167,7 +169,7 @@ class _Body:
     # ------------------------------------------------------------------------------------------ reductions
 
     def reduction(self, target: str) -> str:
-        """A reduction along columns that are held at once."""
+        """The text of a reduction along columns that are held at once."""
         nest = self.nests[target]
         value = self.terms.piece(nest.value)
         kind = nest.equation.kind
@@ -177,12 +179,12 @@ class _Body:
         return f"tl.{kind.value}({self.kept(value, _IDENTITY[kind], self.column_mask())}, axis=1, keep_dims=True)"
 
     def kept(self, value: Piece, identity: str, mask: str | None) -> str:
-        """A value where the mask holds, in the type of floats."""
+        """A value in the type of floats, with the identity outside of the mask."""
         code = value.code if value.sort is Sort.FLOAT else self.terms.as_float(value).code
         return f"tl.where({mask}, {code}, {identity})" if mask else code
 
     def reduce_tiles(self, targets: Sequence[str]) -> None:
-        """Reductions along columns, tile by tile."""
+        """Writes reductions along columns, tile by tile."""
         accumulated = {}
         for target in targets:
             kind = self.nests[target].equation.kind
@@ -207,7 +209,7 @@ class _Body:
             self.define(target, f"tl.{kind.value}({variable}, axis=1, keep_dims=True)", True, False, target)
 
     def add(self, target: str, variable: str) -> None:
-        """A term of a sum over rows."""
+        """Writes the addition of a term to a sum over rows."""
         nest = self.nests[target]
         across = self.depends.on_columns(nest.value)
         column = self.column_mask() if across else None
@@ -222,7 +224,9 @@ class _Body:
             scope.write(f"{variable} += {added}")
 
     def sum_shape(self, target: str) -> str:
-        """Of what a program keeps of a sum over rows: threads add up what they read, and at the end what they have."""
+        """The shape that a program accumulates for a sum over rows. Threads add up what they read, and combine their
+        sums at the end.
+        """
         if not self.kernel.columns:
             return "BLOCK_ROWS"
         return f"BLOCK_ROWS, {'BLOCK_COLUMNS' if self.over_columns(target) else '1'}"
@@ -243,11 +247,11 @@ class _Body:
         return f"tl.store({place}, {total}{f', mask={mask}' if mask else ''})"
 
     def store(self, target: str) -> None:
-        """A tensor to memory, at its own axes."""
+        """Writes a tensor to memory, at its own axes."""
         own = Read(target, tuple(map(dim_index, self.operands[target].dims)))
         offset, _ = self.positions.offset(own, self.operands[target])
         if "row" not in offset and "column" not in offset:
-            offset = "row"  # of a single element, which so has the shape of a block
+            offset = "row"  # a single element, which gets the shape of a block
         wide = self.spans_columns(target)
         mask = self.mask(rows=True, columns=wide) or "row < 1"
         place = f"{pointer(target)} + {offset}"
@@ -256,7 +260,7 @@ class _Body:
     # ------------------------------------------------------------------------------------------ names
 
     def fresh(self, wanted: str, scope: Lines) -> str:
-        """A name that nothing around has. Loops over tiles share names: what one defines is not there after it."""
+        """A name that nothing around it has. Loops over tiles share names, as no variable of one is read after it."""
         within = scope is self.tile
         name = fresh(wanted.replace("'", "_"), {*self.outside, *scope.names.values()} if within else self.taken)
         self.taken.add(name)
@@ -265,13 +269,13 @@ class _Body:
         return name
 
     def scope(self, rows: bool, columns: bool) -> Lines:
-        """Where to write what depends on rows, or on columns: before the loop over rows what depends on neither."""
+        """The lines to write to. For what depends on neither rows nor columns they are before the loop over rows."""
         if columns and self.tile is not None:
             return self.tile
         return self.root if rows or not self.loops else self.before
 
     def define(self, wanted: str, code: str, rows: bool, columns: bool, key: object = None) -> str:
-        """A variable, known from here on by its key."""
+        """Defines a variable, which is known from here on by its key."""
         scope = self.scope(rows, columns)
         name = self.fresh(wanted, scope)
         scope.write(f"{name} = {code}")
@@ -279,7 +283,7 @@ class _Body:
         return name
 
     def shared(self, wanted: str, code: str, variable: str) -> str:
-        """The variable of a text about rows, or about columns: one for all places where it stands."""
+        """The variable of a text about rows or columns: one for all its uses."""
         columns = variable == "column"
         return self.known(("shared", code)) or self.define(wanted, code, not columns, columns, ("shared", code))
 
@@ -302,7 +306,7 @@ class _Body:
         return self.loaded(expr)
 
     def is_loaded(self, tensor: str) -> bool:
-        """Whether an intermediate was computed by a kernel before."""
+        """Whether an earlier kernel computed an intermediate."""
         return bool(self.nests[tensor].over) and tensor not in self.kernel.reduced
 
     def computed(self, read: Read) -> Piece:
@@ -330,7 +334,9 @@ class _Body:
         return Piece(known, Sort.FLOAT)
 
     def moved(self, read: Read, target: Operand, nest: LoopNest) -> Piece:
-        """An intermediate evaluated at other positions than its own, 0 or its fill where there is none."""
+        """An intermediate evaluated at other positions than its own. It is the fill of the read at positions outside of
+        the tensor.
+        """
         if any(len(dim) != 1 for dim in target.dims) or self.positions.touches([*free_axes(read), *target.axes]):
             raise NoKernelError(f"`{read.tensor}` is read at other positions than its own")
         at = {dim[0]: index for dim, index in zip(target.dims, read.index, strict=True)}
@@ -364,7 +370,7 @@ class _Body:
             raise NoKernelError(f"`{read.tensor}` is filled with what depends on positions")
         parts = [pointer(read.tensor), *([offset] if offset != "0" else [])]
         if guards or self.guarding:
-            # Comparisons of positions are as wide as a block, and so must be what they guard.
+            # Comparisons of positions have the shape of a block, and so must what they guard.
             parts += [*([] if rows else ["row * 0"]), *([] if columns or not self.kernel.columns else ["column * 0"])]
             rows, columns = True, columns or bool(self.kernel.columns)
         place = " + ".join(parts)
@@ -406,7 +412,7 @@ class _Body:
         return max([self.rows * self.columns, *elements]) >= 2**31
 
     def over_columns(self, target: str) -> bool:
-        """Whether a sum over rows is one of each column, or of what every column has."""
+        """Whether a sum over rows has a value for each column, or adds up values that depend on columns."""
         return bool(self.nests[target].equation.target.axes) or self.depends.on_columns(self.nests[target].value)
 
     def spans_columns(self, target: str) -> bool:

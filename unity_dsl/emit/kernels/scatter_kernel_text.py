@@ -1,4 +1,4 @@
-"""Triton text of sums into rows that data choose."""
+"""Triton text of sums into rows that data choose (scatter-add)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .tiles import Frame, Side, TileKernel
 from .triton_terms import NoKernelError, Piece
 
 ELEMENTS = 1024
-"""Of a tile of parts and columns."""
+"""Elements of a tile of parts and columns."""
 BLOCK_COLUMNS = 512
-"""So many columns a program has, at most."""
+"""The largest number of columns of a program."""
 _NAMES = ("part", "number", "place", "inside", "entry", "first", "last")
 
 
 def scatter_kernel_text(name: str, step: Step, wide: Collection[str], local: Local, library: Library) -> KernelText:
-    """The text of a kernel; tensors that are `wide` lie in the type in which it computes. Raises NoKernelError where it
-    computes what has none.
+    """The text of a kernel. `wide` tensors are stored in the type in which the kernel computes. Raises NoKernelError if
+    an equation has no Triton text.
     """
     assert isinstance(step.kernel, Scatter)
     return _Body(name, step, step.kernel, wide, local, library).text()
 
 
 class _Body(TileKernel):
-    """A kernel's body while it is written. A program goes over the entries of several parts at once."""
+    """A kernel's body that is being written. A program loops over the entries of several parts at once."""
 
     def __init__(
         self, name: str, step: Step, kernel: Scatter, wide: Collection[str], local: Local, library: Library
@@ -95,7 +95,7 @@ class _Body(TileKernel):
         )
 
     def store(self, target: str, total: str, count: int) -> None:
-        """Parts that are a row go into the result, others beside it."""
+        """Writes the sums: those of whole rows into the result, those of other parts into a tensor of their own."""
         rows, columns = self.rows, self.column.extent
         across = f" & ({self.column.mask})" if self.column.mask else ""
         row = Side("part", self.kernel.rows, rows, self.entry.block, True)
@@ -109,5 +109,5 @@ class _Body(TileKernel):
             self.before.write(f"tl.store({pointer(self.placed.sums)} + {place}, {total}, mask={inside})")
 
     def held(self, frame: Frame, read: Read, own: bool) -> Piece | None:
-        """A reduction of a kernel before."""
+        """A reduction that an earlier kernel made."""
         return frame.loaded(read) if self.nests[read.tensor].over else None

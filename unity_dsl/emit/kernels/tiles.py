@@ -1,4 +1,4 @@
-"""Triton text of terms over tiles: what kernels with matrix products have in common."""
+"""Triton text of terms over tiles, which kernels with matrix products share."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _RESERVED = (
 
 @dataclass(frozen=True)
 class Side:
-    """Positions along axes, as a variable that goes down or across: one side of a tile of `block` positions.
+    """One side of a tile of `block` positions: positions along axes, as a variable that runs down or across.
 
-    They begin at the variable `start`, if any, and are as many as the text `length`; `looped` if a loop moves them. The
-    variable `guard`, if any, holds where there is one.
+    The positions begin at the variable `start`, if any. Their number is the text `length`. `looped` means that a loop
+    moves them. The variable `guard`, if any, says which positions exist.
     """
 
     variable: str
@@ -51,7 +51,7 @@ class Side:
 
     @property
     def text(self) -> str:
-        """The positions."""
+        """The text of the positions."""
         shape = "[:, None]" if self.down else "[None, :]"
         start = f"{self.start} + " if self.start else ""
         return f"{start}tl.arange(0, {self.length or self.block}){shape}"
@@ -63,10 +63,9 @@ class Side:
 
 
 class TileKernel(ABC):
-    """A kernel while it is written: what comes before and after loops, and the loop that is being written.
+    """A kernel that is being written: the lines around loops, and the loop that is being written.
 
-    Programs have one position of the axes `batch` each. Tensors that are `wide` lie in the type in which kernels
-    compute.
+    Each program has one position of the axes `batch`. `wide` tensors are stored in the type in which kernels compute.
     """
 
     def __init__(
@@ -113,11 +112,11 @@ class TileKernel(ABC):
         return prod(self.local.sizes[axis] for axis in axes)
 
     def program(self) -> str:
-        """The number of the program, wide enough to count elements."""
+        """The text of the program's number, wide enough to count elements."""
         return "tl.program_id(0)" + (".to(tl.int64)" if self.large() else "")
 
     def declare(self, side: Side) -> None:
-        """The variable of a side, where it is not there yet."""
+        """Defines the variable of a side, unless it is defined."""
         if self.known(("side", side.variable)) is None:
             scope = self.loop if side.looped and self.loop is not None else self.before
             scope.write(f"{side.variable} = {side.text}")
@@ -137,7 +136,7 @@ class TileKernel(ABC):
         return self.before.names.get(key)
 
     def define(self, wanted: str, code: str, looped: bool, key: object) -> str:
-        """A variable, in the loop if it depends on what that moves."""
+        """Defines a variable, in the loop if it depends on what the loop moves."""
         scope = self.loop if looped and self.loop is not None else self.before
         name = self.fresh(wanted)
         scope.write(f"{name} = {code}")
@@ -146,7 +145,7 @@ class TileKernel(ABC):
 
 
 class Frame:
-    """Terms over a tile: two sides, and the batch position of the program."""
+    """Terms over a tile: its two sides, and the batch position of the program."""
 
     def __init__(self, body: TileKernel, down: Side, across: Side) -> None:
         self.body, self.down, self.across = body, down, across
@@ -169,8 +168,8 @@ class Frame:
         return self.body.known(key) or self.body.define(wanted, code, looped, key)
 
     def operand(self, expr: Expr) -> str:
-        """The tile as an operand of a matrix product, in the type of memory where it is read from there, else in that
-        of floats; 0 outside of it.
+        """The tile as an operand of a matrix product, in the type of floats in memory; 0 outside of the tile. An input
+        is loaded in the type that it has.
         """
         body = self.body
         for side in (self.down, self.across):
@@ -184,7 +183,7 @@ class Frame:
         return f"{code}.to({body.memory_type()})"
 
     def in_memory(self, tensor: str) -> bool:
-        """Whether a tensor is an input of floats of the type in which tiles are multiplied."""
+        """Whether a tensor is a float input of the type in which tiles are multiplied."""
         known = tensor in self.body.nests or tensor in self.body.wide
         return not known and self.body.operands[tensor].integer_range is None
 
@@ -198,7 +197,7 @@ class Frame:
         return self.computed(expr)
 
     def computed(self, read: Read) -> Piece:
-        """An intermediate."""
+        """An intermediate: held by the kernel, or evaluated where it is read."""
         body, name = self.body, read.tensor
         own = tuple(dim_axes(index, body.instance.sizes) for index in read.index) == body.operands[name].dims
         held = body.held(self, read, own)
@@ -216,7 +215,7 @@ class Frame:
         return Piece(known, Sort.FLOAT)
 
     def loaded(self, read: Read, raw: bool = False) -> Piece:
-        """An element of memory; `raw` in the type in which it lies there."""
+        """An element of memory; with `raw` in the type that it has there."""
         body = self.body
         operand = body.operands[read.tensor]
         sort = Sort.FLOAT if operand.integer_range is None else Sort.INT
@@ -227,7 +226,7 @@ class Frame:
         body.loads[read.tensor] = None
         offset, guards = self.positions.offset(read, operand)
         axes = set(free_axes(read))
-        # An operand of a matrix product has both sides of its tile, of which one may have a single position.
+        # An operand of a matrix product has both sides of its tile, even if one has a single position.
         sides = [side for side in (self.down, self.across) if raw or guards or axes & set(side.axes)]
         offset = " + ".join([offset, *(side.variable for side in sides if side.extent == 1)])
         apart = [side for side in sides if side.extent > 1 and not axes & set(side.axes)]
@@ -260,7 +259,7 @@ class Frame:
         return Piece(known, Sort.FLOAT)
 
     def store(self, name: str, value: str) -> str:
-        """The statement that leaves a tensor in memory, at its own axes."""
+        """The statement that stores a tensor in memory, at its own axes."""
         operand = self.body.operands[name]
         read = Read(name, tuple(map(dim_index, operand.dims)))
         sides = [side for side in (self.down, self.across) if side.axes]
@@ -276,5 +275,5 @@ def in_brackets(mask: str) -> str:
 
 
 def block_of(extent: int) -> int:
-    """The shortest side of a tile that has so many positions."""
+    """The length of the shortest side of a tile that has this many positions."""
     return max(LEAST, power_of_two(extent))

@@ -1,6 +1,6 @@
 """Element functions in Triton, by the torch calls that declare them.
 
-Triton has no call for some of them in every float type: these are functions of the emitted file, which has those used.
+For some of them Triton has no call in every float type. These are functions of the emitted file, if they are used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TritonCall:
 
 
 def triton_call(native: NativeCall | None) -> TritonCall | None:
-    """The call that stands for a torch call of an element function, if one is known."""
+    """The call that replaces a torch call of an element function; None if none is known."""
     if native is None or native.function not in _CALLS or native.keywords:
         return None
     text = _CALLS[native.function]

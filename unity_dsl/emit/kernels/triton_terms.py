@@ -1,4 +1,4 @@
-"""Triton text of terms: element functions, comparisons and index arithmetic, by what their operands are."""
+"""Triton text of terms: element functions, comparisons and index arithmetic, by the kinds of their operands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .triton_calls import triton_call
 
 
 class NoKernelError(ValueError):
-    """What an equation computes has no Triton text here; the program has its torch text."""
+    """An equation has no Triton text here; the program uses its torch text."""
 
 
 class Sort(Enum):
@@ -28,14 +28,14 @@ class Sort(Enum):
 
 @dataclass(frozen=True)
 class Piece:
-    """The text of a term, how tightly its outermost operator binds, and what it is."""
+    """The text of a term, its kind, and how tightly its outermost operator binds."""
 
     code: str
     sort: Sort
     binding: Binding = Binding.ATOM
 
     def inside(self, binding: Binding) -> str:
-        """The text as an operand of an operator that binds so tightly."""
+        """The text as an operand of an operator that binds this tightly."""
         return self.code if self.binding >= binding else f"({self.code})"
 
 
@@ -45,7 +45,7 @@ _WHOLE = frozenset({"//", "%"})
 
 @dataclass(frozen=True)
 class TermText:
-    """Writes terms of an instance. `leaf` gives the text of an axis, of a read or of a random number; `sizes` are the
+    """Writes terms of an instance. `leaf` gives the text of an axis, of a read or of a random number. `sizes` are the
     lengths of axes on all devices together. `needed` collects the functions of the emitted file that are called.
     """
 
@@ -55,7 +55,7 @@ class TermText:
     needed: set[str]
 
     def piece(self, expr: Expr) -> Piece:
-        """Raises NoKernelError."""
+        """The text of a term. Raises NoKernelError if it has none."""
         number = self.constant(expr)
         if number is not None:
             return number_piece(number)
@@ -100,7 +100,7 @@ class TermText:
         elif sorts == {Sort.BOOL}:
             left = left if function == "*" else self.whole_number(left)
         elif Sort.NUMBER in sorts and Sort.FLOAT not in sorts:
-            # A literal would be a float32 beside integers, whatever the type in which the kernel computes.
+            # Next to integers a literal would be a float32, whatever the type in which the kernel computes.
             exact = all(piece.code.lstrip("-").isdigit() for piece in (left, right) if piece.sort is Sort.NUMBER)
             if Sort.BOOL in sorts or not exact:
                 left, right = self.as_float(left), self.as_float(right)
@@ -110,7 +110,9 @@ class TermText:
         return Piece(code, Sort.FLOAT if floats else Sort.BOOL if both else Sort.INT, binding)
 
     def whole(self, function: str, arguments: tuple[Expr, ...], whole: Expr) -> Piece:
-        """Quotients and remainders, which Triton truncates towards zero: of numerators that are not negative."""
+        """Quotients and remainders. Triton truncates them towards zero, so NoKernelError is raised for negative
+        numbers.
+        """
         try:
             if interval(arguments[0], self.sizes)[0] < 0 or interval(whole, self.sizes)[0] < 0:
                 raise NoKernelError(f"`{function}` of a negative number")
@@ -132,7 +134,7 @@ class TermText:
         pieces = [self.piece(argument) for argument in arguments]
         texts = [piece.code if piece.sort is Sort.NUMBER else self.as_float(piece).code for piece in pieces]
         if pieces[0].sort is Sort.NUMBER and len(pieces) > 1:
-            # A function of two operands takes the type of the first, which so is a tensor.
+            # A function of two operands takes the type of the first, which must therefore be a tensor.
             texts[0] = self.float_literal(pieces[0]).code
         return Piece(call.text.format(*texts), Sort.FLOAT)
 
@@ -142,7 +144,7 @@ class TermText:
         return Piece(f"{piece.inside(Binding.ATOM)}.to(T)", Sort.FLOAT)
 
     def float_literal(self, piece: Piece) -> Piece:
-        """A literal as a tensor: by itself Triton takes it for a float32, whatever the kernel computes in."""
+        """A literal as a tensor: Triton takes a plain one for a float32, whatever the kernel computes in."""
         return Piece(f"tl.full([], {piece.code}, T)", Sort.FLOAT)
 
     def whole_number(self, piece: Piece) -> Piece:
@@ -151,7 +153,7 @@ class TermText:
         return piece
 
     def constant(self, expr: Expr) -> int | float | None:
-        """The value of a term that depends on no position."""
+        """The value of a term that depends on no position; None for other terms."""
         match expr:
             case Number(value=value):
                 return plain_number(value)
@@ -191,7 +193,7 @@ _ARITHMETIC: Mapping[str, Callable[..., int | float]] = {
 
 
 def number_piece(number: int | float) -> Piece:
-    """A literal, infinite ones spelt as Python needs it."""
+    """A literal. Infinities are written as Python needs them."""
     if number in (float("inf"), float("-inf")):
         return Piece(f'float("{number}")', Sort.NUMBER)
     return Piece(repr(number), Sort.NUMBER, Binding.SIGN if number < 0 else Binding.ATOM)

@@ -1,7 +1,7 @@
-"""Classifies each axis of an operator: mapped, summed, absent or blocked, with the reason.
+"""Classifies each axis of an operator: mapped, summed, declared or blocked, with the reason.
 
-An axis may be divided over devices if every read that involves it is at the bare axis of a dimension: then a slice of
-the result depends on that slice of the operand only.
+An axis may be divided over devices if every read that involves it is at the bare axis of a dimension. A slice of the
+result then depends only on that slice of the operand.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class AxisClass:
     """The class of an axis of an operator.
 
     `positional`: its index is used as a value, so that a slice adds its offset. `sized`: its length is used as a value,
-    always the global one. `inner`: it is reduced by an equation before the last, or by one other than a sum, so that
-    dividing it needs a collective inside the operator. `reason` explains the class to a reader.
+    always the global one. `inner`: an intermediate's equation reduces it, or a reduction other than a sum; dividing it
+    then needs a collective inside the operator. `reason` explains the class to a reader.
     """
 
     axis: str
@@ -53,7 +53,7 @@ Places = Collection[tuple[str, int]]
 
 
 def classify(instance: Instance, library: Library, haloed: Places = ()) -> Mapping[str, AxisClass]:
-    """The class of every axis: those of equations in their order, then those of operands alone.
+    """The class of every axis: axes of equations in order, then axes of operands alone.
 
     `haloed` are dimensions of which every device has all elements that it reads.
     """
@@ -106,7 +106,7 @@ def _declared(instance: Instance) -> Iterator[tuple[str, AxisClass]]:
 
 
 def _operands(instance: Instance) -> dict[str, Operand]:
-    """Inputs, intermediates and outputs by name, those of the evaluation included."""
+    """Inputs, intermediates and outputs by name, including those of the evaluation."""
     equations = (*instance.equations, *instance.evaluation)
     return {operand.name: operand for operand in (*instance.inputs, *(equation.target for equation in equations))}
 
@@ -158,7 +158,7 @@ def _diagonal(operand: Operand) -> Iterator[tuple[str, str]]:
 
 
 def _used_again(equations: Sequence[Equation], read: Read, outputs: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Summed axes of a result that is read again: it stays a partial sum on each device."""
+    """Summed axes of a result that a statement reads: on each device it is only a partial sum."""
     for equation in equations:
         if equation.target.name == read.tensor and read.tensor in outputs and equation.kind is ReductionKind.SUM:
             for axis in equation.over:
@@ -210,11 +210,11 @@ def _merged_sizes(instance: Instance, operands: Mapping[str, Operand], equations
 
 
 def local_native(instance: Instance, library: Library, divided: tuple[str, ...]) -> bool:
-    """Whether the torch call on slices that divide these axes computes what the equations do there.
+    """Whether the torch call, on slices that divide these axes, computes what the equations do there.
 
-    It does if it may replace the equations at all and depends on no position, length or reduction of a divided axis. It
-    also depends on lengths that conditions relate to others, unless these are all of one attribute that it does not
-    name (`g == groups` where it names `|g|`).
+    It does if it may replace the equations at all, and depends on no position, length or reduction of a divided axis.
+    It also depends on lengths in conditions, unless a condition only equates a length with an attribute that the call
+    does not name (`g == groups` if the call names `|g|`).
     """
     return _local_native(instance.kind, library, divided)
 

@@ -40,7 +40,7 @@ class Windowed:
 
 
 def windowed(instance: Instance, library: Library) -> Mapping[str, Windowed | str]:
-    """Every axis that some dimension is read around, or the reason why it cannot be divided."""
+    """Every axis around which some dimension is read; a text instead is the reason why it cannot be divided."""
     return _windowed(instance.identity, library)
 
 
@@ -84,7 +84,7 @@ def _around(instance: Instance) -> dict[str, dict[tuple[str, int], None]]:
 
 
 def _reach(instance: Instance, axis: str, tensor: str, dim: int) -> Reach:
-    """The reach of a dimension. Raises _Refused where its reads do not have one step along the axis."""
+    """The reach of a dimension. Raises _Refused if its reads do not have one step along the axis."""
     operand = instance.operand(tensor)
     if operand not in instance.inputs:
         raise _Refused(f"`{tensor}`, which the operator computes itself, is read at neighbours of `{axis}`")

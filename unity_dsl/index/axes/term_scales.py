@@ -1,4 +1,4 @@
-"""By which factor the terms of an operator at one size differ from those of the same operator at another size.
+"""The factor between the terms of an operator at one size and the terms of the same operator at another size.
 
 A mean over b/m positions has terms m times those of a mean over b, as it divides by a size. Both equations are walked
 together; sizes and numbers may differ, and the factor must be the same wherever terms are added or compared.
@@ -16,7 +16,7 @@ from ..equations.instance import Equation, Instance
 from ..equations.term import COMPARISONS, walk
 
 Scale = Fraction | None
-"""Positive; None for what is 0 or infinite, and so scaled by anything."""
+"""A positive factor; None for a term that is 0 or infinite, which any factor leaves the same."""
 
 ONE = Fraction(1)
 
@@ -28,9 +28,9 @@ class NoScale(Exception):
 def result_scales(
     given: Instance, other: Instance, axes: Collection[str], operands: Mapping[str, Scale]
 ) -> dict[str, Scale]:
-    """The factor of every result of `other` to that of `given`, at those of its `operands`.
+    """The factor of every result of `other` relative to `given`, from the factors of its `operands`.
 
-    Both are one operator, at sizes that differ along `axes` alone: over their positions `other` has a part of the terms
+    Both are one operator, at sizes that differ along `axes` alone. Along these axes, `other` has a part of the terms
     and of the results of `given`. Raises NoScale.
     """
     scales = dict(operands)
@@ -65,7 +65,7 @@ def _equation_scales(
 
 
 class _Terms:
-    """Walks the terms of two instances together. `scales` are those of operands and of earlier equations."""
+    """Walks the terms of two instances together. `scales` has the factors of operands and of earlier equations."""
 
     def __init__(self, given: Instance, other: Instance, axes: Collection[str], scales: dict[str, Scale]) -> None:
         self.given, self.other, self.axes, self.scales = given, other, axes, scales
@@ -100,7 +100,7 @@ class _Terms:
         raise NoScale("its statements depend on the size of the batch")
 
     def position(self, one: Expr, two: Expr) -> None:
-        """An index, which is the same in both and does not depend on how many positions the axis has."""
+        """Checks that an index is the same in both and does not depend on the lengths of `axes`. Raises NoScale."""
         if any(isinstance(node, Size) and node.name in self.axes for node in walk(one)):
             raise NoScale("it reads examples at positions that depend on the size of the batch")
         for left, right in zip(walk(one), walk(two), strict=False):
@@ -110,7 +110,7 @@ class _Terms:
                 raise NoScale("it reads examples at positions that depend on the size of the batch")
 
     def draw(self, index: tuple[Expr, ...]) -> Scale:
-        """Numbers are drawn by position: those of a part of the batch lie together only if the batch comes first."""
+        """Numbers are drawn by position: those of a part of the batch are consecutive only if the batch comes first."""
         first = index[0] if index else None
         if not isinstance(first, Name) or first.name not in self.axes:
             raise NoScale("it draws random numbers in an order in which the examples do not come first")
@@ -118,7 +118,7 @@ class _Terms:
 
 
 def _alike(one: Expr, two: Expr) -> bool:
-    """Whether two nodes are the same but for their subterms."""
+    """Whether two nodes are equal apart from their subterms."""
     match one, two:
         case Number(value=left), Number(value=right):
             return left == right
@@ -138,7 +138,7 @@ def _ratio(left: Rational, right: Rational) -> Scale:
 
 
 def _applied(function: str, scales: list[Scale]) -> Scale:
-    """The factor of a function's value at those of its arguments."""
+    """The factor of a function's value, from the factors of its arguments."""
     match function, scales:
         case ("*", [left, right]):
             return None if left is None or right is None else left * right

@@ -23,7 +23,7 @@ from .work import Axes, Extent, Polynomial, backward_tallies, forward_tally, tot
 
 _MARGIN = 10
 _OTHERS = (37, 5, 3, 1)
-"""Values of an attribute beside its own, of which the first that fits is tried."""
+"""Other values of an attribute to try; the first one that fits is used."""
 
 
 def describe_operator(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
@@ -34,7 +34,7 @@ def describe_operator(operator: OperatorDecl, library: Library, statuses: Mappin
 def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str] | None = None) -> str:
     """Shapes, axes, gradients, work and lowering.
 
-    `statuses` say of axes, and of sets of operands that it is linear in, whether that is proved.
+    `statuses` say whether the properties of axes, and the linearity in sets of operands, are proved.
     """
     known = statuses or {}
     sections = list(_titled("shape", _shapes(operator)))
@@ -55,14 +55,14 @@ def derived(operator: OperatorDecl, library: Library, statuses: Mapping[str, str
 
 
 def _numeric(found: Representative, library: Library) -> Iterator[str]:
-    """What the values of attributes that place or count elements may change."""
+    """The lines that may change with attributes that place or count elements."""
     yield from _titled("gradient", [*_gradients(found, library), *_free(found.instance)])
     yield from _titled("flops", _flops(found))
     yield from _titled("bytes", _bytes(found))
 
 
 def _placing(operator: OperatorDecl, found: Representative, library: Library) -> Iterator[str]:
-    """The attributes whose values the gradient, flops or bytes above depend on: another value gives another text."""
+    """The attributes on whose values the gradient, flops or bytes above depend: another value gives another text."""
     whole = integer_attributes(operator)
     values = {name: value for name, value in found.instance.attributes.items() if name in whole}
     text = list(_numeric(found, library)) if values else []
@@ -78,7 +78,7 @@ def _placing(operator: OperatorDecl, found: Representative, library: Library) ->
 
 
 def _at_another(operator: OperatorDecl, attribute: str, value: Rational) -> Representative | None:
-    """The operator at another value of an attribute; None where no value that is tried meets the conditions."""
+    """The operator at another value of an attribute; None if no value that is tried meets the conditions."""
     for other in _OTHERS:
         if other != value:
             with suppress(InputError):

@@ -1,4 +1,4 @@
-"""An operator's equations as kernels: the class of each, its work, and its sizes where it is a product of matrices."""
+"""An operator's equations as kernels: the class of each, its work, and its sizes if it is a matrix product."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .work import Axes, Tally, equation_tally
 
 @dataclass(frozen=True)
 class MatrixProduct:
-    """A sum of products as products of matrices [rows, inner] and [inner, columns], one for each place of a batch.
+    """A sum of products as matrix products of [rows, inner] and [inner, columns], one per batch position.
 
-    Each size is the product of some axes' lengths. `left` and `right` name the tensors that the two matrices are made
-    of. A convolution is one, its windows unrolled.
+    Each size is the product of some axes' lengths. `left` and `right` name the tensors from which the two matrices are
+    made. A convolution is such a product, with its windows unrolled.
     """
 
     batch: Axes
@@ -33,7 +33,7 @@ class MatrixProduct:
 
 @dataclass(frozen=True)
 class EquationKernel:
-    """One equation that is computed by itself; `product` where it is a product of matrices."""
+    """One equation that is computed by itself. `product` is set if it is a matrix product."""
 
     kind: LoweringClass
     tally: Tally
@@ -41,7 +41,7 @@ class EquationKernel:
 
 
 def equation_kernels(instance: Instance) -> tuple[EquationKernel, ...]:
-    """A kernel for each equation, in their order; none of an extern operator."""
+    """A kernel for each equation, in order; none for an extern operator."""
     return _equation_kernels(instance.identity)
 
 
@@ -59,7 +59,10 @@ def _equation_kernels(identity: Key) -> tuple[EquationKernel, ...]:
 
 
 def matrix_product(instance: Instance, equation: Equation) -> MatrixProduct | None:
-    """The product of matrices that an equation is; None where all factors have the first one's axes of the result."""
+    """The matrix product that an equation is; None if it is none.
+
+    It is none if every factor has only those axes of the result that the first factor has.
+    """
     nest = loop_nest(instance, equation)
     if equation.kind is not ReductionKind.SUM or not nest.over or nest.running is not None:
         return None
@@ -68,7 +71,7 @@ def matrix_product(instance: Instance, equation: Equation) -> MatrixProduct | No
         return None
     first, second = (_axes(nest, side) for side in (left, right))
     kept, over = equation.target.axes, nest.over
-    if nest.slides:  # the product of matrices is added at the positions of windows, which it has itself
+    if nest.slides:  # the windows' axes belong to the matrix product, whose result is added at their positions
         slid = {axis for found in nest.placed for axis in free_axes(found.term)}
         kept = tuple(axis for axis in equation.space if axis in slid or (axis in kept and axis in nest.axes))
         over = tuple(axis for axis in over if axis not in slid)
@@ -83,7 +86,7 @@ def matrix_product(instance: Instance, equation: Equation) -> MatrixProduct | No
 
 
 def is_depthwise(instance: Instance, equation: Equation) -> bool:
-    """Whether a product is a convolution of several groups, each with one channel that it reads."""
+    """Whether a product is a convolution of several groups, each of which reads one channel."""
     product = matrix_product(instance, equation)
     if product is None or class_of_equation(instance, equation) is not LoweringClass.WINDOW:
         return False
@@ -93,7 +96,7 @@ def is_depthwise(instance: Instance, equation: Equation) -> bool:
 
 
 def _sides(nest: LoopNest) -> tuple[list[Expr], list[Expr]]:
-    """The factors that have no axis of the result but the first one's, and the others; guards select no factor."""
+    """The factors with no other axes of the result than the first one's, and the other factors. Guards are dropped."""
     factors = [factor for factor in map(_unguarded, nest.factors) if any(reads(factor))]
     if not factors:
         return [], []

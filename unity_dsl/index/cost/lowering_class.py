@@ -13,7 +13,7 @@ from .work import moves_only
 
 
 class LoweringClass(StrEnum):
-    """Lowering classes, most demanding first; an operator has the first class that one of its equations has."""
+    """Lowering classes, most demanding first. An operator has the first class that any of its equations has."""
 
     WINDOW = "window"
     CONTRACTION = "contraction"
@@ -31,7 +31,7 @@ PRODUCT_CLASSES = (LoweringClass.CONTRACTION, LoweringClass.WINDOW)
 
 
 def lowering_class(instance: Instance) -> LoweringClass:
-    """The class of the most demanding equation; a lookup inside a larger expression is no gather."""
+    """The class of the most demanding equation. A lookup inside a larger expression is not a gather."""
     return _lowering_class(instance.identity)
 
 
@@ -69,7 +69,7 @@ def class_of_equation(instance: Instance, equation: Equation) -> LoweringClass:
 
 
 def slides_over(instance: Instance, equation: Equation, axis: str) -> bool:
-    """Whether a reduced axis is one of a window: an index of what is read mixes it with another axis."""
+    """Whether a reduced axis belongs to a window: an index of a read mixes it with another axis."""
     return any(_slides(instance, read, {axis}) for read in reads(loop_nest(instance, equation).value))
 
 

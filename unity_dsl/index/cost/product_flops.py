@@ -1,4 +1,4 @@
-"""Operations of the products of matrices in an operator, apart from all that is elementwise around them."""
+"""Operations of an operator's matrix products, without the elementwise work around them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .work import Axes, Count
 
 @dataclass(frozen=True)
 class ProductPass:
-    """The kernel of a sum of products over its `axes`; so many of the factors of each term have a gradient."""
+    """The kernel of a sum of products over its `axes`. Of the `factors` of each term, `gradients` have a gradient."""
 
     kernel: EquationKernel
     axes: Axes
@@ -24,8 +24,9 @@ class ProductPass:
 
 
 def product_passes(instance: Instance, needs: Sequence[bool]) -> Iterator[ProductPass]:
-    """A pass for each equation, in their order, where the inputs that `needs` marks have a gradient. Of a product of
-    two matrices these are the two factors.
+    """A pass for each equation, in order, if the inputs that `needs` marks have a gradient.
+
+    The factors of a matrix product are its two matrices.
     """
     moving = {operand.name for operand, moves in zip(instance.inputs, needs, strict=True) if moves}
     for equation, kernel in zip(instance.equations, equation_kernels(instance), strict=False):
@@ -41,8 +42,9 @@ def product_passes(instance: Instance, needs: Sequence[bool]) -> Iterator[Produc
 
 
 def product_flops(instance: Instance, needs: Sequence[bool], sizes: Mapping[str, Count]) -> tuple[Count, Count]:
-    """Operations of an operator's products of matrices at these sizes, forward and backward. Arrays of sizes are
-    evaluated elementwise.
+    """Operations of an operator's matrix products at these sizes, forward and backward.
+
+    Arrays of sizes are evaluated elementwise.
     """
     forward: Count = 0
     backward: Count = 0

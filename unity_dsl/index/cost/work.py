@@ -1,10 +1,10 @@
 """Floating-point operations and bytes of an operator, as polynomials in axis sizes.
 
-An operator is one kernel: it reads its inputs and writes its outputs once, intermediates stay on chip. Each arithmetic
-operation and element function counts as one per combination of the axes that it depends on, each term of a reduction as
-one more; comparisons and indexing are free. A guarded sum `sum(v) [v == ids[n]] * w[v, d]` counts as its lowering, one
-row per position; its adjoint adds one row per position. Where guards leave few positions of an axis, as in the adjoint
-of a strided window, only these count.
+An operator counts as one kernel: it reads its inputs and writes its outputs once, and intermediates stay on chip. Each
+arithmetic operation and element function counts once per combination of the axes that it depends on, and each term of a
+reduction counts once more. Comparisons and indexing are free. A guarded sum `sum(v) [v == ids[n]] * w[v, d]` counts as
+its lowering, one row per position; its adjoint adds one row per position. If guards leave few positions of an axis, as
+in the adjoint of a strided window, only these count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..equations.term import COMPARISONS, affine, call, children, free_axes, rea
 from ..gradients.adjoint import adjoint_by
 
 Count = Any
-"""A number, or a NumPy array of numbers where sizes are arrays."""
+"""A number, or a NumPy array of numbers if sizes are arrays."""
 
 INTEGER_BYTES = 8
 
@@ -55,7 +55,7 @@ class Polynomial:
 class Extent:
     """The number of elements of a tensor that are accessed, at most all of them.
 
-    `reached` is None where all are.
+    `reached` is None if all are.
     """
 
     tensor: str
@@ -72,7 +72,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Passes:
-    """Operations of a running sum up to `kept`: `once` where both axes are whole and alike, else of all `pairs`."""
+    """Operations of a running sum up to `kept`: `once` if both axes are undivided and equally long, else `pairs`."""
 
     over: str
     kept: str
@@ -86,7 +86,7 @@ class Passes:
 
 @dataclass(frozen=True)
 class Tally:
-    """The work of a kernel at any sizes. `flops` are without those of running sums."""
+    """The work of a kernel at any sizes. `flops` excludes running sums."""
 
     flops: Polynomial
     running: tuple[Passes, ...]
@@ -95,18 +95,18 @@ class Tally:
 
     @property
     def undivided(self) -> Polynomial:
-        """Operations where every axis is whole."""
+        """The operations if no axis is divided."""
         return total([self.flops, *(passes.once for passes in self.running)])
 
     def at(self, sizes: Mapping[str, Count], element_bytes: int, whole: Mapping[str, int]) -> Work:
-        """At the sizes of a device, `whole` being those of the whole operator."""
+        """The work at the sizes of a device. `whole` are the sizes of the undivided operator."""
         read, written = (sum(e.bytes(sizes, element_bytes) for e in part) for part in (self.read, self.written))
         flops = self.flops.at(sizes) + sum(passes.at(sizes, whole) for passes in self.running)
         return Work(flops, read, written)
 
 
 def work(instance: Instance, sizes: Mapping[str, Count] | None = None, element_bytes: int = 4) -> Work:
-    """The work of the forward pass. `sizes` default to the instance's own.
+    """The work of the forward pass. `sizes` override the sizes of the instance.
 
     Arrays of equal shape are evaluated elementwise.
     """
@@ -118,8 +118,9 @@ def backward_work(
 ) -> Work:
     """The work of the backward pass for the inputs that need a gradient, from their adjoints; `sizes` as for `work`.
 
-    Each cotangent is a kernel of its own. Shared equations are counted once, those of the forward pass not again. A
-    cotangent equal to the incoming one costs nothing. The derivative of an element function counts as one operation.
+    Each cotangent is a kernel of its own. Shared equations are counted once, and equations of the forward pass not
+    again. A cotangent equal to the incoming one costs nothing. The derivative of an element function counts as one
+    operation.
     """
     flops, read, written = 0, 0, 0
     for tally, axes in backward_tallies(instance, needs):
@@ -145,7 +146,7 @@ def _forward_tally(kind: Kind) -> Tally:
 
 
 def equation_tally(instance: Instance, equation: Equation) -> Tally:
-    """An equation as a kernel of its own, which reads what others have written."""
+    """The work of an equation as a kernel of its own, which reads what others have written."""
     nest = loop_nest(instance, equation)
     read = {read.tensor for part in (nest.value, *nest.positions.values()) for read in reads(part)}
     return _tally(instance, [equation], read, {equation.target.name}, [equation])
@@ -158,7 +159,10 @@ def _tally(
     written: Container[str],
     counted: Sequence[Equation],
 ) -> Tally:
-    """Of equations that read and write these tensors as one kernel; the work of some is counted elsewhere."""
+    """The work of equations as one kernel that reads and writes these tensors.
+
+    Only the operations of `counted` equations are counted.
+    """
     nests = [loop_nest(instance, equation) for equation in equations]
     new = [nest for nest in nests if nest.equation in counted]
     return Tally(
@@ -198,7 +202,7 @@ def _backward_tallies(identity: Key, needs: tuple[bool, ...]) -> tuple[tuple[Tal
 
 @lru_cache(maxsize=4096)
 def _tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, ...]:
-    """None for a cotangent equal to the incoming one."""
+    """The work of each adjoint; None for a cotangent equal to the incoming one."""
     done = set(forward.instance.equations)
     found: list[Tally | None] = []
     for made in (kind.instance for kind in adjoints):
@@ -211,7 +215,7 @@ def _tallies(forward: Kind, adjoints: tuple[Kind, ...]) -> tuple[Tally | None, .
 
 
 def cotangents_passed_on(instance: Instance, needs: Sequence[bool]) -> tuple[bool, ...]:
-    """Of each input, whether its cotangent is the incoming one, elementwise, so that nothing is computed."""
+    """For each input, whether its cotangent is the incoming one, elementwise, so that nothing is computed."""
     return _passed_on(instance.identity, tuple(needs))
 
 
@@ -245,7 +249,7 @@ def _passes_on(made: Instance) -> bool:
 
 
 def flops_of(nest: LoopNest) -> Polynomial:
-    """Operations of an equation: none where it only moves elements. Of a running sum those of all pairs."""
+    """Operations of an equation, none if it only moves elements. A running sum counts for all pairs."""
     value, target = nest.value, nest.equation.target
     if moves_only(value) and nest.axes == target.axes:
         return Polynomial()
@@ -266,7 +270,7 @@ def _counted(nest: LoopNest, value: Expr) -> list[Axes]:
 
 
 def _confined(over: Axes, value: Expr) -> Iterator[tuple[str, tuple[frozenset[str], Fraction]]]:
-    """Reduced axes that a guard confines: the guard's other axes, and the average number of positions left.
+    """Reduced axes that a guard confines, with the guard's other axes and the average number of positions left.
 
     0 <= b - 2 * a < 3 leaves 3 / 2 positions of a for each b.
     """
@@ -315,7 +319,7 @@ def _operations(value: Expr) -> Iterator[Expr]:
 
 
 def _read(instance: Instance, nests: Iterable[LoopNest], tensors: Container[str]) -> tuple[Extent, ...]:
-    """What equations touch of some tensors, in the order of first use."""
+    """The parts of some tensors that equations access, in the order of first use."""
     reached: dict[str, list[Axes]] = {}
     for nest in nests:
         for read in (read for part in (nest.value, *nest.positions.values()) for read in reads(part)):
@@ -333,7 +337,7 @@ def _extent(instance: Instance, tensor: str, parts: Sequence[Axes]) -> Extent:
 
 
 def _written(nest: LoopNest) -> Iterator[Extent]:
-    """All elements of a result; where it is scattered to these are zeros, and those that are added to come after."""
+    """All elements of a result. A scatter writes zeros to them first, and then the elements that it adds."""
     target = nest.equation.target
     real = target.integer_range is None
     yield Extent(target.name, target.axes, None, real)

@@ -1,4 +1,4 @@
-"""Instances at the borders between the cases of a declaration, and at and beside the constants that it names."""
+"""Instances at the borders between the cases of a declaration, and at and next to the constants that it names."""
 
 from __future__ import annotations
 
@@ -22,24 +22,26 @@ from .trial_operands import NUMBERS, SIZES, declared_numbers, positions
 Functions = Mapping[str, FunctionDecl]
 
 LEAST, MOST = 8, 4_096
-"""Constants of a declaration that are tried as sizes. Smaller ones are sizes of other trials, larger ones are tried
-where a case begins or ends."""
+"""Constants of a declaration in this range are tried as sizes.
+
+Smaller ones are sizes of other trials; larger ones are tried where a case begins or ends.
+"""
 NAMED = 64
 """Limit of constants that are tried as sizes and attributes, besides those at which cases change."""
 LONGEST = 2**17
 """The largest size at which the range of integer results is tried."""
 PAIRS = 48
-"""Limit of instances at two borders at once."""
+"""Limit of the number of instances at two borders at once."""
 ATTEMPTS = 60
 ROOM = 8_000
-"""Positions that an instance may have besides four for each of the size that is tried."""
+"""Positions that an instance may have in addition to four for each position of the size that is tried."""
 MAX_POSITIONS = 2_000_000
-"""Limit of positions in the index space of one equation: beyond it an instance takes seconds and gigabytes."""
+"""Limit of positions in the index space of one equation: a larger instance takes seconds and gigabytes."""
 
 
 @dataclass(frozen=True)
 class Untried:
-    """A border at which cases change, and at which no instance is small enough to be run."""
+    """A border at which cases change, but no instance is small enough to be run."""
 
     border: Border
     positions: int
@@ -47,7 +49,7 @@ class Untried:
 
 @dataclass(frozen=True)
 class BorderInstance:
-    """An instance at a border; `counts` where the number there may be compared with a count of elements."""
+    """An instance at a border. `counts` says that the number there may be compared with a count of elements."""
 
     instance: Instance
     counts: bool = False
@@ -58,7 +60,7 @@ def border_instances(
 ) -> Iterator[BorderInstance | Untried]:
     """Two instances at each border, some at two borders at once, and two at each constant.
 
-    Their other sizes and attributes are as small as they can be.
+    Their other sizes and attributes are as small as possible.
     """
     base = _base(operator, random)
     if base is None:
@@ -86,14 +88,14 @@ def border_instances(
 
 
 def _pairs(found: Sequence[Border], random: np.random.Generator) -> Iterator[tuple[Border, Border]]:
-    """Pairs of borders of different names, at most `PAIRS` of them."""
+    """Pairs of borders of different names, at most `PAIRS` pairs."""
     every = [pair for pair in combinations(found, 2) if pair[0].name != pair[1].name]
     chosen = random.permutation(len(every))[:PAIRS]
     return (every[place] for place in sorted(chosen.tolist()))
 
 
 def long_instances(operator: OperatorDecl, random: np.random.Generator) -> Iterator[Instance]:
-    """Instances with one size or range of integers up to `LONGEST`, or with all of them of equal lengths."""
+    """Instances with one size or range of integers up to `LONGEST`, or with all of them equally long."""
     base = _base(operator, random)
     if base is None:
         return
@@ -116,7 +118,7 @@ def long_instances(operator: OperatorDecl, random: np.random.Generator) -> Itera
 
 @dataclass(frozen=True)
 class _Draw:
-    """Draws of an operator's other sizes and attributes, at `base` first."""
+    """Draws an operator's other sizes and attributes, starting with `base`."""
 
     operator: OperatorDecl
     base: tuple[Mapping[str, int], Mapping[str, Rational]]
@@ -124,7 +126,7 @@ class _Draw:
     random: np.random.Generator
 
     def at(self, *chosen: Border, usual: bool) -> Instance | None:
-        """The first instance that is small beside the borders, else the smallest one that is found.
+        """The first instance that is small relative to the borders, else the smallest one that is found.
 
         Attributes are those of `base` if `usual`, else others as well.
         """
@@ -144,7 +146,7 @@ class _Draw:
     def numbers(
         self, chosen: Sequence[Border], attempt: int, *, usual: bool
     ) -> tuple[dict[str, int], dict[str, Rational]]:
-        """Sizes and attributes, those of the borders and what equals them as they say."""
+        """Sizes and attributes. Those of the borders, and the names equal to them, have the borders' values."""
         sizes, attributes = dict(self.base[0]), dict(self.base[1])
         if attempt:
             is_long = any(border.name in sizes for border in chosen)
@@ -162,7 +164,7 @@ class _Draw:
 
 
 def _base(operator: OperatorDecl, random: np.random.Generator) -> tuple[dict[str, int], dict[str, Rational]] | None:
-    """Small sizes and attributes, at their defaults where there are any, at which the operator has an instance."""
+    """Small sizes, and attributes at their defaults if there are any, at which the operator has an instance."""
     groups = takes_pattern(operator)
     if groups is not None and groups[1] is not None:
         return None
@@ -206,7 +208,7 @@ def _named(
 
 
 def plain(number: float) -> int | float:
-    """A number as an int where it is one."""
+    """A number as an int if it is one."""
     return int(number) if number == int(number) else number
 
 

@@ -1,8 +1,8 @@
-"""Sizes and attributes at which a declaration passes from one of its cases to another.
+"""Finds sizes and attributes at which a declaration passes from one of its cases to another.
 
-A case is an outcome of a comparison, a bound, a whole quotient or a filled read that positions, sizes and attributes
-decide without any data: `n < 120`, `s // 30`, `k * 2 > 23`, `x[n - 64 else 0]`. Each size and each attribute alone runs
-through a ladder of numbers, the others being small; between two steps with different outcomes bisection finds where
+A case is an outcome of a comparison, a bound, an integer quotient or a filled read that positions, sizes and attributes
+decide without any data: `n < 120`, `s // 30`, `k * 2 > 23`, `x[n - 64 else 0]`. Each size and each attribute is varied
+alone along a ladder of numbers, while the others are small. If two steps have different outcomes, bisection finds where
 they change. Indices are sampled: the first and the last positions, those at constants, and some between.
 """
 
@@ -32,16 +32,16 @@ Build = Callable[[Mapping[str, int], Mapping[str, Rational]], Instance]
 LARGEST_SIZE, LARGEST_NUMBER = 2**24, 2**40
 """The ends of the ladders of sizes and of attributes."""
 ENDS, BETWEEN, FEW = 12, 12, 6
-"""Positions sampled at each end of an axis and between; each where a case has three axes or more."""
+"""Positions sampled at each end of an axis, and between; `FEW` replaces both if an equation has three axes or more."""
 CROSSINGS = 8
-"""The borders that are looked for along one size or attribute."""
+"""The most borders that are searched for along one size or attribute."""
 QUOTIENTS = 3
-"""Whole quotients beyond this one count as one case."""
+"""Integer quotients beyond this one count as one case."""
 
 
 @dataclass(frozen=True)
 class Border:
-    """A number of one size or attribute at which a case begins or ends, or beside it."""
+    """A number of one size or attribute at which a case begins or ends, or a neighbour of such a number."""
 
     name: str
     value: Rational
@@ -54,7 +54,7 @@ def borders(
     constants: Iterable[float],
     functions: Functions,
 ) -> tuple[Border, ...]:
-    """The borders along every size that shapes bind, and every attribute, the rest at `base`."""
+    """The borders along every size that shapes bind and every attribute, with the rest at `base`."""
     sizes, attributes = base
     near = sorted({int(number) for number in map(abs, constants) if isfinite(number) and number < LARGEST_NUMBER})
     found: list[Border] = []
@@ -65,7 +65,7 @@ def borders(
 
 
 def equal_names(operator: OperatorDecl) -> dict[str, frozenset[str]]:
-    """Of each size or attribute that a condition equates with another one, all that are equal to it."""
+    """For each size or attribute that a condition equates with another one, all names that are equal to it."""
     names = {attribute.name for attribute in operator.attributes}
     names |= {dim.name for tensor in operator.inputs for dim in tensor.dims}
     found: dict[str, frozenset[str]] = {}
@@ -80,7 +80,7 @@ def equal_names(operator: OperatorDecl) -> dict[str, frozenset[str]]:
 
 @dataclass(frozen=True)
 class _Search:
-    """One size or attribute in motion."""
+    """The search along one size or attribute."""
 
     operator: OperatorDecl
     build: Build
@@ -124,7 +124,7 @@ class _Search:
         return outcomes is None or outcomes <= known
 
     def ladders(self) -> Iterator[list[int]]:
-        """Numbers upwards from the least ones, and for an attribute downwards."""
+        """Increasing numbers from the least ones on, and for an attribute also decreasing ones."""
         is_size = self.name in self.sizes
         largest = LARGEST_SIZE if is_size else LARGEST_NUMBER
         steps = {*range(9), *(factor * 2**power for power in range(40) for factor in (2, 3))}
@@ -135,7 +135,7 @@ class _Search:
             yield [-step for step in upwards]
 
     def outcomes(self, value: int) -> Outcomes | None:
-        """The cases that occur at this number; None where the conditions refuse it."""
+        """The cases that occur at this number; None if the conditions refuse it."""
         names = equal_names(self.operator).get(self.name, frozenset({self.name}))
         sizes = {**self.sizes, **{name: value for name in names if name in self.sizes}}
         attributes = {**self.attributes, **{name: value for name in names if name in self.attributes}}
@@ -146,7 +146,7 @@ class _Search:
 
 
 def _crossing(low: int, high: int, before: Callable[[int], bool]) -> tuple[int, int]:
-    """Neighbours between which `before` ceases to hold, by bisection."""
+    """Neighbouring numbers between which `before` ceases to hold, found by bisection."""
     while abs(high - low) > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if before(middle) else (low, middle)
@@ -157,7 +157,7 @@ def _crossing(low: int, high: int, before: Callable[[int], bool]) -> tuple[int, 
 
 
 def cases(instance: Instance, near: Sequence[int], functions: Functions) -> Outcomes:
-    """The outcomes at sampled positions that no data decide, each with its place in the equations."""
+    """The outcomes at sampled positions that depend on no data, each with its place in the equations."""
     found: set[tuple[Any, ...]] = set()
     for equations in (instance.equations, instance.evaluation):
         targets = {equation.target.name: equation for equation in equations}
@@ -169,7 +169,7 @@ def cases(instance: Instance, near: Sequence[int], functions: Functions) -> Outc
 
 @dataclass(frozen=True)
 class _Cases:
-    """The cases of one equation, noted in `found`."""
+    """Records the cases of one equation in `found`."""
 
     instance: Instance
     equation: Equation
@@ -198,7 +198,7 @@ class _Cases:
         return np.array(sorted(place for place in found if 0 <= place < size))
 
     def value(self, expr: Expr, bound: Mapping[str, Any], place: tuple[Any, ...]) -> Any:
-        """The value at the positions; None where data decide it."""
+        """The value at the positions; None if data decide it."""
         parts = [self.value(part, bound, (*place, number)) for number, part in enumerate(children(expr))]
         match expr:
             case Number(number):
@@ -231,7 +231,10 @@ class _Cases:
         return applied(function, [np.asarray(part) for part in parts], self.functions)
 
     def read(self, read: Read, parts: list[Any], place: tuple[Any, ...]) -> Any:
-        """Notes which positions are inside the tensor; the value where the tensor is made of positions alone."""
+        """Records which positions are inside the tensor.
+
+        Returns the tensor's value if it depends on positions alone.
+        """
         index = parts[: len(read.index)]
         if read.fill is not None:
             shape = self.instance.shape(self.instance.operand(read.tensor))

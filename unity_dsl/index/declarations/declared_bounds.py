@@ -1,6 +1,6 @@
-"""Reads that are outside their tensor at every size, `x[c + 1]` of a tensor over `c`: faults of a declaration itself.
+"""Finds reads that are out of bounds at every size, `x[c + 1]` of a tensor over `c`: faults of a declaration itself.
 
-Of an index that is one axis and a whole number. Any other read may be inside at some sizes: a call tells.
+Only indices of one axis and an integer are checked. Any other read may be in bounds at some sizes: a call shows this.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from ...syntax.diagnostic import fail
 from ..equations.term import children
 
 Runs = Mapping[str, str]
-"""Of each index the dimension over which it runs."""
+"""For each index, the dimension over which it runs."""
 
 
 def check_reads(operator: OperatorDecl) -> None:
@@ -49,7 +49,7 @@ def _check(expr: Expr, runs: Runs, slots: Mapping[str, list[str]]) -> None:
 
 
 def _offset(index: Expr) -> tuple[str, int] | None:
-    """The axis and the number of `c + 1` and `c - 1`."""
+    """The axis and the offset of an index such as `c + 1` or `c - 1`; None for any other index."""
     match index:
         case Apply("+", (Name(name, False), Number(int(value)))) | Apply("+", (Number(int(value)), Name(name, False))):
             return name, value
@@ -59,5 +59,5 @@ def _offset(index: Expr) -> tuple[str, int] | None:
 
 
 def _is_outside(name: str, offset: int, runs: Runs, dim: str) -> bool:
-    """Before the first position, or behind the last one where the index runs over the whole dimension."""
+    """Whether an index is before the first position, or after the last if it runs over the whole dimension."""
     return name in runs and (offset < 0 or (offset > 0 and runs[name] == dim))

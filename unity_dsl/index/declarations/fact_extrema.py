@@ -1,7 +1,7 @@
-"""Points at which a fact is closest to false: minima of the distance by which its sides compare as stated.
+"""Finds points at which a fact is closest to false: minima of the distance by which its sides compare as stated.
 
-Along lines through given points the minima on a grid are refined by golden section; with several names the best points
-then descend in random directions. `sin(a) < 1` is so tried at pi / 2, where both sides are equal.
+Along lines through given points, the minima on a grid are refined by golden section. With several names, the best
+points then descend in random directions. For example, `sin(a) < 1` is tried at pi / 2, where both sides are equal.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Points = Mapping[str, Array]
 Margin = Callable[[Points], Array]
-"""The distance at each point, infinite where the fact says nothing."""
+"""The distance at each point, infinite where the fact does not apply."""
 
 LINES = 12
-"""Points through which lines are drawn along each name, where there are several names."""
+"""Points through which lines are drawn along each name, if there are several names."""
 REFINED = 48
-"""The minima on a line that are refined, the least ones."""
+"""The number of minima that are refined, least first."""
 SECTIONS = 64
 DESCENTS = 60
 _GOLDEN = (5**0.5 - 1) / 2
@@ -30,7 +30,7 @@ _DECADES = 10.0 ** np.linspace(-8, 6, 113)
 
 
 def closest_points(start: Points, margin: Margin) -> dict[str, Array]:
-    """Points near those of `start` at which the margin has its least values, and their neighbours in float64."""
+    """Points near `start` at which the margin is least, and their neighbours in float64."""
     names = tuple(start)
     if not names:
         return {}
@@ -56,13 +56,13 @@ def closest_points(start: Points, margin: Margin) -> dict[str, Array]:
 
 
 def _least(points: dict[str, Array], margin: Margin) -> dict[str, Array]:
-    """Those of the least margins."""
+    """The points with the least margins, at most `REFINED`."""
     chosen = np.argsort(margin(points), kind="stable")[:REFINED]
     return {name: column[chosen] for name, column in points.items()}
 
 
 def _refined(columns: dict[str, Array], name: str, length: int, margin: Margin) -> dict[str, Array]:
-    """The least minima along the lines, by golden section between their neighbours on the grid."""
+    """The least minima along the lines, refined by golden section between their neighbours on the grid."""
     values = margin(columns).reshape(-1, length)
     padded = np.pad(values, ((0, 0), (1, 1)), constant_values=np.inf)
     least = np.flatnonzero((values <= padded[:, :-2]) & (values <= padded[:, 2:]) & np.isfinite(values))
@@ -74,7 +74,7 @@ def _refined(columns: dict[str, Array], name: str, length: int, margin: Margin) 
 
 
 def _sectioned(at: dict[str, Array], name: str, low: Array, high: Array, margin: Margin) -> dict[str, Array]:
-    """The points and the two ends of the last section between `low` and `high` of one name."""
+    """The points, and the same points at the last two probes between `low` and `high` of one name."""
 
     def value(point: Array) -> Array:
         return margin({**at, name: point})
@@ -93,7 +93,7 @@ def _sectioned(at: dict[str, Array], name: str, low: Array, high: Array, margin:
 
 
 def _descended(points: dict[str, Array], margin: Margin, random: np.random.Generator) -> dict[str, Array]:
-    """The points, each moved at random where that lowers the margin, by less and less."""
+    """The points, each moved at random if that lowers the margin, in smaller and smaller steps."""
     value = margin(points)
     for step in range(DESCENTS):
         size = 10.0 ** (0.5 - 9 * step / DESCENTS)

@@ -1,14 +1,14 @@
-"""Tests declared facts of element functions at points; rejects those with a counterexample.
+"""Tests declared facts of element functions at points, and rejects facts with a counterexample.
 
-Points are left out where float64 overflows or underflows: finite operands give an infinity, unless by a quotient by 0
-or by a primitive at a moderate argument, or a subnormal. A primitive that gives NaN has no value there, unless rounding
-alone may have moved its argument out of its domain. The other points are compared with a tolerance for rounding, so a
-fact can be refuted and never proved. A fact is tested at the same points on every run.
+Points are left out if float64 overflows or underflows there: finite operands give an infinity, unless by a quotient by
+0 or by a primitive at a moderate argument, or a subnormal. A primitive that gives NaN has no value there, unless
+rounding alone may have moved its argument out of its domain. The other points are compared with a tolerance for
+rounding, so a fact can be refuted and never proved. A fact is tested at the same points on every run.
 
 For facts with conditions, points that satisfy them are searched for: by descent on the violation, on the border by
 bisection between a point inside and one outside, and far out. Every fact is tried at the constants of its function, and
-where its sides are closest to comparing otherwise (`closest_points`). What equality allows for rounding is the error
-bound of both sides.
+where its sides are closest to comparing otherwise (`closest_points`). The tolerance of an equality is a multiple of the
+error bounds of both sides.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ Array = npt.NDArray[Any]
 POINTS = 512
 """Number of points at which a fact is tested."""
 TOLERANCE = 1e-9
-"""Largest relative error that rounding is taken to make."""
+"""Largest relative error that is attributed to rounding."""
 ERRORS = 32
 """Tolerance of an equality, as a multiple of the error bounds of its sides."""
 SPECIAL = (0.0, 1.0, -1.0, 2.0, -2.0, 3.0, -3.0, 0.5, -0.5, 10.0, -10.0, 1e-3, -1e-3)
 """Numbers at which functions have kinks, poles and ties."""
 MODERATE, MINUTE = 50.0, 1e-3
-"""Moderate arguments, at which no function overflows or underflows: an infinite value is no value."""
+"""Moderate arguments, at which no function overflows or underflows: an infinite value there counts as no value."""
 SMALLEST = 1e-200
 LEAST_MET = 24
-"""A fact whose conditions fewer points meet is rejected as untested."""
+"""A fact is rejected as untested if fewer points than this meet its conditions."""
 SEARCHED = 512
 DESCENTS = 80
 BISECTIONS = 60
@@ -52,7 +52,7 @@ BISECTIONS = 60
 
 @dataclass(frozen=True)
 class Contradiction:
-    """A counterexample of a fact: a point that meets its conditions, and both sides there, None without a value."""
+    """A counterexample of a fact: a point that meets its conditions, and both sides there; None for no value."""
 
     point: Mapping[str, float]
     left: float | None
@@ -62,14 +62,14 @@ class Contradiction:
 def check_facts(function: FunctionDecl, functions: Mapping[str, FunctionDecl]) -> None:
     """Tests every fact of a function.
 
-    Raises E113 for a counterexample, E132 where too few points meet the conditions.
+    Raises E113 for a counterexample, E132 if too few points meet the conditions.
     """
     _check_facts(function, tuple(functions.values()))
 
 
 @lru_cache(maxsize=512)
 def _check_facts(function: FunctionDecl, known: tuple[FunctionDecl, ...]) -> None:
-    """Once for all libraries of these functions."""
+    """Tests the facts once for all libraries that contain these functions."""
     functions = {one.name: one for one in known}
     for fact in function.facts:
         found, met = tried(fact, functions, POINTS, declared_numbers(function, functions))
@@ -125,7 +125,7 @@ def tried(
 
 
 def _at_constants(fact: FactDecl, names: tuple[str, ...], constants: Iterable[float]) -> dict[str, Array]:
-    """Points at and beside the constants of the function and of the fact."""
+    """Points at the constants of the function and of the fact, and next to them."""
     nodes = (node for term in (fact.claim, *fact.conditions) for node in walk(term))
     own = [float(node.value) for node in nodes if isinstance(node, Number) and np.isfinite(float(node.value))]
     special = special_numbers([*own, *constants])
@@ -134,7 +134,7 @@ def _at_constants(fact: FactDecl, names: tuple[str, ...], constants: Iterable[fl
 
 
 def _margin(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Mapping[str, Array]) -> Array:
-    """The distance by which the sides compare as stated; infinite where the fact says nothing or has no value."""
+    """The distance by which the sides compare as stated; infinite where the fact does not apply or has no value."""
     left, right = (_Trial(functions, points).value(side) for side in fact.claim.arguments)
     with np.errstate(all="ignore"):
         apart = right.number - left.number if fact.claim.function in ("<", "<=") else left.number - right.number
@@ -150,7 +150,7 @@ def _margin(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Mappi
 
 
 def _rounding(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Mapping[str, Array]) -> Array:
-    """What rounding may add to the difference of the sides; infinite where that is not known."""
+    """The error that rounding may add to the difference of the sides; infinite where it is not known."""
     bound = {name: exact(column) for name, column in points.items()}
     left, right = (evaluate_function(side, bound, functions) for side in fact.claim.arguments)
     return np.asarray(ERRORS * (left.error + right.error) + SMALLEST)
@@ -176,7 +176,7 @@ def sample(names: tuple[str, ...], count: int) -> dict[str, Array]:
 
 
 def _suggested(fact: FactDecl, functions: Mapping[str, FunctionDecl], start: Mapping[str, Array]) -> dict[str, Array]:
-    """Points inside the conditions, if any are found, on their border, and around."""
+    """Points inside the conditions, if any are found, on their border, and around it."""
     random = np.random.default_rng(1)
     names = tuple(start)
     wide = {n: random.choice((-1.0, 1.0), SEARCHED) * 10.0 ** random.uniform(-3, 7, SEARCHED) for n in names}
@@ -222,7 +222,7 @@ def _shortfall(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: Ma
 
 
 def _solved(fact: FactDecl, functions: Mapping[str, FunctionDecl], points: dict[str, Array]) -> dict[str, Array]:
-    """The points with names substituted that an equation among the conditions determines, `a == 2 * b`."""
+    """The points, with names computed that an equation among the conditions determines, such as `a == 2 * b`."""
     for condition in fact.conditions:
         for side, other in (condition.arguments, condition.arguments[::-1]):
             if condition.function == "==" and isinstance(side, Name) and side.name not in free_axes(other):
@@ -241,7 +241,7 @@ def _joined(first: Mapping[str, Array], second: Mapping[str, Array]) -> dict[str
 
 @dataclass(frozen=True)
 class _Value:
-    """Numbers, where there is no value, where float64 cannot represent it, and the magnitude that rounding acts on."""
+    """Numbers, masks of missing and of unrepresentable ones, and the magnitude on which rounding acts."""
 
     number: Array
     missing: Array
@@ -254,7 +254,7 @@ class _Value:
 
 
 def _compares(sign: str, left: _Value, right: _Value, allowed: Array) -> Array:
-    """Whether the sides compare as stated, equality up to rounding, which is `allowed` and no more than `TOLERANCE`."""
+    """Whether the sides compare as stated. Equality may be off by `allowed`, and by no more than `TOLERANCE`."""
     holds: Array = np.asarray(COMPARISON_CALLS[sign](left.number, right.number))
     if sign in ("==", "<=", ">="):
         with np.errstate(all="ignore"):
@@ -297,7 +297,7 @@ class _Trial:
             extreme = [(np.abs(n) > MODERATE) | (n != 0) & (np.abs(n) < MINUTE) for n in np.broadcast_arrays(*numbers)]
             large = np.any(extreme, axis=0)
             small = (np.abs(number) < SMALLEST) & ~np.any([number == n for n in np.broadcast_arrays(*numbers)], axis=0)
-            # NaN is no overflow; but rounding of a large or cancelling sum may have left the domain.
+            # NaN is no overflow, but rounding of a large or cancelling sum may have left the domain.
             slack = [TOLERANCE * part.scale for part in parts]
             moved = [_at(decl, [n + sign * off for n, off in zip(numbers, slack, strict=True)]) for sign in (-1, 1)]
             rounded = np.isnan(number) & ~(np.isnan(moved[0]) & np.isnan(moved[1]))

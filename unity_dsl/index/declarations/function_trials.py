@@ -1,8 +1,8 @@
 """Tests the lines of element functions against each other: definition, `numpy:`, `torch:` and derivatives.
 
-Native values are compared with the definition, torch's derivative with the declared one, kinks included, and the
-declared one with difference quotients of the definition (Ridders' extrapolation); at a kink it must lie between the
-one-sided slopes. A function is tested at the same points on every run.
+Native values are compared with the definition, and torch's derivative with the declared one, kinks included. The
+declared derivative is compared with difference quotients of the definition (Ridders' extrapolation); at a kink it must
+lie between the one-sided slopes. A function is tested at the same points on every run.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ DIFFERENT = 20.0
 
 
 def differs(found: Array, reference: Bounded, rounding: Array | float = ABSOLUTE) -> Array:
-    """Where a native call contradicts the reference; undecided elements contradict nothing.
+    """Where a native call contradicts the reference. Undecided elements contradict nothing.
 
-    `rounding` is the error allowed to the call beyond that of the reference.
+    `rounding` is the error that the call may have beyond the error of the reference.
     """
     with np.errstate(all="ignore"):
         size = np.where(np.isfinite(reference.value), np.abs(reference.value), 0.0)
@@ -83,7 +83,7 @@ class _Trial:
             self.torch(function.torch, reference)
 
     def reference(self, points: Points) -> Bounded:
-        """The definition, or for a primitive the `numpy:` line."""
+        """The values by the definition, or for a primitive by the `numpy:` line."""
         function = self.function
         return call_function(function, [exact(points[name]) for name in function.parameters], self.functions)
 
@@ -123,7 +123,7 @@ class _Trial:
             raise refused(NativeFailure(call, error)) from error
         self.compare("torch", call, result.detach().numpy(), reference)
         if self.function.surrogates:
-            return  # the program passes back what is declared, whatever the call would
+            return  # the program propagates the declared gradient, not the call's
         for (name, _), slope in zip(tensors.items(), slopes, strict=True):
             declared = self.declared(dict(self.function.derivatives)[name], reference, name)
             found = np.zeros(declared.value.shape) if slope is None else slope.numpy()
@@ -156,7 +156,7 @@ class _Trial:
     # ------------------------------------------------------------------------------------------ derivatives
 
     def declared(self, derivative: Expr, reference: Bounded, parameter: str) -> Bounded:
-        """The declared derivative, undecided where the function has no value beside the point."""
+        """The declared derivative, undecided if the function has no value on either side of the point."""
         bound = {name: exact(value) for name, value in self.points.items()}
         value = evaluate_function(derivative, bound, self.functions)
         shape = reference.value.shape
@@ -167,7 +167,7 @@ class _Trial:
         return Bounded(np.array(np.broadcast_to(value.value, shape)), error)
 
     def derivative(self, parameter: str, derivative: Expr, reference: Bounded) -> None:
-        """Raises E108 where difference quotients contradict the declared derivative."""
+        """Raises E108 if difference quotients contradict the declared derivative."""
         declared = self.declared(derivative, reference, parameter)
         sides = [tuple(self.quotients(parameter, step, side) for side in (0, 1, -1)) for step in STEPS]
         with np.errstate(all="ignore"):
@@ -235,7 +235,7 @@ def _step(at: Array, relative: float) -> Array:
 
 
 def _smooth(central: Bounded, right: Bounded, left: Bounded) -> Bounded:
-    """The central estimate where the one-sided slopes agree; elsewhere undecided."""
+    """The central estimate if the one-sided slopes agree, else undecided."""
     apart = np.abs(left.value - right.value) > DIFFERENT * (left.error + right.error) + 1e-9 * np.abs(central.value)
     return Bounded(central.value, np.where(apart | ~left.decided | ~right.decided, np.inf, central.error))
 
@@ -260,7 +260,10 @@ def refused(failure: NativeFailure) -> InputError:
 
 
 def check_numpy_call(call: NativeCall) -> None:
-    """Elementwise NumPy functions must get exactly their operands by position; a further one would be overwritten."""
+    """Checks that elementwise NumPy functions get exactly their operands, by position.
+
+    A further one would be overwritten.
+    """
     function: Callable[..., Any] = ARRAY_CALLS[call.function]
     if isinstance(function, np.ufunc):
         if call.keywords or len(call.arguments) != function.nin:
@@ -273,7 +276,7 @@ def check_numpy_call(call: NativeCall) -> None:
 
 
 def _kinks(function: FunctionDecl, functions: Functions) -> dict[str, Array]:
-    """Points where the sides of a comparison cross, and points beside them, for functions of one parameter."""
+    """Points where the sides of a comparison cross, and points next to them, for functions of one parameter."""
     if len(function.parameters) != 1:
         return {}
     (name,) = function.parameters

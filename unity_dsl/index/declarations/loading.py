@@ -23,16 +23,16 @@ from .trial_record import facts_tried, is_tried, makes_claims, remember, remembe
 from .validate import check_function, check_operator, check_parallel
 
 WRITTEN = frozenset({"add", "sub", "mul", "div", "neg", "scale", "shift", "reciprocal", "rearrange", "concat", "slice"})
-"""Operators that models and rules have without naming them: `x + y`, `2 / x`, `x[a, b] -> [b, a]`."""
+"""Operators that models and rules use without naming them: `x + y`, `2 / x`, `x[a, b] -> [b, a]`."""
 LOG = logging.getLogger(__name__)
-"""Called with a message before each slow step; the command line shows it on a terminal."""
+"""Logs a message before each slow step; the command line shows it on a terminal."""
 Declaration = TypeVar("Declaration", OperatorDecl, ParallelDecl, FunctionDecl)
 
 
 class Operators(Mapping[str, OperatorDecl]):
-    """Operators by name; one given by its span is parsed and checked on first access.
+    """Operators by name. An operator given by its span is parsed and checked on first access.
 
-    Access then raises E005 to E029 and E101 to E112.
+    This access raises E005 to E029 and E101 to E112.
     """
 
     def __init__(self, operators: Mapping[str, OperatorDecl | Span], functions: Mapping[str, FunctionDecl]) -> None:
@@ -58,14 +58,14 @@ class Operators(Mapping[str, OperatorDecl]):
 
 
 def load_library(extra: Sequence[Path] = ()) -> Library:
-    """The declarations of `library_sources`, checked together. Raises E0xx as it does and E101 to E119."""
+    """The declarations of `library_sources`, checked together. Raises E0xx as that does, and E101 to E119."""
     return library_of(library_sources(extra))
 
 
 def library_sources(extra: Sequence[Path] = ()) -> tuple[Source, ...]:
     """The texts of the shipped `ops/*.uop` and of the given directories or files, sorted by name.
 
-    Raises E0xx where a file cannot be read.
+    Raises E0xx if a file cannot be read.
     """
     return tuple(read_source(path) for base in (folder("ops"), *extra) for path in _files(base))
 
@@ -74,7 +74,7 @@ def library_of(sources: Iterable[Source]) -> Library:
     """The declarations of these texts, checked; cached by the texts. Raises E101 to E119.
 
     Shipped operators were tested before release: they are parsed and checked on first access only. Any other
-    declaration is tested, native calls and derivatives once per content.
+    declaration is tested; native calls and derivatives are tested once per content.
     """
     return _library_of(tuple(sources))
 
@@ -113,7 +113,7 @@ def _library_of(sources: tuple[Source, ...]) -> Library:
 
 
 def _shipped_names(sources: Iterable[Source]) -> frozenset[str]:
-    """The names of the texts that ship, or that a plan has of those: they come first, under the names of the files."""
+    """The names of the shipped texts, or of a plan's copies of them: the first text under each shipped file's name."""
     found: dict[str, str] = {}
     for source in sources:
         found.setdefault(Path(source.name).name, source.name)
@@ -121,7 +121,7 @@ def _shipped_names(sources: Iterable[Source]) -> frozenset[str]:
 
 
 def _replaced(given: Iterable[OperatorDecl], outlined: Collection[str], shipped: Collection[str]) -> frozenset[str]:
-    """The shipped operators that a user declares anew: those that neither a shipped rule nor the language mentions."""
+    """The shipped operators that a user declares again, except those that a shipped rule or the language mentions."""
     own, known = set[str](), set(outlined)
     for one in given:
         (known if _is_of(one, shipped) else own).add(one.name)
@@ -130,7 +130,7 @@ def _replaced(given: Iterable[OperatorDecl], outlined: Collection[str], shipped:
 
 @lru_cache(maxsize=1)
 def _mentioned() -> frozenset[str]:
-    """What shipped rules call, and the operators that signs and views of the languages stand for."""
+    """The names that shipped rules call, and the operators that signs and views of the languages stand for."""
     texts = (path.read_text(encoding="utf-8") for path in folder("rules").glob("*.rules"))
     return frozenset(word for text in texts for word in re.findall(r"\w+(?=\()", text)) | WRITTEN
 
@@ -141,7 +141,7 @@ def _check_all(
     functions: Sequence[FunctionDecl],
     named: Mapping[str, FunctionDecl],
 ) -> None:
-    """Checks each declaration by itself. Raises the faults of all, but of functions that call one with a fault."""
+    """Checks each declaration by itself. Raises all faults together, except those of callers of a faulty function."""
     checks: list[tuple[OperatorDecl | ParallelDecl | FunctionDecl, Callable[[], None]]] = [
         *((one, partial(check_function, one, named)) for one in functions),
         *((one, partial(check_operator, one, named)) for one in operators),
@@ -171,13 +171,13 @@ def _called(declaration: OperatorDecl | ParallelDecl | FunctionDecl) -> frozense
 
 @lru_cache(maxsize=LIBRARIES)
 def _declared_in(source: Source) -> tuple[OperatorDecl | ParallelDecl | FunctionDecl, ...]:
-    """Shared by the libraries that a text is part of."""
+    """The declarations of a text, shared by the libraries that contain it."""
     return parse_ops(source).declarations
 
 
 def _try(declarations: Sequence[FunctionDecl | OperatorDecl], library: Library) -> None:
     """Tests derivatives, facts, integer results and native calls. Raises E108, E113, E114, E116 and E118."""
-    # Imported here: only declarations of the user's own need to be evaluated.
+    # Imported here: only the user's own declarations need to be evaluated.
     from .fact_trials import check_facts
     from .function_trials import check_function_lines, check_numpy_call
     from .native_trials import check_native_lines
@@ -214,8 +214,9 @@ def _is_of(declaration: FunctionDecl | OperatorDecl, sources: Collection[str]) -
 
 
 def _files(base: Path) -> Iterator[Path]:
-    """The `.uop` files of a directory, of which there must be some; any other path stands for itself and fails when it
-    is read. Raises E001.
+    """The `.uop` files of a directory, which must have at least one. Raises E001.
+
+    Any other path stands for itself, and fails when it is read.
     """
     if not os.path.isdir(base):
         return iter((base,))

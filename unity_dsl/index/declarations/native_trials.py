@@ -1,9 +1,9 @@
-"""Tests `torch:` lines of operators against the statements: values, gradients, types, changes of operands.
+"""Tests `torch:` lines of operators against the statements: values, gradients, types, and changes of operands.
 
-The statements and the derived adjoint are evaluated with rounding bounds; the native call runs in float64 and float32,
-with operands of various memory layouts: at random instances, at those where cases of the declaration begin and end,
-and at operands that are small as a whole. An operator is tested at the same instances on every run. A test can refute
-a declaration and never prove it.
+The statements and the derived adjoint are evaluated with rounding bounds. The native call runs in float64 and float32,
+with operands of various memory layouts: at random instances, at instances where cases of the declaration begin and end,
+and at operands that are all small. An operator is tested at the same instances on every run. A test can refute a
+declaration and never prove it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Array = npt.NDArray[Any]
 INSTANCES = 40
 """Number of instances at which an operator is tested, each with operands of one kind."""
 SMALL_INSTANCES = 16
-"""Number of instances with operands that are small as a whole."""
+"""Number of instances whose operands are all small."""
 SMALLER = 8
 """Number of further instances after a contradiction, to find a smaller one."""
 SINGLE = 2.0**29
@@ -58,11 +58,11 @@ SINGLE_RELATIVE = 1e-4
 MODERATE = ("normal", "grid", "unit")
 """Modes of operands whose values and powers float32 can represent."""
 REFUSALS = ("Expected more than 1 value per channel when training",)
-"""Messages with which torch rejects some sizes: a program ends with them, and computes nothing wrong."""
+"""Messages with which torch rejects some sizes. A program then stops, and computes nothing wrong."""
 JUMP = 1e-9
-"""Larger errors from rounded operands, relative to the largest one, indicate a discontinuity."""
+"""Larger errors from rounded operands, relative to the largest operand, indicate a discontinuity."""
 SHOWN = 12
-"""Operands with at most this many elements are printed with all of them."""
+"""Operands with at most this many elements are printed in full."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Contradiction:
 def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) -> None:
     """Tests an operator's `torch:` line, for an extern operator against `numpy:`, at random instances of fixed seed.
 
-    Raises E114 where it differs or could not be tested, E116 where it fails.
+    Raises E114 if it differs or could not be tested, E116 if it fails.
     """
     if operator.torch is None or _only_by_pattern(operator):
         return
@@ -120,7 +120,7 @@ def check_native_lines(operator: OperatorDecl, library: Library, seed: int = 0) 
 
 
 def _trials(operator: OperatorDecl, library: Library, random: np.random.Generator) -> Iterator[_Trial | Untried]:
-    """Instances with operands: random ones, those at borders of cases, and such as are small as a whole."""
+    """Instances with operands: random ones, ones at borders of cases, and ones whose operands are all small."""
     constants = declared_numbers(operator, library.functions)
     for number, instance in enumerate(trial_instances(operator, random, INSTANCES)):
         mode = MODES[number % len(MODES)]
@@ -139,7 +139,7 @@ def _trials(operator: OperatorDecl, library: Library, random: np.random.Generato
 
 
 def _is_fault(failure: NativeFailure, instance: Instance) -> bool:
-    """Whether a failure is a fault of the declaration: one independent of memory layout, or of types alone.
+    """Whether a failure is a fault of the declaration: at default attributes, by a type error, or by a change in place.
 
     A rejected negative stride and the like end the program without computing anything wrong.
     """
@@ -204,9 +204,9 @@ class _Trial:
         return self.evaluated(instance, self.values, training)
 
     def evaluated(self, instance: Instance, values: Mapping[str, Array], training: bool = True) -> list[Bounded]:
-        """The results by the equations, with the errors of any backward stable algorithm where those are small.
+        """The results by the equations, with the error bounds of any backward stable algorithm if these are small.
 
-        Elsewhere the operands are within rounding of a discontinuity, and are taken as exact.
+        If they are not, the operands are within rounding of a discontinuity, and are taken as exact.
         """
         found = evaluate_bounded(instance, values, self.library, training=training)
         rounded = evaluate_bounded(instance, values, self.library, training=training, rounded=True)
@@ -297,12 +297,12 @@ class _Trial:
         carrying = [(result, torch.from_numpy(value)) for result, value in pairs if result.requires_grad]
         slopes: Sequence[Tensor | None] = [None] * len(floats)
         if carrying and floats:
-            # As one scalar: for several outputs torch imports modules that take longer than all trials.
+            # As one scalar: for several outputs torch imports modules, which takes longer than all trials.
             total = torch.stack([(result * weight).sum() for result, weight in carrying]).sum()
             try:
                 slopes = torch.autograd.grad(total, [tensors[name] for name in floats], allow_unused=True)
             except RuntimeError as error:
-                # elements where the derived adjoint has a value
+                # the derived adjoint has a value where autograd fails
                 told = f"an error ({str(error).strip().splitlines()[0].rstrip('.')})"
                 yield Contradiction(instance, self.values, "the gradient", "a number", told)
                 return
@@ -324,7 +324,7 @@ class _Trial:
         return "`, for " + ", ".join(f"d_{name} = {_shown(value)}" for name, value in cotangent.items())
 
     def compare_single(self, expected: Sequence[Bounded]) -> Iterator[Contradiction]:
-        """Compares in float32 with a loose tolerance: a call may not depend on the precision."""
+        """Compares in float32 with a loose tolerance, as a call may not depend on the precision."""
         for output, result, reference in zip(self.instance.outputs, self.run(single=True), expected, strict=True):
             wrong = self.misfit(output, result, "float32")
             if wrong is not None:
@@ -338,9 +338,12 @@ class _Trial:
             yield from self.elements(f"`{output.name}", "` in float32", wrong, reference, found)
 
     def compare_small(self, doubles: Sequence[Any], expected: Sequence[Bounded]) -> Iterator[Contradiction]:
-        """Compares in float32 with bounds of float32 for the statements, and of what the call itself rounds off.
+        """Compares in float32.
 
-        The latter is measured in float64: the largest distance from the statements. The operands are float32 numbers.
+        The tolerance covers the statements' bounds for float32 and the rounding of the call itself.
+
+        The rounding is measured in float64, as the largest distance from the statements. The operands are float32
+        numbers.
         """
         instance, values, library = self.instance, self.values, self.library
         bounds = evaluate_bounded(instance, values, library, rounded=True, single=True)

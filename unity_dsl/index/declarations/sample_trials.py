@@ -1,8 +1,8 @@
 """Tests on samples what no proof covers: declared axes of extern operators, ranges of integer results.
 
-A sample can refute a declaration and never prove it. Operands have many ties, and are the same on every run. A range
-is tried at small sizes, where cases of the declaration begin and end, and at long and large ones, with integer operands
-at the ends of their ranges.
+A sample can refute a declaration and never prove it. Operands have many ties, and are the same on every run. A range is
+tried at small sizes, at sizes where cases of the declaration begin and end, and at long and large ones, with integer
+operands at the ends of their ranges.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check_samples(operator: OperatorDecl, library: Library) -> None:
 
 
 def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Contradiction | None:
-    """The first of `samples` fixed samples that refutes the declaration, or of those at its borders and ends."""
+    """The first refutation by one of `samples` fixed samples, or by an instance at borders or of large sizes."""
     random = np.random.default_rng(0)
     instances = list(small_instances(operator, random, samples))
     if not instances:
@@ -94,7 +94,7 @@ def contradiction(operator: OperatorDecl, library: Library, samples: int) -> Con
 def _further_instances(
     operator: OperatorDecl, library: Library, random: np.random.Generator
 ) -> Iterator[Instance | Untried]:
-    """Instances where cases begin and end, and such as are long along one axis, or of a large range of integers."""
+    """Instances where cases begin and end, and instances that are long along one axis or have a large integer range."""
     for found in border_instances(operator, library.functions, random):
         yield found if isinstance(found, Untried) else found.instance
     yield from long_instances(operator, random)
@@ -120,7 +120,7 @@ class _Sample:
     whole: Array
 
     def differs(self, axis: str, degree: int) -> str | None:
-        """The difference of slices of one axis over `degree` devices from the result, as text; else None."""
+        """How slices of one axis over `degree` devices differ from the result, as text; None if they do not."""
         instance, size = self.instance, self.instance.sizes[axis]
         if size % degree:
             return None
@@ -143,7 +143,7 @@ def _run(instance: Instance, values: Mapping[str, Array], library: Library, *, t
 
 
 def _draw(instance: Instance, operand: Operand, random: np.random.Generator) -> Array:
-    """Few distinct numbers, so that ties are frequent; now and then all distinct ones."""
+    """Few distinct numbers, so that ties are frequent; sometimes all distinct ones."""
     shape = instance.shape(operand)
     if operand.integer_range is not None:
         return random.integers(0, operand.integer_range, shape)

@@ -1,7 +1,7 @@
 """Shapes, attributes and numbers for testing a declaration, derived from its own constants.
 
-Constants of the declaration, of the functions it uses and of its native calls mark where cases change: operands take
-values at each of them, just inside, just outside and far out, besides ties, 0 and numbers of all magnitudes. The
+Constants of the declaration, of the functions it uses and of its native calls mark where cases change. Operands take
+values at each of them, just inside, just outside and far out, and also ties, 0 and numbers of all magnitudes. The
 operands are the same on every run.
 """
 
@@ -50,14 +50,14 @@ ATTEMPTS = 80
 
 ORDINARY = (0.0, 1.0, 2.0, 3.0, 0.5, 6.0, 10.0, 20.0, 40.0)
 NEAR = (0.0, 1e-6, -1e-6, 1e-2, -1e-2)
-"""Distances from a special number, relative to it where it is not 0."""
+"""Distances from a special number, relative to it unless it is 0."""
 MODES = ("normal", "grid", "special", "rare", "tied", "unit", "wide", "positive")
 ENDS = ("least", "greatest")
-"""Modes of operands of one sign, and of integers at one end of their range: counts are then as large as they can be."""
+"""Modes of operands of one sign, and of integers at one end of their range, which makes counts as large as possible."""
 SMALL = "small"
-"""The mode of operands that are small as a whole."""
+"""The mode in which all operands are small."""
 SCALES = (1e-3, 1e-6, 1e-10, 1e-4, 1e-8, 1e-14)
-"""Magnitudes of such operands, besides those at which small constants of the declaration count."""
+"""Magnitudes of small operands, besides those at which small constants of the declaration matter."""
 
 
 # ---------------------------------------------------------------------------------------------- numbers
@@ -66,7 +66,7 @@ SCALES = (1e-3, 1e-6, 1e-10, 1e-4, 1e-8, 1e-14)
 def declared_numbers(declaration: OperatorDecl | FunctionDecl, functions: Functions) -> frozenset[float]:
     """The finite constants of a declaration, of its native calls and of the functions it uses.
 
-    Constant terms folded.
+    Constant terms are folded.
     """
     found: set[float] = set()
     seen: set[str] = set()
@@ -103,7 +103,7 @@ def native_numbers(native: NativeCall | NativeSteps) -> Iterator[int | float]:
 
 
 def _constant(expr: Expr) -> float | None:
-    """The value of a term of numbers alone."""
+    """The value of a term of numbers alone; None for any other."""
     if isinstance(expr, Number):
         return float(expr.value)
     if not isinstance(expr, Apply) or expr.function not in ARITHMETIC_CALLS:
@@ -116,7 +116,7 @@ def _constant(expr: Expr) -> float | None:
 
 
 def marks(constants: Iterable[float]) -> list[float]:
-    """The magnitudes of the first of these numbers, and 0."""
+    """The distinct magnitudes of these numbers except 0, ascending, at most 12."""
     return sorted({abs(number) for number in constants} - {0.0})[:12]
 
 
@@ -144,8 +144,8 @@ def special_numbers(constants: Iterable[float]) -> Array:
 def trial_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
     """Up to `count` instances at sizes and attributes that satisfy its conditions, zero to three axes per rest group.
 
-    Sizes are 1, small and unequal, sometimes one long; broadcasting operands have dimensions of size 1 or fewer
-    dimensions; attributes have their defaults or other numbers.
+    Sizes are 1, small and unequal, sometimes one long. Broadcasting operands have dimensions of size 1 or fewer
+    dimensions. Attributes have their defaults or other numbers.
     """
     sizes = _size_choices(operator)
     numbers = {attribute.name: _number_choices(operator) for attribute in operator.attributes}
@@ -176,13 +176,13 @@ def trial_instances(operator: OperatorDecl, random: np.random.Generator, count: 
 
 
 def positions(instance: Instance) -> int:
-    """The size of the largest index space of its equations, or of its operands where there are none."""
+    """The number of positions of its largest index space or of its largest operand, whichever is larger."""
     spaces = [prod(instance.sizes[axis] for axis in equation.space) for equation in instance.equations]
     return max([prod(instance.shape(operand)) for operand in (*instance.inputs, *instance.outputs)] + spaces)
 
 
 def _size_choices(operator: OperatorDecl) -> dict[str, tuple[int, ...]]:
-    """The sizes to draw from, by dimension; numbers in conditions among them."""
+    """The sizes to draw from, by dimension, including numbers in conditions."""
     names = [dim.name for tensor in operator.inputs for dim in tensor.dims if not dim.rest]
     names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
     said = {
@@ -204,7 +204,7 @@ def _number_choices(operator: OperatorDecl) -> tuple[int | float, ...]:
 
 
 def _plain(number: Any) -> int | float:
-    """A drawn number as a Python number, int where it is integral."""
+    """A drawn number as a Python number, int if it is integral."""
     return int(number) if float(number).is_integer() else float(number)
 
 
@@ -289,7 +289,7 @@ def _draw(operand: Operand, shape: tuple[int, ...], mode: str, special: Array, r
 
 
 def _draw_integers(bound: int, shape: tuple[int, ...], mode: str, special: Array, random: np.random.Generator) -> Array:
-    """Integers below a bound: all of them, its ends alone, or its ends and those at and beside the special numbers."""
+    """Integers below a bound: any, one of its ends alone, or its ends and integers near the special numbers."""
     if mode in ENDS:
         return np.full(shape, 0 if mode == "least" else bound - 1)
     if mode == "tied" and random.random() < 0.5:
@@ -302,13 +302,13 @@ def _draw_integers(bound: int, shape: tuple[int, ...], mode: str, special: Array
 
 
 def scales(constants: Iterable[float]) -> tuple[float, ...]:
-    """Magnitudes of small operands: ordinary ones, small constants and their roots, which squares are compared with."""
+    """Magnitudes of small operands: ordinary ones, small constants, and their roots, for squares of operands."""
     given = sorted({abs(number) for number in constants if 1e-60 < abs(number) < 1e-3})[:3]
     return (*SCALES, *given, *map(sqrt, given))
 
 
 def small_values(instance: Instance, scale: float, random: np.random.Generator) -> dict[str, Array]:
-    """Values of which all floats, or those of one input, have this magnitude. They are numbers of float32."""
+    """Values of which all floats, or the floats of one input, have this magnitude. They are float32 numbers."""
     floats = [operand.name for operand in instance.inputs if operand.integer_range is None]
     one = floats[int(random.integers(len(floats)))] if floats and random.random() < 0.5 else None
     found: dict[str, Array] = {}
@@ -322,7 +322,7 @@ def small_values(instance: Instance, scale: float, random: np.random.Generator) 
 
 
 def cotangents(instance: Instance, free: Iterable[str], random: np.random.Generator) -> dict[str, Array]:
-    """Integers for the results that carry a gradient, 0 for those in `free`, so that products are exact."""
+    """Integers for the results that carry a gradient, and 0 for results in `free`. Products are then exact."""
     return {
         output.name: np.zeros(instance.shape(output))
         if output.name in free
@@ -332,7 +332,7 @@ def cotangents(instance: Instance, free: Iterable[str], random: np.random.Genera
 
 
 def parameters_of(function: FunctionDecl, functions: Functions) -> dict[str, Array]:
-    """Points of an element function; for several parameters pairs of special numbers, and ties of them."""
+    """Points of an element function. For several parameters they combine special numbers, some of them tied."""
     special = special_numbers(declared_numbers(function, functions))
     random = np.random.default_rng(0)
     if len(function.parameters) == 1:

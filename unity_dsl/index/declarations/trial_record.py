@@ -22,7 +22,7 @@ from ...syntax.canonical_text import canonical_text, syntax_nodes
 from ...syntax.span import Source
 
 TRIALS = 2
-"""The version of the tests: incremented when they find more, so that all declarations are tested again."""
+"""The version of the tests. It is incremented when they find more, so that all declarations are tested again."""
 NAME = "declarations.json"
 CACHE = "XDG_CACHE_HOME"
 
@@ -38,7 +38,7 @@ class TrialRecord:
     trials: int = TRIALS
 
     def to_text(self) -> str:
-        """JSON with one hash a line."""
+        """JSON with one hash per line."""
         return (
             json.dumps(
                 {"trials": self.trials, "texts": dict(self.texts), "declarations": dict(self.declarations)}, indent=1
@@ -57,7 +57,7 @@ def record_of(
 
 
 def read_record(text: str) -> TrialRecord:
-    """A record; an empty one where the text is no record, or of another version of the tests."""
+    """A record; an empty one if the text is no record, or of another version of the tests."""
     try:
         found = json.loads(text)
         if found["trials"] == TRIALS:
@@ -69,7 +69,7 @@ def read_record(text: str) -> TrialRecord:
 
 @cache
 def shipped_record() -> TrialRecord:
-    """What `rules/declarations.json` says."""
+    """The record in `rules/declarations.json`; empty if there is no such file."""
     path = folder("rules") / NAME
     return read_record(path.read_text(encoding="utf-8")) if path.is_file() else TrialRecord({}, {})
 
@@ -81,7 +81,7 @@ def texts_tried(sources: Iterable[Source]) -> bool:
 
 
 def makes_claims(declaration: FunctionDecl | OperatorDecl) -> bool:
-    """Whether it claims what is tried on numbers: a function, a `torch:` line, or a range of integer results."""
+    """Whether it claims something that is tested: a function, a `torch:` line, or a range of integer results."""
     if isinstance(declaration, FunctionDecl) or declaration.torch is not None:
         return True
     return any(output.integer_range is not None for output in declaration.outputs)
@@ -94,7 +94,7 @@ def is_tried(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> 
 
 
 def remember(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> None:
-    """Records in the cache that a declaration has passed; does nothing where the cache cannot be written."""
+    """Records in the cache that a declaration has passed; does nothing if the cache cannot be written."""
     _record(content_hash(declaration, functions))
 
 
@@ -125,7 +125,7 @@ def _facts_hash(function: FunctionDecl, functions: Functions) -> str:
 
 
 def content_hash(declaration: FunctionDecl | OperatorDecl, functions: Functions) -> str:
-    """SHA-256 over a declaration and the element functions that it reaches, without facts, which are recorded apart."""
+    """SHA-256 over a declaration and the element functions that it reaches, without facts (`_facts_hash`)."""
     reached: dict[str, FunctionDecl] = {}
     pending = [declaration]
     while pending:

@@ -46,8 +46,9 @@ Slots = tuple[tuple[str, bool], ...]
 
 
 def check_function(function: FunctionDecl, functions: Functions) -> None:
-    """Names, derivatives, facts and native lines of an element function. Raises E101, E103, E104, E109, E110, E111,
-    E136.
+    """Checks the names, derivatives, facts and native lines of an element function.
+
+    Raises E101, E103, E104, E109, E110, E111, E136.
     """
     for parameter, derivative in function.derivatives:
         if parameter not in function.parameters:
@@ -78,9 +79,11 @@ def check_function(function: FunctionDecl, functions: Functions) -> None:
 
 
 def _check_gradients(function: FunctionDecl, replaced: Collection[str]) -> None:
-    """Checks what mentions functions `replaced`, those with another gradient than their own. Raises E111, E136.
+    """Checks facts about, and definitions of, functions in `replaced`, whose gradient is not their own.
 
-    The prover knows them by their names alone: a fact would be about values, and lose gradients.
+    Raises E111, E136.
+
+    The prover knows these functions by name alone: a fact would be about values, and lose gradients.
     """
     for fact in function.facts:
         for node in (node for expr in (fact.claim, *fact.conditions) for node in walk(expr)):
@@ -167,8 +170,9 @@ def _plain_dims(parallel: ParallelDecl) -> Iterable[DimDecl]:
 
 
 def check_operator(operator: OperatorDecl, functions: Functions) -> None:
-    """Names, ranks, sizes, reads and native line of an operator. Raises E101 to E112, and E128 for a read that is
-    outside at every size.
+    """Checks the names, ranks, sizes, reads and native line of an operator.
+
+    Raises E101 to E112, and E128 for a read that is out of bounds at every size.
     """
     for device in _device_dims(operator):
         raise fail(
@@ -196,7 +200,7 @@ def check_operator(operator: OperatorDecl, functions: Functions) -> None:
 
 
 def _asking(names: list[str], operator: OperatorDecl) -> list[str]:
-    """The names that a `torch:` line may use, `training` among them where there is an `eval` clause."""
+    """The names that a `torch:` line may use, with `training` if there is an `eval` clause."""
     return [*names, TRAINING] if operator.evaluation else names
 
 
@@ -394,10 +398,7 @@ class _Body:
         raise self.unbound(expr, {*bound, *attributes}, dim)
 
     def unbound(self, expr: Name, candidates: Collection[str], dim: str = "") -> InputError:
-        """The diagnostic of an unbound name.
-
-        `dim`, the dimension that it indexes, is suggested first where it is bound.
-        """
+        """`dim`, the dimension that it indexes, is suggested first if it is bound."""
         name, help = expr.name, suggest(expr.name, candidates)
         if not help and dim in candidates:
             help = f"did you mean `{dim}`?"

@@ -1,7 +1,7 @@
-"""Caches derivations by their queries about axis lengths: memoisation with a decision tree of observed answers.
+"""Caches derivations by the answers to their queries about axis lengths: memoisation with a decision tree.
 
-A derivation that depends on lengths only through queries has the same result for all lengths with the same answers. So
-operators that differ in sizes alone are differentiated once, unless an answer differs.
+A derivation that depends on lengths only through queries has the same result for all lengths with the same answers.
+Operators that differ only in sizes are therefore differentiated once, unless an answer differs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Lengths:
         return answer
 
     def add(self, axis: str, like: str) -> None:
-        """One more axis, as long as another."""
+        """Adds an axis that is as long as another."""
         self.ask(_extend, axis, like)
         self._like[axis] = self._like.get(like, like)
 
@@ -46,7 +46,7 @@ class Lengths:
         return alike or self.ask(_same, axis, other)
 
     def number(self, axes: tuple[str, ...]) -> int:
-        """The length of a dimension itself, on which the result then depends."""
+        """The length of a dimension. The result then depends on this number."""
         return self.ask(dim_size, axes)
 
 
@@ -77,13 +77,13 @@ class _Step(Generic[Found]):
 
 
 class Findings(Generic[Found]):
-    """The results of a derivation found so far, by answers."""
+    """The results of a derivation so far, by the answers to its queries."""
 
     def __init__(self) -> None:
         self._first: _Step[Found] = _Step()
 
     def find(self, sizes: Sizes) -> tuple[Found, Sizes] | None:
-        """The result for these lengths, and the lengths with those of new axes; None if not derived yet."""
+        """The result for these lengths, and the lengths including those of new axes; None if not derived yet."""
         known, step = dict(sizes), self._first
         while step.question is not None:
             following = step.following.get(step.question(known))

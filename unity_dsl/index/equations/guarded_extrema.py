@@ -1,4 +1,4 @@
-"""Extrema of what guards select: `max(e) select(v == to[e], s[e, h], -inf)` is that of the scores of the edges to v."""
+"""Extrema of guarded values: `max(e) select(v == to[e], s[e, h], -inf)` is the greatest score of the edges to v."""
 
 from __future__ import annotations
 
@@ -10,19 +10,22 @@ from ...syntax.ast import Apply, Expr, Number, ReductionKind, Select, Ties
 from .instance import Equation
 
 EMPTY = {ReductionKind.MAX: -inf, ReductionKind.MIN: inf}
-"""The extremum of nothing: a value that is this has no say."""
+"""The extremum of no values, which is neutral: a value equal to it does not count."""
 
 
 @dataclass(frozen=True)
 class GuardedExtremum:
-    """The extremum of `value` where all `guards` hold: elsewhere it is `empty`, the extremum of nothing."""
+    """The extremum of `value` over positions where all `guards` hold.
+
+    Elsewhere the value is `empty`, the neutral element.
+    """
 
     guards: tuple[Expr, ...]
     value: Expr
     empty: Number
 
     def under(self, guards: Iterable[Expr]) -> Expr:
-        """The value where these guards hold, else the extremum of nothing."""
+        """The value where these guards hold, else the neutral element."""
         value = self.value
         for guard in reversed(tuple(guards)):
             value = Select(guard, value, self.empty)
@@ -30,7 +33,7 @@ class GuardedExtremum:
 
 
 def guarded_extremum(equation: Equation) -> GuardedExtremum | None:
-    """The guards of a greatest or least value whose ties share the gradient; None where it has none."""
+    """The guards of a max or min whose ties share the gradient; None if there are none."""
     if equation.kind not in EMPTY or equation.ties is not Ties.SHARE:
         return None
     empty, value = EMPTY[equation.kind], equation.value

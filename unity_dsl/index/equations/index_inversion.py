@@ -1,7 +1,7 @@
-"""Solves index expressions for their axes: at which positions an equation reads a given element.
+"""Solves index expressions for their axes: the positions at which an equation reads a given element.
 
-An adjoint sums over all positions of an equation that read element `j`, a sum guarded by `[j == index]`. Where an axis
-can be solved for, it is eliminated together with the guard.
+An adjoint sums over all positions of an equation that read element `j`: a sum guarded by `[j == index]`. If the
+equality can be solved for an axis, this axis is eliminated together with the guard.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _solve_one(index: Expr, position: Expr, axes: Sequence[str], sizes: Lengths,
 
 
 def isolate(index: Expr, position: Expr, axis: str) -> Expr | None:
-    """The axis from `index == position`, where it occurs once with coefficient 1 or -1; else None."""
+    """The axis from `index == position`, if it occurs once with coefficient 1 or -1; else None."""
     match index:
         case Name(name) if name == axis:
             return position
@@ -125,7 +125,7 @@ def isolate(index: Expr, position: Expr, axis: str) -> Expr | None:
 
 
 def _add(axis: str, term: Expr, sizes: Lengths, found: Inversion) -> None:
-    """Records a solution, and its bounds."""
+    """Records a solution and its bounds."""
     term = simplify(term)
     found.solved[axis] = term
     below, beyond = sizes.ask(_leaves, term, axis)
@@ -135,7 +135,7 @@ def _add(axis: str, term: Expr, sizes: Lengths, found: Inversion) -> None:
         found.inside.append(Inside(term, axis))
 
 
-# ---------------------------------------------------------------------------------------------- questions of sizes
+# ---------------------------------------------------------------------------------------------- queries about sizes
 
 
 def _merged_axes(sizes: Sizes, index: Expr) -> tuple[str, ...] | None:

@@ -17,7 +17,7 @@ from ...syntax.span import Span
 from .term import dim_axes, reads, walk
 
 Dim = tuple[str, ...]
-"""The axes of a tensor dimension, major first. One axis, save for merged dimensions; none for a dimension of size 1."""
+"""The axes of a tensor dimension, major first. Merged dimensions have several; a dimension of size 1 may have none."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Operand:
 class Equation:
     """`target[axes] = reduce(kind, over) value`: a statement after splitting, with at most one reduction, outermost.
 
-    `ties`: which of several equal elements gets the gradient of a max or min, `over` being their order, major first.
+    `ties` says which of several equal elements gets the gradient of a max or min; `over` is their order, major first.
     `value` contains no Reduce; its reads name operands of the instance or targets of earlier equations, with one index
     expression per dimension. A merged dimension read at its own axes has the index `h * |k| + k`, major first
     (`dim_index` builds it, `dim_axes` recognises it).
@@ -60,11 +60,11 @@ class Equation:
 class Instance:
     """An operator at given shapes.
 
-    `equations` end with those of the outputs; `evaluation`, if not empty, replaces them outside training. `native`:
-    whether the torch call may replace the equations (not for a call with a pattern, whose axes it does not know). An
+    `equations` end with those of the outputs; `evaluation`, if not empty, replaces them outside training. `native` says
+    whether the torch call may replace the equations: not for a call with a pattern, whose axes it does not know. An
     extern operator has no equations; `declared` are the axes along which it may be divided, with their names in the
-    declaration. A padded operator that leaves padding out of its reductions, or draws numbers, is `unpadded`
-    without it.
+    declaration. `unpadded` is the operator without padding, if it excludes padding from its reductions or draws
+    numbers.
     """
 
     operator: OperatorDecl
@@ -80,7 +80,7 @@ class Instance:
 
     @property
     def extern(self) -> bool:
-        """Whether it is defined by its native call alone, so that nothing about it can be proved."""
+        """Whether its native call alone defines it, so that nothing about it can be proved."""
         return self.operator.extern
 
     @property
@@ -99,12 +99,12 @@ class Instance:
 
     @property
     def own_sizes(self) -> Mapping[str, int]:
-        """The sizes of its axes without padding, of those that are known to have some."""
+        """The sizes of its axes without padding, as far as `unpadded` says."""
         return self.sizes if self.unpadded is None else self.unpadded.sizes
 
     @cached_property
     def identity(self) -> Key:
-        """A key equal for instances that differ in their place in the model alone."""
+        """A key that is equal for instances that differ only in their place in the model."""
         own = () if self.unpadded is None else (tuple(self.own_sizes.items()),)
         return Key(self, (self.kind, self.inputs, self.outputs, tuple(self.sizes.items()), *own))
 
@@ -147,12 +147,12 @@ class Key:
             return True
         if not isinstance(other, Key) or self._hash != other._hash or self.parts != other.parts:
             return False
-        other.parts = self.parts  # equal parts become the same objects, which compare at once from then on
+        other.parts = self.parts  # share equal parts: later comparisons find identical objects
         return True
 
 
 class Kind(Key):
-    """An instance up to sizes: equal for instances that differ in sizes alone.
+    """An instance up to sizes: equal for instances that differ only in sizes.
 
     Whether an index such as `p * 2 + r` is a merged one depends on the size of r, so the results of `dim_axes` are part
     of a kind; anything else that depends on sizes is not a property of kinds.

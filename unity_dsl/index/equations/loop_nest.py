@@ -1,6 +1,6 @@
-"""The loops that an equation becomes, whatever its sizes: axes that are iterated, looked up, added to or run along.
+"""The loops of an equation, whatever its sizes: axes that are iterated, looked up, scattered to, or accumulated along.
 
-What the emitted text computes and what is counted of it (flops, bytes) is read off the same loops.
+The emitted text and the counted costs (flops, bytes) come from the same loops.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 @dataclass(frozen=True)
 class LookUp:
-    """A factor `[axis == term]` or `[count * axis == term]`: the axis has one position, and no loop runs over it.
+    """A factor `[axis == term]` or `[count * axis == term]`: the axis has a single position, and no loop runs over it.
 
-    `everywhere` says that there is such a position wherever the term is evaluated; else the factor is 0 at some. The
-    positions of a `window` are a sum of those of several axes, as in `[p + pad == h * stride + r]`.
+    `everywhere` says that this position exists wherever the term is evaluated; else the factor is 0 at some positions.
+    With `window`, the position is a sum over positions of several axes, as in `[p + pad == h * stride + r]`.
     """
 
     axis: str
@@ -41,7 +41,7 @@ class LookUp:
 
 @dataclass(frozen=True)
 class RunningSum:
-    """A factor `[over <= kept]`: a sum up to each position of a kept axis, or with `>` and `>=` from it on."""
+    """A factor `[over <= kept]`: a sum up to each position of a kept axis, or from it on with `>` and `>=`."""
 
     factor: Expr
     over: str
@@ -53,12 +53,12 @@ class RunningSum:
 class LoopNest:
     """An equation's loops.
 
-    `factors` are those of the product that is summed, without guards and numbers; a value that is not summed is one
-    factor, that of an extremum without the guards that set axes. `scale` are the numbers that it is multiplied with and
-    divided by. `looked_up` are reduced axes, `placed` kept ones, at whose positions values are added or compared;
-    `over` are the axes that are summed or otherwise reduced. `running` is how the sum can be taken in one pass where
-    its two axes are equally long and whole. `selected` says that guards were conditions, `select(v == to[e], x, 0)`:
-    the factors may be anything where these do not hold.
+    `factors` are the factors of the summed product, without guards and numbers. A value that is not summed is a single
+    factor; the factor of an extremum lacks the guards that set axes. `scale` has the numbers that multiply and divide
+    the product. `looked_up` are reduced axes that guards set. `placed` are kept axes at whose positions values are
+    added or compared. `over` are the other axes that are summed or reduced. `running` says how one pass can take the
+    sum if its two axes are equally long and undivided. `selected` says that guards were conditions,
+    `select(v == to[e], x, 0)`: the factors may have any value where these fail.
     """
 
     equation: Equation
@@ -72,12 +72,12 @@ class LoopNest:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """Those that are iterated over."""
+        """The axes that are iterated over."""
         return tuple(axis for axis in self.equation.space if axis not in self.positions)
 
     @property
     def positions(self) -> Mapping[str, Expr]:
-        """Where the axes are that have one position, in terms of those that are iterated over."""
+        """The positions of axes that have a single one, in terms of the iterated axes."""
         at: dict[str, Expr] = {}
         for found in (*self.looked_up, *self.placed):
             position = substitute(found.position, at)
@@ -93,17 +93,17 @@ class LoopNest:
 
     @property
     def everywhere(self) -> bool:
-        """Whether every position that a guard says is there: `value` then is what is summed, or added at its place."""
+        """Whether every position that a guard sets exists. `value` is then summed, or added at its place."""
         return all(found.everywhere for found in (*self.looked_up, *self.placed))
 
     @property
     def unguarded(self) -> bool:
-        """Whether `value` is what is summed, and nothing is added at places."""
+        """Whether `value` is exactly what is summed, and nothing is added at places."""
         return not self.placed and self.everywhere
 
     @property
     def value(self) -> Expr:
-        """The value without guards, at the positions that they leave."""
+        """The value without guards, at the positions that the guards set."""
         if self.equation.kind is not ReductionKind.SUM:
             return substitute(self.factors[0], self.positions)
         value = self.equation.value
@@ -130,7 +130,10 @@ def loop_nest(instance: Instance, equation: Equation) -> LoopNest:
 
 
 def _extremum(instance: Instance, equation: Equation) -> LoopNest | None:
-    """The loops of an extremum of what guards select, where they set axes: all else has no say in it."""
+    """The loops of an extremum whose guards set axes: only elements that the guards select count.
+
+    None for any other.
+    """
     found = guarded_extremum(equation)
     if found is None:
         return None
@@ -144,7 +147,10 @@ def _extremum(instance: Instance, equation: Equation) -> LoopNest | None:
 def _set_axes(
     instance: Instance, equation: Equation, factors: list[Expr]
 ) -> tuple[tuple[LookUp, ...], tuple[LookUp, ...], tuple[str, ...]]:
-    """Reduced axes that factors set, kept ones, and the reduced axes that are left. The factors that do are removed."""
+    """The reduced axes that factors set, the kept axes that they set, and the reduced axes that are left.
+
+    Removes the factors that set axes from `factors`.
+    """
     sums = {factor: axis for factor in factors if (axis := _sum_of_others(instance, factor)) is not None}
     looked_up = []
     for axis in equation.over:
@@ -167,7 +173,7 @@ def _set_axes(
 
 
 def _look_up(instance: Instance, factors: Sequence[Expr], axis: str) -> LookUp | None:
-    """The first factor that sets an axis to an integer free of it."""
+    """The first factor that sets an axis to an integer which does not depend on that axis."""
     for factor in factors:
         window = _sum_of_others(instance, factor) == axis
         found = _isolated(factor, axis) if window else _set_by(factor, axis)
@@ -177,8 +183,9 @@ def _look_up(instance: Instance, factors: Sequence[Expr], axis: str) -> LookUp |
 
 
 def _sum_of_others(instance: Instance, factor: Expr) -> str | None:
-    """The axis that a guard says to be a number more or less than a sum of multiples of others, of which it has two or
-    more: of all axes it has the most positions.
+    """The axis that a guard equates to a constant plus a sum of multiples of at least two other axes.
+
+    This axis has the most positions of them all.
     """
     if not (isinstance(factor, Apply) and factor.function == "==" and not any(reads(factor))):
         return None
@@ -193,7 +200,7 @@ def _sum_of_others(instance: Instance, factor: Expr) -> str | None:
 
 
 def _isolated(factor: Expr, axis: str) -> tuple[Expr, int] | None:
-    """Of an equality the term that an axis is equal to."""
+    """The term that an equality makes an axis equal to."""
     assert isinstance(factor, Apply)
     for side, other in (factor.arguments, factor.arguments[::-1]):
         if axis not in free_axes(other) and (term := isolate(side, other, axis)) is not None:
@@ -202,7 +209,7 @@ def _isolated(factor: Expr, axis: str) -> tuple[Expr, int] | None:
 
 
 def _is_position(instance: Instance, axis: str, term: Expr, count: int) -> bool:
-    """Whether a term is shown to be `count` times a position of an axis wherever it is evaluated."""
+    """Whether a term is proved to be `count` times a position of an axis wherever it is evaluated."""
     if isinstance(term, Read):
         known = instance.operand(term.tensor).integer_range
         return count == 1 and known is not None and known <= instance.sizes[axis]
@@ -214,7 +221,7 @@ def _is_position(instance: Instance, axis: str, term: Expr, count: int) -> bool:
 
 
 def _set_by(factor: Expr, axis: str) -> tuple[Expr, int] | None:
-    """Of a factor `[axis == term]` or `[count * axis == term]` the term, which is free of the axis, and the count."""
+    """The term and the count of a factor `[axis == term]` or `[count * axis == term]`; the term is free of the axis."""
     if isinstance(factor, Apply) and factor.function == "==":
         for side, term in (factor.arguments, factor.arguments[::-1]):
             if axis not in free_axes(term):
@@ -241,7 +248,7 @@ def _is_integer(instance: Instance, expr: Expr) -> bool:
 
 
 def _running(factors: Sequence[Expr], over: Sequence[str], kept: Sequence[str]) -> RunningSum | None:
-    """A factor that makes this a running sum, if no other one depends on both axes and one on the reduced axis."""
+    """The factor that makes this a running sum, if another factor depends on the reduced axis and none on both axes."""
     for factor in factors:
         match factor:
             case Apply(function, (Name(left), Name(right))) if function in _TURNED:
@@ -254,8 +261,9 @@ def _running(factors: Sequence[Expr], over: Sequence[str], kept: Sequence[str]) 
 
 
 def _unfolded(factor: Expr, axes: Sequence[str]) -> list[Expr]:
-    """The factors of a choice of something or 0, where it is chosen by guards that may set axes, or has such a factor:
-    these guards, once each, and the choice by what else is asked.
+    """Splits a choice between a value and 0 if guards that may set axes are among its conditions or factors.
+
+    Returns these guards, once each, and the value under the remaining conditions.
     """
     conditions, value = [], factor
     while isinstance(value, Select) and value.otherwise == Number(0):
@@ -278,7 +286,10 @@ def _unfolded(factor: Expr, axes: Sequence[str]) -> list[Expr]:
 
 
 def joined(left: Expr, right: Expr, over: Sequence[str]) -> Expr:
-    """The sum of two terms that are summed over axes: under the guards that set such an axis in both of them."""
+    """The sum of two terms that are summed over axes.
+
+    A guard that sets such an axis in both terms is applied to their sum.
+    """
     value, other, guards = left, right, []
     for axis in over:
         for guard in (part for part in _parts(value) if _set_by(part, axis) is not None and part in _parts(other)):
@@ -292,7 +303,7 @@ def joined(left: Expr, right: Expr, over: Sequence[str]) -> Expr:
 
 
 def _parts(value: Expr) -> list[Expr]:
-    """The factors of a term, and the guards of those that are choices of something or 0."""
+    """The factors of a term, and the guards of factors that choose between a value and 0."""
     factors, _ = _product(value)
     return [part for factor in factors for part in _unfolded(factor, free_axes(factor))]
 
@@ -306,7 +317,7 @@ def _sets(factor: Expr, axes: Sequence[str]) -> bool:
 
 
 def _product(value: Expr) -> tuple[list[Expr], list[tuple[str, Expr]]]:
-    """The factors of a product that depend on something, and the numbers it is multiplied with and divided by."""
+    """The factors of a product that are not constants, and the numbers that multiply and divide it."""
     match value:
         case Number() | Size():
             return [], [("*", value)]
@@ -327,7 +338,7 @@ def _product(value: Expr) -> tuple[list[Expr], list[tuple[str, Expr]]]:
 
 
 def without(value: Expr, guard: Expr) -> Expr:
-    """The product without one of its factors."""
+    """The product without one of its factors, or without the condition of a choice."""
     match value:
         case Apply("*", (left, right)) if left == guard:
             return right

@@ -1,7 +1,7 @@
 """Rewrites scalar terms to smaller ones, equal over the reals.
 
-Only artefacts of differentiation are simplified: zeros, ones, signs, quotients in products. Integer constants fold; `1
-- p` at p = 0.1 stays, so that it can be printed by name.
+Only artefacts of differentiation are simplified: zeros, ones, signs, quotients in products. Integer constants are
+folded. `1 - p` at p = 0.1 stays, so that it can be printed by name.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def simplify(expr: Expr) -> Expr:
 
 
 def decide_draws(expr: Expr) -> Expr:
-    """The term with comparisons of a random number with a constant outside [0, 1) decided.
+    """The term in which comparisons of a random number with a constant outside (0, 1) are decided.
 
-    So a dropout of probability 0 draws no numbers.
+    A dropout of probability 0 then draws no numbers.
     """
     found = rewrite(expr, _decided)
     return expr if found == expr else simplify(found)
@@ -40,7 +40,7 @@ def _decided(node: Expr) -> Expr:
 
 
 _DECIDED = {">=": operator.ge, "<": operator.lt}
-"""Comparisons that are constant on [0, 1) where the bound is outside it."""
+"""Comparisons that have one result for all numbers in [0, 1) if the bound is outside (0, 1)."""
 
 
 def _step(node: Expr) -> Expr:

@@ -18,7 +18,7 @@ ARITHMETIC = frozenset({"+", "-", "*", "/", "//", "%", "neg"})
 
 
 def children(expr: Expr) -> tuple[Expr, ...]:
-    """The direct subterms, in the order of the text. Axes bound by a reduction are none."""
+    """The direct subterms, in the order of the text. Axes bound by a reduction are not subterms."""
     match expr:
         case Apply(_, arguments):
             return arguments
@@ -160,7 +160,7 @@ def dim_index(dim: Iterable[str]) -> Expr:
 
 @dataclass(frozen=True)
 class Affine:
-    """`constant + sum of coefficient * axis`, at concrete sizes. Axes in order of first appearance, none with 0."""
+    """`constant + sum of coefficient * axis` at concrete sizes. Axes are in order of first appearance, none with 0."""
 
     coefficients: Mapping[str, int]
     constant: int = 0
@@ -180,7 +180,7 @@ class Affine:
 
 
 def affine(expr: Expr, sizes: Mapping[str, int]) -> Affine | None:
-    """The affine form of an index expression, None where it has none (`//`, `%`, products of axes)."""
+    """The affine form of an index expression; None if it has none (products of axes, most uses of `//` and `%`)."""
     match expr:
         case Number(value) if isinstance(value, int):
             return Affine({}, value)
@@ -236,7 +236,7 @@ def dim_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
 
 
 def merged_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None:
-    """`dim_axes` independent of sizes: not `p * 2 + r`, which is a merged index for a size of 2 only."""
+    """`dim_axes` if it does not depend on sizes: `p * 2 + r` is a merged index for a size of 2 only, and gives None."""
     axes = dim_axes(index, sizes)
     if axes is None:
         return None
@@ -246,7 +246,7 @@ def merged_axes(index: Expr, sizes: Mapping[str, int]) -> tuple[str, ...] | None
 # ---------------------------------------------------------------------------------------------- intervals
 
 Interval = tuple[int, int]
-"""The least and the greatest value, both attained or safely outside."""
+"""A lower and an upper bound of all values; each is attained or conservative."""
 
 
 def interval(expr: Expr, sizes: Mapping[str, int]) -> Interval:

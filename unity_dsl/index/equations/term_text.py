@@ -14,11 +14,11 @@ _SUM, _PRODUCT, _SIGN, _ATOM = range(4)
 _LEVELS = {"+": _SUM, "-": _SUM, "*": _PRODUCT, "/": _PRODUCT, "//": _PRODUCT, "%": _PRODUCT, "neg": _SIGN}
 
 Renaming = Mapping[str, str]
-"""Names of axes and tensors in the text, `b..` for `b0`, say; other names are printed as they are."""
+"""Names to print for axes and tensors, for example `b..` for `b0`. Other names are printed unchanged."""
 
 
 def expression_text(expr: Expr, names: Renaming | None = None, numbers: Mapping[Rational, str] | None = None) -> str:
-    """A term as text. `numbers` prints some numbers as the attributes whose values they are."""
+    """A term as text. `numbers` maps values to attributes whose names are printed instead."""
     return _Writer(names or {}, numbers or {}).text(expr, _SUM)
 
 
@@ -58,12 +58,12 @@ class _Writer:
         return self.names.get(name, name)
 
     def dim(self, dim: Dim) -> str:
-        """A dimension on a left side: its axis, `(h k)` where it merges several, 0 where it has none."""
+        """A dimension on a left side: its axis, `(h k)` for merged axes, 0 if it has none."""
         axes = " ".join(map(self.name, dim))
         return axes if len(dim) == 1 else f"({axes})" if dim else "0"
 
     def text(self, expr: Expr, level: int) -> str:
-        """The text, in parentheses where the context binds tighter than the term."""
+        """The text, in parentheses if the context binds tighter than the term."""
         text, own = self.plain(expr)
         return f"({text})" if own < level else text
 

@@ -1,7 +1,7 @@
 """Solves `where` conditions by propagation: sizes and ranks that equations determine, at numbers and at symbolic sizes.
 
-An equation with one unknown under invertible arithmetic determines it. The domain of values, numbers or products of
-symbols, is that of the `Unknowns`. At numbers an environment maps names to values: sizes and attributes by name, `b..`
+An equation with one unknown under invertible arithmetic determines it. The `Unknowns` define the domain of values:
+numbers, or products of symbols. At numbers an environment maps names to values: sizes and attributes by name, `b..`
 (the product of rest axes) and `rank(f)`.
 """
 
@@ -77,7 +77,7 @@ def keys(expr: Expr) -> tuple[str, ...]:
 
 
 def value_of(expr: Expr, known: Mapping[str, Value]) -> Value | None:
-    """The value of an expression of sizes and attributes, None where something in it is unknown."""
+    """The value of an expression of sizes and attributes; None if something in it is unknown."""
     if isinstance(expr, Number):
         return expr.value
     key = unknown_key(expr)
@@ -108,20 +108,20 @@ class Unknowns(Protocol[V]):
     """The known sizes of one call, in one domain of values."""
 
     def value(self, expr: Expr, /) -> V | None:
-        """The value of an expression, None where something in it is unknown."""
+        """The value of an expression; None if something in it is unknown."""
 
     def determine(self, key: str, value: V, /) -> bool:
-        """Records the value of an unknown. False where this domain has no such unknown."""
+        """Records the value of an unknown. False if this domain has no such unknown."""
 
     def inverse(self, function: str, result: V, given: V, unknown: Expr, /) -> V | None:
         """The unknown operand of `+`, `*` or `neg`, from the result and the other operand (for `neg` the result).
 
-        None where it is not determined. Raises the domain's own error where there is no solution.
+        None if it is not determined. Raises the domain's own error if there is no solution.
         """
 
 
 def determine(condition: Expr, unknowns: Unknowns[V]) -> bool:
-    """Whether the condition is an equation that determines an unknown, which is noted then."""
+    """Whether the condition is an equation that determines an unknown. If so, the value is recorded."""
     if not (isinstance(condition, Apply) and condition.function == "=="):
         return False
     left, right = condition.arguments
@@ -133,7 +133,7 @@ def determine(condition: Expr, unknowns: Unknowns[V]) -> bool:
 
 
 def _invert(expr: Expr, value: V, unknowns: Unknowns[V]) -> bool:
-    """Inverts the arithmetic around the one unknown of `expr` in `expr == value`. False where that is not possible."""
+    """Inverts the arithmetic around the one unknown of `expr` in `expr == value`. False if that is not possible."""
     key = unknown_key(expr)
     if key is not None:
         return unknowns.determine(key, value)
@@ -177,7 +177,7 @@ class Numbers:
         return True
 
     def inverse(self, function: str, result: Value, given: Value, unknown: Expr) -> Value:
-        """As declared. Raises Unsolvable where there is no integer solution."""
+        """See `Unknowns.inverse`. Raises Unsolvable if there is no integer solution."""
         if function == "neg":
             return -result
         total, part = exact_number(result), exact_number(given)
@@ -223,9 +223,10 @@ def counts(conditions: Iterable[Expr], attributes: Collection[str]) -> Iterator[
 
 
 def defined_sizes(conditions: tuple[Expr, ...]) -> tuple[str, ...]:
-    """Names that need not be a tensor's dimension, since a condition defines them.
+    """Names that need not be a tensor's dimension, because a condition defines them.
 
-    Those alone on one side of an equation, as r in `r == window`, and cofactors of degrees, as e in `d == p * e`.
+    They stand alone on one side of an equation, as r in `r == window`, or are cofactors of degrees, as e in
+    `d == p * e`.
     """
     equations = [c for c in conditions if isinstance(c, Apply) and c.function == "=="]
     sides = [side for equation in equations for side in equation.arguments]

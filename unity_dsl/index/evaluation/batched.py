@@ -1,7 +1,7 @@
-"""Evaluation of one instance for many operands at once, in float64, with index arrays that are made once.
+"""Evaluates one instance for many operands at once, in float64, with index arrays that are built once.
 
-It does what `evaluate` does, which is its reference, for operands with an axis in front. Sums of products are
-contractions, so the order of additions is another one.
+It computes what `evaluate`, its reference, does, for operands with an additional first axis. Sums of products are
+contractions, so they add in another order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from .uniform import uniform as counter_uniform
 Array = npt.NDArray[Any]
 Tensors = Mapping[str, Array]
 Value = Array | Callable[[Tensors], Array]
-"""An array [1, axes…], or a function from the tensors to an array [count, axes…]; of length 1 where nothing depends."""
+"""An array [1, axes…], or a function from the tensors to an array [count, axes…].
+
+An axis on which nothing depends has length 1.
+"""
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class _Equation:
         self.shapes |= {other.target.name: instance.shape(other.target) for other in instance.equations}
 
     def step(self) -> Callable[[Tensors], Array]:
-        """From the tensors to the target."""
+        """The function from the tensors to the target."""
         equation = self.equation
         target = tuple(self.sizes[axis] for axis in equation.target.axes)
         dims = self.shapes[equation.target.name]
@@ -99,7 +102,7 @@ class _Equation:
         return reduced
 
     def _sum(self) -> Callable[[Tensors], Array]:
-        """A sum of products as a contraction; axes that no factor depends on are factors of the result."""
+        """A sum of products as a contraction, multiplied by the lengths of axes that no factor depends on."""
         factors = [_function(self.value(factor)) for factor in _factors(self.equation.value)]
         count, targets = len(self.axes), len(self.equation.target.axes)
         sizes = [self.sizes[axis] for axis in self.axes]
@@ -193,7 +196,7 @@ class _Equation:
         return _lifted(lambda tensor, places, fill: np.where(places < 0, fill, taken(tensor, places)), filled)
 
     def _plain(self, read: Read) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The order of its dimensions and the shape over the space, where each is read along an axis of its own."""
+        """The order of a tensor's dimensions and its shape over the space; None unless each is read at its own axis."""
         axes = [part.name for part in read.index if isinstance(part, Name)]
         shape = self.shapes[read.tensor]
         if len(axes) != len(shape) or len(set(axes)) != len(axes):
@@ -219,7 +222,7 @@ def _function(value: Value) -> Callable[[Tensors], Array]:
 
 
 def _lifted(function: Callable[..., Array], parts: Sequence[Value]) -> Value:
-    """A function of values: computed now where none depends on the tensors."""
+    """A function of values. It is computed now if no value depends on the tensors."""
     arrays = [part for part in parts if not callable(part)]
     if len(arrays) == len(parts):
         return function(*arrays)

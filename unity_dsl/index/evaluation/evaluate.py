@@ -22,7 +22,7 @@ from .uniform import uniform as counter_uniform
 
 Array = npt.NDArray[Any]
 RandomSource = Callable[[Equation, Array], Array]
-"""From an equation and the global row-major positions (int64) to numbers in [0, 1)."""
+"""Maps an equation and its global row-major positions (int64) to numbers in [0, 1)."""
 
 REDUCE: Mapping[ReductionKind, Callable[..., Array]] = {
     ReductionKind.SUM: np.sum,
@@ -42,8 +42,8 @@ def evaluate(
 ) -> list[Array]:
     """The outputs for these inputs, in the shapes of the instance: integer tensors as int64, the others as float64.
 
-    `uniform` provides the numbers of `uniform[…]`, by default those of seed, step and site 0. Raises ValueError for
-    inputs of other shapes, and for integers out of range, given or computed.
+    `uniform` provides the numbers of `uniform[…]`; the default is the numbers of seed, step and site 0. Raises
+    ValueError for inputs of other shapes, and for integers out of range, given or computed.
     """
     values = evaluate_all(instance, inputs, library, training=training, uniform=uniform)
     return [values[output.name] for output in instance.outputs]
@@ -83,7 +83,7 @@ def _input(instance: Instance, operand: Operand, value: Array) -> Array:
 
 
 def in_range(operand: Operand, value: Array) -> Array:
-    """The tensor, whose integers, if any, must be in range. Raises ValueError."""
+    """The tensor, whose integers, if it has any, must be in range. Raises ValueError."""
     if operand.integer_range is not None and value.size and not 0 <= value.min() <= value.max() < operand.integer_range:
         raise ValueError(f"{operand.name} has values outside [0, {operand.integer_range})")
     return value

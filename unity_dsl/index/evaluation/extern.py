@@ -47,9 +47,9 @@ def check_extern(operator: OperatorDecl) -> None:
 
 
 def evaluate_extern(instance: Instance, values: Mapping[str, Array]) -> Array:
-    """The result by the `numpy:` line.
+    """Evaluates the `numpy:` line.
 
-    Raises ValueError where its shape is not the declared one, or it is not integer.
+    Raises ValueError if the result's shape is not the declared one, or it is not integer.
     """
     operator, (output,) = instance.operator, instance.outputs
     assert operator.numpy is not None and output.integer_range is not None

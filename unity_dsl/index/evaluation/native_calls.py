@@ -1,6 +1,6 @@
 """The allowlist of native functions, keywords and strings in `torch:` and `numpy:` lines, and the check against it.
 
-In the `torch:` line of an operator with an `eval` clause the name `training` is whether it runs in training. A line
+In the `torch:` line of an operator with an `eval` clause, the name `training` says whether it runs in training. A line
 that does not use it is for training alone.
 """
 
@@ -30,9 +30,9 @@ _TORCH = """
     square sub sum tan tanh topk transpose trunc unsqueeze where zeros_like
 """
 TORCH_CALLS = frozenset({f"F.{name}" for name in _FUNCTIONAL.split()} | {f"torch.{name}" for name in _TORCH.split()})
-"""Functions of tensors and numbers, pure save for those of `IN_PLACE`. `F` is torch.nn.functional."""
+"""Functions of tensors and numbers, pure except for those in `IN_PLACE`. `F` is torch.nn.functional."""
 IN_PLACE: Mapping[str, tuple[int, ...]] = {"F.batch_norm": (1, 2)}
-"""The argument that a function changes in place, which must be a copy."""
+"""The positions of the arguments that a function changes in place, which must be copies."""
 
 STRINGS: Mapping[str, tuple[str, ...]] = {
     "approximate": ("none", "tanh"),
@@ -41,9 +41,9 @@ STRINGS: Mapping[str, tuple[str, ...]] = {
     "reduction": ("mean", "none", "sum"),
     "rounding_mode": ("floor", "trunc"),
 }
-"""The strings that native calls may be given, by keyword. Which of them a function takes is found when it is tried."""
+"""The strings that native calls may be given, by keyword. Trying a call shows which of them its function takes."""
 REFUSED_KEYWORDS = frozenset({"out", "inplace", "generator", "where"})
-"""Keywords with which a function would change an operand, or be no function of its operands."""
+"""Keywords with which a function would change an operand, or depend on more than its operands."""
 
 RESULT_CALLS = frozenset(
     {"torch.exp", "torch.relu", "torch.rsqrt", "torch.sigmoid", "torch.softmax", "torch.sqrt", "torch.tanh"}
@@ -91,7 +91,9 @@ ARRAY_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
     "np.negative": np.negative,
     "np.take": np.take,
 }
-"""What an extern operator's `numpy:` line may call. np.lexsort sorts along the last axis, equal elements stay in order.
+"""The calls allowed in an extern operator's `numpy:` line.
+
+np.lexsort sorts along the last axis; equal elements stay in order.
 """
 
 LITERALS: Mapping[str, bool] = {"True": True, "False": False}
@@ -116,7 +118,10 @@ COMPARISON_CALLS: Mapping[str, Callable[..., npt.NDArray[Any]]] = {
 
 
 def check_steps(steps: NativeSteps, names: Collection[str], sizes: Collection[str], outputs: Collection[str]) -> None:
-    """`check_native` of each call of a `torch:` block, which must bind every output. Raises E105 and E109."""
+    """Checks each call of a `torch:` block with `check_native`. The block must bind every output.
+
+    Raises E105 and E109.
+    """
     known = list(names)
     copies: list[str] = []
     for name, call in steps.steps:
@@ -174,12 +179,12 @@ def _check_string(argument: NativeString, allowed: Collection[str]) -> None:
 
 
 def evaluate_native(call: NativeCall, bound: Mapping[str, Any]) -> Any:
-    """A checked `numpy:` line of an element function at these values of its names."""
+    """Evaluates a checked `numpy:` line of an element function at these values of its names."""
     return evaluate_array(call, bound, {})
 
 
 def native_names(argument: NativeArgument | NativeSteps) -> set[str]:
-    """The operands and attributes that a native call names, or calls one after the other."""
+    """The operands, attributes and earlier results that a native lowering names."""
     match argument:
         case NativeSteps(steps):
             return {name for _, call in steps for name in native_names(call)}
@@ -195,7 +200,7 @@ def native_names(argument: NativeArgument | NativeSteps) -> set[str]:
 
 
 def native_functions(argument: NativeArgument | NativeSteps) -> set[str]:
-    """The functions that a native lowering calls, inner ones too."""
+    """The functions that a native lowering calls, including inner calls."""
     match argument:
         case NativeSteps(steps):
             return set().union(*(native_functions(call) for _, call in steps))
@@ -208,7 +213,7 @@ def native_functions(argument: NativeArgument | NativeSteps) -> set[str]:
 
 
 def evaluate_array(call: NativeCall, bound: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
-    """A checked `numpy:` line at these values of its names, and these lengths of axes."""
+    """Evaluates a checked `numpy:` line at these values of its names, and these lengths of axes."""
 
     def value(argument: NativeArgument) -> Any:
         match argument:
@@ -259,7 +264,7 @@ def asks_for_training(native: NativeCall | NativeSteps) -> bool:
 
 
 def changed_in_place(native: NativeCall | NativeSteps | None) -> frozenset[str]:
-    """The names that later calls of a native lowering change in place, through which no gradient flows."""
+    """The names that later calls of a native lowering change in place. No gradient flows through them."""
     if not isinstance(native, NativeSteps):
         return frozenset()
     changed = (call.arguments[place] for _, call in native.steps for place in IN_PLACE.get(call.function, ()))

@@ -1,20 +1,20 @@
 """Evaluates an instance in float64 with a bound on the rounding error of every element (running error analysis).
 
-Every operation adds what it rounds off to what its operands' errors become (Higham, Accuracy and Stability of Numerical
-Algorithms, 3.3). Sums and products round off exactly what the error-free transformations of Knuth and Dekker give, so
-that whole numbers and short binary fractions have the error 0, and comparisons of them are decided. An infinite error
-marks an element that is not known: the statements have no value there (1 / 0), or float64 cannot hold it. Of three
-kinds of elements two are certain: of a finite error, with a value; and `undefined`, without one, for
+Every operation adds its rounding error to the propagated errors of its operands (Higham, Accuracy and Stability of
+Numerical Algorithms, 3.3). Sums and products use the exact rounding error of Knuth's and Dekker's error-free
+transformations. Whole numbers and short binary fractions then have error 0, and comparisons of them are decided. An
+infinite error marks an element that is not known: the statements have no value there (1 / 0), or float64 cannot hold
+it. Two kinds of elements are certain: those with a finite error have a value, and those that are `undefined` have none:
 
     x / 0    x // 0    x % 0    0 * inf    inf - inf    inf / inf    of operands that are known, the 0 without an error
     a primitive that gives NaN at an argument and at both ends of its bound: domains have no gaps as narrow as rounding
     a primitive that gives an infinity at a moderate argument without an error, which does not overflow: log(0)
-    a read outside of a tensor, and whatever is computed of one that is undefined, but for the branch not taken
+    a read outside of a tensor, and every result computed from an undefined one, except for the branch not taken
 
-What may have a value or not is neither: an infinity that overflow makes, NaN where rounding may have moved an argument.
+Others may have a value or not: an infinity from an overflow, NaN where rounding may have moved an argument.
 
-With `single` the bounds are those of float32: each result that float32 cannot hold exactly has half a unit of its last
-place more, and one that float32 cannot hold to full precision, beyond its largest or its smallest number, is not known.
+With `single` the bounds are those of float32. A result that float32 cannot hold exactly gets half a unit of its last
+place more. A result that is too large or too small for float32 to hold to full precision is not known.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ ULPS = 8
 _SPLITTER = 2.0**27 + 1
 _LARGEST_SPLIT = 1e150
 _MODERATE, _MINUTE = 64.0, 1e-3
-"""Moderate arguments, at which no primitive overflows or underflows: an infinite value is a pole."""
+"""Moderate arguments, at which no primitive overflows or underflows: an infinite value there is a pole."""
 _LEAST = 1e-300
 _SMALLEST = 5e-324
 SINGLE_EPSILON = 2.0**-23
@@ -59,7 +59,7 @@ _ROUNDS_NOTHING = frozenset({"np.abs", "np.floor", "np.maximum", "np.minimum", "
 
 @dataclass(frozen=True)
 class Bounded:
-    """Numbers, each with a bound on its distance from the true value; infinite where none is known.
+    """Numbers, each with a bound on its distance from the true value; the bound is infinite if none is known.
 
     `undefined` is true where there is certainly no true value; the error is infinite there.
     """
@@ -74,7 +74,7 @@ class Bounded:
         return np.isfinite(self.error)
 
     def map(self, change: Callable[[Array], Array]) -> Bounded:
-        """All three arrays rearranged alike."""
+        """All three arrays, each rearranged by `change`."""
         return Bounded(
             change(self.value), change(self.error), change(np.broadcast_to(self.undefined, self.value.shape))
         )
@@ -106,8 +106,9 @@ def evaluate_bounded(
 ) -> dict[str, Bounded]:
     """All inputs, intermediates and outputs by name; integers as integral floats. No extern operators.
 
-    With `rounded` the inputs have rounding errors of their own, so that the bounds cover any backward stable algorithm,
-    and not the statements' alone. With `single` they are those of arithmetic in float32; the values are of float64.
+    With `rounded` the inputs have rounding errors of their own: the bounds cover any backward stable algorithm, not
+    just the statements. With `single` they are bounds of arithmetic in float32; the values are still computed in
+    float64.
     """
     with _arithmetic(single):
         return _evaluate(instance, inputs, library, training=training, rounded=rounded)
@@ -242,7 +243,7 @@ def reduce_bounded(kind: ReductionKind, terms: Bounded, count: int) -> Bounded:
             for part in (terms.value, terms.value - terms.error, terms.value + terms.error)
         )
         undefined = np.any(terms.undefined, axis=-1)
-        # A number that overflowed has no ends: the error is then not a number, which is any.
+        # The bounds of a number that overflowed are infinite: its error is then NaN, which counts as not known.
         return _known(value, np.maximum(_distance(high, value), _distance(value, low)), undefined)
     total = _by_halves(_plus if kind is ReductionKind.SUM else _times, terms, count)
     if kind is ReductionKind.SUM:
@@ -332,7 +333,7 @@ def _call(function: FunctionDecl, parts: Sequence[Bounded], functions: Mapping[s
 
 
 def select_bounded(condition: Bounded, then: Bounded, otherwise: Bounded) -> Bounded:
-    """The branch taken; where the condition is not decided, the union of both bounds."""
+    """The branch taken; if the condition is not decided, the union of both bounds."""
     chosen = chosen_bounded(condition.value != 0, then, otherwise)
     either = np.fmax(then.error, otherwise.error) + _distance(
         np.fmax(then.value, otherwise.value), np.fmin(then.value, otherwise.value)
@@ -348,9 +349,9 @@ def chosen_bounded(taken: Array, then: Bounded, otherwise: Bounded) -> Bounded:
 
 
 def _compare(sign: str, left: Bounded, right: Bounded) -> Bounded:
-    """1 or 0, with error 1 where rounding may decide; 0 with a side without a value (`!=`: 1).
+    """1 or 0, with error 1 if rounding may decide; 0 if a side has no value (`!=`: 1).
 
-    Not known where that side is 1 / 0, an infinity in float64, which NumPy and PyTorch compare as such.
+    Not known if that side is 1 / 0, an infinity in float64, which NumPy and PyTorch compare as such.
     """
     value = COMPARISON_CALLS[sign](left.value, right.value).astype(np.float64)
     apart = np.abs(left.value - right.value) > left.error + right.error
@@ -391,12 +392,12 @@ def _times(left: Bounded, right: Bounded) -> Bounded:
 
 
 def _at_least_times(left: Array, right: Array) -> Array:
-    """The product of non-negative numbers, rounded up where it underflows to 0."""
+    """The product of non-negative numbers, rounded up if it underflows to 0."""
     return np.where((left == 0) | (right == 0), 0.0, np.fmax(left * right, _SMALLEST))
 
 
 def _times_roundoff(left: Array, right: Array) -> Array:
-    """The rounding error of a float64 product (Dekker); its usual bound where that overflows."""
+    """The rounding error of a float64 product (Dekker); its usual bound if that overflows."""
     value = left * right
     (a, b), (c, d) = _split(left), _split(right)
     found: Array = ((a * c - value) + a * d + b * c) + b * d
@@ -460,7 +461,7 @@ _ARITHMETIC: Mapping[str, Callable[..., Bounded]] = {
 
 
 def _overflow(value: Array, error: Array, parts: Sequence[Bounded], undefined: Array) -> Bounded:
-    """Elements not known where finite operands overflow; undefined where `undefined`, or where an operand is."""
+    """Elements are not known where finite operands overflow, and undefined where `undefined` or an operand is."""
     finite = _all(np.isfinite(part.value) for part in parts)
     for part in parts:
         undefined = undefined | part.undefined
@@ -472,7 +473,7 @@ def _overflow(value: Array, error: Array, parts: Sequence[Bounded], undefined: A
 
 
 def _epsilon() -> float:
-    """Twice the relative error of one rounding, in the arithmetic that the bounds are of."""
+    """Twice the relative error of one rounding, in the arithmetic of the bounds."""
     return SINGLE_EPSILON if _SINGLE.get() else EPSILON
 
 

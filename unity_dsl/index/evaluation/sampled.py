@@ -1,7 +1,7 @@
-"""Evaluates an instance at some positions of a result, with bounds on the rounding errors, and at no others.
+"""Evaluates an instance at given positions of a result only, with bounds on the rounding errors.
 
-What a position needs of an operand or an intermediate is asked for, each position once: of a matrix product one row and
-one column, whatever its size.
+Each element of an operand or an intermediate that a position needs is requested once. A position of a matrix product
+needs one row and one column, whatever the size.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Elements = Callable[[str, Places], Bounded]
 
 @dataclass(frozen=True)
 class Sampling:
-    """An instance with its operands. `spend` is told how many elements are computed, before they are."""
+    """An instance with its operands. `spend` is called with the number of elements before they are computed."""
 
     instance: Instance
     operands: Elements
@@ -47,7 +47,7 @@ class Sampling:
     spend: Callable[[int], None]
 
     def at(self, name: str, places: Places) -> Bounded:
-        """The elements of an operand, an intermediate or a result at these places, one axis of them."""
+        """The elements of an operand, an intermediate or a result at these places, in one dimension."""
         instance = self.instance
         made = next((one for one in instance.equations if one.target.name == name), None)
         if made is None:

@@ -1,7 +1,7 @@
 """Counter-based random numbers of `uniform[…]`: a function of (seed, step, site, global position).
 
-The same arithmetic stands in emitted programs, there in int32, whose sums and products wrap. Here all of it is exact in
-signed 64-bit integers: words are below 2**32 and multipliers below 2**31, hence no product reaches 2**63.
+Emitted programs contain the same arithmetic in int32, whose sums and products wrap. Here all of it is exact in signed
+64-bit integers: words are below 2**32 and multipliers below 2**31, hence no product reaches 2**63.
 
     mix(x)     x ^= x >> 16;  x = x * 0x21f0aaad mod 2**32
                x ^= x >> 15;  x = x * 0x735a2d97 mod 2**32;  x ^= x >> 15
@@ -14,8 +14,8 @@ signed 64-bit integers: words are below 2**32 and multipliers below 2**31, hence
     result     ((state ^ 2**31) >> 8) * 2**-24, one of 2**24 equally likely numbers in [0, 1), exact in float32
 
 `mix` is the two-round integer hash with the lowest known bias of its form (C. Wellons, "Prospecting for hash
-functions", with the constants found by TheIronBorn). What is done for every position is one to one, and short: a Weyl
-sequence, one round of that hash with a second key, and the product of the next one, whose upper bits are used.
+functions", with the constants found by TheIronBorn). The work per position is a bijection, and short: a Weyl sequence,
+one round of that hash with a second key, and the product of the next round, whose upper bits are used.
 """
 
 from __future__ import annotations

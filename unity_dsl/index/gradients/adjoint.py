@@ -232,7 +232,7 @@ class _Adjoint:
         return self.summed(self.placed(equation, factor, at, found), tuple(back.values()))
 
     def placed(self, equation: Equation, factor: Expr, at: Mapping[str, Expr], found: Inversion) -> Expr:
-        """The factor at the solved positions, 0 where they are outside the equation's space or miss the element."""
+        """The factor at the solved positions, 0 at those outside the equation's space or off the element."""
         if any(_moves(node, at) for node in walk(factor)):
             factor = self.drawn(equation, factor)
         value = rewrite(substitute(factor, at), self.guarded)
@@ -251,9 +251,9 @@ class _Adjoint:
         return simplify(call("<", term, Number(self.lengths.number((end,))) if isinstance(end, str) else end))
 
     def guarded(self, node: Expr) -> Expr:
-        """A read with fill 0 where its index may now be out of bounds, without a fill where it cannot be.
+        """A read with fill 0 if its index may now be out of bounds, and without a fill if it cannot be.
 
-        Whether a merged index is in bounds depends on these sizes: `h - r` is where r has size 1.
+        Whether a merged index is in bounds depends on these sizes: `h - r` is in bounds if r has size 1.
         """
         if not isinstance(node, Read):
             return node
@@ -282,7 +282,7 @@ class _Adjoint:
     # ------------------------------------------------------------------------------------------ reductions
 
     def weight(self, equation: Equation) -> Expr:
-        """The derivative of the outputs by one value of the equation, before its reduction."""
+        """The derivative of the outputs with respect to one value of the equation, before its reduction."""
         incoming = self.cotangent(equation.target)
         match equation.kind:
             case ReductionKind.MAX | ReductionKind.MIN:
@@ -298,7 +298,7 @@ class _Adjoint:
         if guarded is None or not (nest.placed or nest.looked_up):
             hit = counted = self.hit(equation, equation.value, equation.space)
         else:
-            # Where the guards do not hold there is no value: the weight is read where they do.
+            # There are values only where the guards hold, and the weight is read only there.
             used = {*free_axes(guarded.value)}
             hit = self.hit(equation, guarded.value, [axis for axis in equation.space if axis in used])
             counted = hit
@@ -324,7 +324,7 @@ class _Adjoint:
         return call("*", call("==", position, least), incoming)
 
     def hit(self, equation: Equation, value: Expr, axes: Sequence[str]) -> Expr:
-        """Whether a value over these axes equals the extremum."""
+        """Whether a value over these axes equals the extremum, as 1 or 0."""
         if not isinstance(value, Read):
             # The same term as computed: a rearranged one could round differently from the extremum.
             value = self.intermediate(equation, "term", axes, value)

@@ -12,7 +12,7 @@ from ..equations.term import COMPARISONS, call, substitute
 from ..library import LIBRARIES, Library
 
 Slope = Callable[[str, tuple[Expr, ...], int], Expr]
-"""From an element function, its arguments and the position of one: the derivative by that argument."""
+"""Maps an element function, its arguments and the position of one to the derivative by that argument."""
 
 CONSTANT = COMPARISONS | {"//"}
 """Functions that are constant wherever they have a derivative."""

@@ -1,13 +1,12 @@
-"""Finds intermediates on which results provably do not depend, so that they carry no gradient (softmax’s maximum).
+"""Finds intermediates that the results provably do not depend on, so that they carry no gradient (softmax’s maximum).
 
-An intermediate m cancels if every output is invariant under m[i] -> m[i] + d[i] for any d. Abstract interpretation: a
-term gains k * d[i], or is multiplied by exp(k * d[i]), at one position i, or its change is unknown; `exp` and `log`
-convert one into the other. A position may be one that data choose, `to[e]`: a gather reads it, and a sum of what is
-added at `v` where `v == to[e]` has it at v.
+An intermediate m cancels if every output is invariant under m[i] -> m[i] + d[i] for any d. Abstract interpretation
+shows this: a term gains k * d[i], or is multiplied by exp(k * d[i]), at one position i, or its change is unknown; `exp`
+and `log` convert one into the other. A position may be chosen by data, `to[e]`: a gather reads it, and a sum of values
+that are added at `v` where `v == to[e]` has it at v.
 
-As it is gradients that are asked for, d is infinitesimal: a comparison does not change. Where one branch of a choice
-changes by d[i] and the other one does not, the choice changes by d'[i] = [condition at i] * d[i], which is as
-arbitrary.
+For gradients, d is infinitesimal: a comparison does not change. If one branch of a choice changes by d[i] and the other
+one does not, the choice changes by d'[i] = [condition at i] * d[i], which is as arbitrary.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from .derivative import dependents
 
 @dataclass(frozen=True)
 class _Change:
-    """An abstract change: `times` false, the term gains amount * d[place].
+    """An abstract change: if `times` is false, the term gains amount * d[place].
 
-    True, it is multiplied by exp(amount * d[place]). `branches` are the conditions that d is multiplied with, in terms
-    of the place, each with whether it holds.
+    If it is true, the term is multiplied by exp(amount * d[place]). `branches` are the conditions that multiply d, as
+    terms in the place, each with whether it holds.
     """
 
     times: bool
@@ -44,14 +43,14 @@ class _Change:
 
 
 Response = frozenset[_Change]
-"""The abstract changes known of a term; an invariant term gains 0 and is multiplied by 1."""
+"""The abstract changes known of a term. An invariant term gains 0 and is multiplied by 1."""
 
 _SAME: Response = frozenset({_Change(False), _Change(True)})
 _UNKNOWN: Response = frozenset()
 
 
 def gradient_free(instance: Instance) -> frozenset[str]:
-    """Intermediates by which no output provably has a derivative, or that do not depend on a float input.
+    """Intermediates by which every output provably has derivative 0, or that do not depend on a float input.
 
     Sound, not complete: a term with an unknown change counts as dependent.
     """
@@ -73,8 +72,9 @@ def _gradient_free(kind: Kind) -> frozenset[str]:
 def scaling(
     instance: Instance, name: str, by: str, *, multiplied: bool = False, held: frozenset[str] = frozenset()
 ) -> Fraction | None:
-    """The a for which tensor `name` is multiplied by exp(a * d[i]) where intermediate `by` gains d[i], or, if it is
-    `multiplied`, is multiplied by exp(d[i]). None where none is known. Tensors that are `held` do not change.
+    """The a for which tensor `name` is multiplied by exp(a * d[i]) if intermediate `by` gains d[i]; None if not known.
+
+    If `multiplied`, `by` is multiplied by exp(d[i]) instead. Tensors that are `held` do not change.
     """
     changed = _Changed(instance, by, multiplied, held)
     place = tuple(map(Name, changed.operands[by].axes))
@@ -84,7 +84,7 @@ def scaling(
 
 
 class _Changed:
-    """The changes of all tensors of an instance in response to that of one intermediate."""
+    """The changes of all tensors of an instance in response to a change of one intermediate."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Changed:
         return _SAME if same else _UNKNOWN
 
     def branch(self, expr: Expr, under: tuple[Expr, bool] | None = None) -> Response | None:
-        """The change of a term, under a condition that holds or not; None for 0, which factors leave invariant."""
+        """The change of a term, given whether a condition holds; None for 0, which factors leave invariant."""
         if expr == Number(0):
             return None
         if under is None:
@@ -159,7 +159,7 @@ class _Changed:
         return found
 
     def choice(self, condition: Expr, then: Response | None, otherwise: Response | None) -> Response:
-        """The change of a choice: that of both branches, or of one where the other does not change."""
+        """The change of a choice: one common to both branches, or that of one branch if the other does not change."""
         found = set(_either(then, otherwise))
         for holds, one, other in ((True, then, otherwise), (False, otherwise, then)):
             if one is not None and other in (None, _SAME):
@@ -170,7 +170,7 @@ class _Changed:
         return _all(found)
 
     def moved(self, response: Response, operand: Operand, index: tuple[Expr, ...]) -> Response:
-        """The change of a tensor read at other positions than its own axes."""
+        """The change of a tensor that is read at positions other than its own axes."""
         if response == _SAME:
             return response
         axes: dict[str, Expr] = {}
@@ -199,7 +199,7 @@ def _factor(expr: Expr) -> Fraction | None:
 
 
 def _all(changes: Iterable[_Change]) -> Response:
-    """The set of changes, in which gaining 0 and being multiplied by 1 are the same."""
+    """The set of changes. One with amount 0 makes it `_SAME`: gaining 0 and being multiplied by 1 are the same."""
     found = frozenset(changes)
     return _SAME if any(change.amount == 0 for change in found) else found
 
@@ -253,7 +253,7 @@ def _reduced(nest: LoopNest, over: Iterable[str], response: Response) -> Respons
 
 
 def _in_place(condition: Expr, place: tuple[Expr, ...]) -> Expr | None:
-    """A condition as a function of a place alone; None where it depends on more."""
+    """A condition as a function of a place alone; None if it depends on more."""
     names: dict[Expr, Expr] = {part: Name(f"#{number}") for number, part in enumerate(place)}
 
     def replaced(node: Expr) -> Expr:

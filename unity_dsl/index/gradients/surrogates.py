@@ -1,4 +1,4 @@
-"""Functions whose declared gradient is not that of what they compute, and the inputs of operators that get none."""
+"""Functions with a declared gradient other than their own, and inputs of operators that get no gradient."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .derivative import CONSTANT
 
 @lru_cache(maxsize=LIBRARIES)
 def surrogate_functions(library: Library) -> frozenset[str]:
-    """Those with a surrogate, and those whose definitions call one of them: equal values of these have other gradients.
+    """The functions with a surrogate, and those whose definitions call one, directly or through others.
 
-    To write out such a definition would lose the gradient that is declared.
+    Equal values of such functions may have different gradients: writing out a definition would lose the declared one.
     """
     return steered(library.functions)
 
@@ -39,8 +39,9 @@ def steered(functions: Mapping[str, FunctionDecl]) -> frozenset[str]:
 
 
 def stopped_inputs(instance: Instance, library: Library) -> frozenset[int]:
-    """The float inputs, by position, from which no gradient of an output flows back: each path meets a derivative
-    that is declared to be 0, or something that is constant wherever it has a derivative.
+    """The float inputs, by position, that get no gradient from any output.
+
+    Each path meets a derivative that is declared to be 0, or a function that is constant wherever it has a derivative.
     """
     return _stopped_inputs(instance.kind, library)
 
@@ -59,7 +60,7 @@ def _stopped_inputs(kind: Kind, library: Library) -> frozenset[int]:
 
 
 def _flowing(expr: Expr, library: Library) -> Iterator[Read]:
-    """The reads by which a term has a derivative that is not declared to be 0."""
+    """The reads by which a term has a derivative, unless that is declared to be 0."""
     match expr:
         case Read():
             yield expr

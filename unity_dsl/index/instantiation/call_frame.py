@@ -1,6 +1,6 @@
 """Binds the names of a declaration at one call: attributes, axes of rest groups, every size.
 
-Ranks are bound first (`b..` of rank n has the axes b0 … b{n-1}), then the sizes of the operands' dimensions, then those
+Ranks are bound first (`b..` of rank n has the axes b0 … b{n-1}), then the sizes of the operands' dimensions, then sizes
 that the `where` conditions determine.
 """
 
@@ -59,7 +59,7 @@ class Site:
 
 @dataclass(frozen=True)
 class Frame:
-    """The bindings of the declaration's names. `sizes` are those of axes and of named dimensions."""
+    """The bindings of the declaration's names. `sizes` has the sizes of axes and of named dimensions."""
 
     rests: Mapping[str, tuple[str, ...]]
     sizes: Mapping[str, int]
@@ -102,7 +102,7 @@ def frame(site: Site, given: Mapping[str, Value], degrees: Mapping[str, int]) ->
 
 
 def attributes_of(site: Site, given: Mapping[str, Value]) -> dict[str, Value]:
-    """Every attribute's value: the call's, else the default. Raises E124 to E126."""
+    """Every attribute's value: the call's if given, else the default. Raises E124 to E126."""
     decl = site.operator
     names = [attribute.name for attribute in decl.attributes]
     for name in given:
@@ -192,7 +192,7 @@ def _input_rank(site: Site, wanted: tuple[str, ...]) -> int:
 
 
 def _broadcast_ranks(site: Site, known: Environment) -> None:
-    """The rank of a group that broadcasts in all its operands: the greatest among them."""
+    """Sets the rank of a group that broadcasts in all its operands: the greatest among them."""
     greatest: dict[str, int] = {}
     for tensor, shape in site.operands():
         for dim in tensor.dims:
@@ -222,7 +222,7 @@ def _check_rank(site: Site, tensor: TensorDecl, shape: Shape, ranks: Mapping[str
 
 
 def _rest_axes(decl: OperatorDecl, ranks: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-    """`b..` of rank 2 is (b0, b1), with underscores appended where a declared dimension has such a name."""
+    """`b..` of rank 2 is (b0, b1), with underscores inserted if a declared dimension has such a name."""
     declared = {dim.name for tensor in (*decl.inputs, *decl.outputs) for dim in tensor.dims if not dim.rest}
     rests: dict[str, tuple[str, ...]] = {}
     for name, rank in ranks.items():
@@ -273,14 +273,14 @@ class _Sizes:
         return self.site.fault("E122", message)
 
     def shown(self, axis: str) -> str:
-        """The name of an axis in diagnostics: an axis of a group by its position in the group."""
+        """The name of an axis in diagnostics. An axis of a group is shown by its position in the group."""
         for name, axes in self.rests.items():
             if axis in axes:
                 return f"dimension {axes.index(axis)} of `{name}..`"
         return f"axis `{axis}`"
 
     def bind_ranges(self) -> None:
-        """`ids: int<v>[n..]`: the range of a tensor may be smaller than v."""
+        """Binds `v` of `ids: int<v>[n..]`. The range of a tensor may be smaller than v."""
         for tensor, shape in self.site.operands():
             if (tensor.integer_range is None) != (shape.integer_range is None):
                 wanted = "floats" if tensor.integer_range is None else f"int<{tensor.integer_range}>"
@@ -294,7 +294,7 @@ class _Sizes:
 
 
 def zip_axes(tensor: TensorDecl, shape: Shape, rests: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, int, bool]]:
-    """(axis, size, broadcasting) per dimension of an operand; broadcasting groups are right-aligned."""
+    """Yields (axis, size, broadcasting) per dimension of an operand. Broadcasting groups are right-aligned."""
     axes: list[tuple[str, bool]] = []
     for dim in tensor.dims:
         axes += [(axis, dim.broadcast) for axis in (rests[dim.name] if dim.rest else (dim.name,))]
@@ -334,7 +334,10 @@ def _refused(site: Site, condition: Expr, known: Environment, reason: str) -> In
 
 
 def integer_sizes(site: Site, known: Environment, bound: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of operands, of results and of axes that conditions define, which must be integers >= 1."""
+    """The sizes of operands, of results and of axes that conditions define.
+
+    Raises E127 unless they are integers >= 1.
+    """
     sizes = dict(bound)
     named = [dim.name for tensor in site.operator.outputs for dim in tensor.dims if not dim.rest]
     named += [tensor.integer_range for tensor in site.operator.outputs if tensor.integer_range is not None]

@@ -43,10 +43,10 @@ def instantiate(
     binding: Binding | None = None,
     span: Span | None = None,
 ) -> Instance:
-    """The operator at these shapes, once for equal calls. `binding` are the axes of a pattern at the call, `span` is
-    the call's.
+    """The operator at these shapes. Equal calls give the same instance.
 
-    Raises E120 to E131: shapes, attributes, conditions or the pattern do not fit, or a read is out of bounds.
+    `binding` has the axes of the call's pattern, and `span` is the place of the call. Raises E120 to E131: shapes,
+    attributes, conditions or the pattern do not fit, or a read is out of bounds.
     """
     sizes = tuple((shape.dims, shape.integer_range) for shape in shapes)
     values = tuple((name, type(value), value) for name, value in attributes.items())
@@ -55,7 +55,7 @@ def instantiate(
 
 @dataclass(frozen=True)
 class _Call:
-    """What an instance depends on: the operator, shapes and ranges of operands, attributes, the axes of a pattern."""
+    """What an instance depends on: operator, shapes and ranges of operands, attributes, and the axes of a pattern."""
 
     operator: int
     shapes: tuple[tuple[tuple[int, ...], int | None], ...]
@@ -84,7 +84,7 @@ def instantiate_parallel(
     *,
     span: Span | None = None,
 ) -> Instance:
-    """A parallel op as an instance with device axes as ordinary axes, named `@p`, leading where they are declared.
+    """A parallel op as an instance. Device axes become ordinary axes, named `@p`, leading where they are declared.
 
     Shapes include device dimensions: `combine` of 2 slices of [3, 4] takes the shape [2, 3, 4]. `degrees` are by name,
     `p`. Raises as `instantiate`, and E125 for a missing degree.
@@ -98,8 +98,9 @@ def instantiate_parallel(
 
 
 def parallel_operator(parallel: ParallelDecl) -> OperatorDecl:
-    """The parallel op as an operator over all devices: `@p` becomes an axis named `@p`, and its size is `|p|`, which in
-    conditions is `p`.
+    """The parallel op as an operator over all devices: `@p` becomes an ordinary axis named `@p`.
+
+    Its degree, `|p|` in terms and `p` in conditions, becomes the size of this axis.
     """
 
     def plain(node: Expr) -> Expr:
@@ -180,7 +181,7 @@ def _build(site: Site, names: Frame, binding: Binding | None) -> Instance:
 
 
 def _extern_outputs(operator: OperatorDecl, names: Frame) -> tuple[Operand, ...]:
-    """The result of an extern call: its axes, and the bound of its integers."""
+    """The results of an extern call, each with its axes and the bound of its integers."""
     return tuple(_result(output, names) for output in operator.outputs)
 
 
@@ -236,7 +237,7 @@ def _equations(
 def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: Mapping[str, Operand]) -> None:
     """Checks that reads without a fill are in bounds at all positions of the equation's axes (interval analysis).
 
-    Also that divisors are nonzero, and that integers fit 64 bits.
+    Also checks that divisors are nonzero, and that integers fit 64 bits.
     """
     for node in walk(equation.value):
         if isinstance(node, Apply) and node.function in ("+", "-", "*", "neg", "//", "%"):
@@ -262,11 +263,11 @@ def _check_bounds(site: Site, instance: Instance, equation: Equation, operands: 
 def _check_arithmetic(site: Site, instance: Instance, node: Apply) -> None:
     """Raises E131 for arithmetic of indices and sizes that divides by zero or leaves 64 bits."""
     if any(isinstance(part, Size) and part.name not in instance.sizes for part in walk(node)):
-        return  # not of sizes alone: a coefficient that is a symbol to the prover
+        return  # a size that is no axis here: a coefficient that is symbolic for the prover
     try:
         low, high = interval(node.arguments[1] if node.function in ("//", "%") else node, instance.sizes)
     except (ValueError, KeyError):
-        return  # not of indices and sizes alone: reads and symbolic attributes have no bounds
+        return  # other terms too: reads and symbolic attributes have no bounds
     text = node.span.text if node.span is not None else node.function
     if node.function in ("//", "%") and low <= 0 <= high:
         raise site.fault("E131", f"`{text}` divides by a number between {low} and {high}", at=node.span)
@@ -275,7 +276,7 @@ def _check_arithmetic(site: Site, instance: Instance, node: Apply) -> None:
 
 
 def _check_parts(site: Site, instance: Instance, read: Read, index: Expr, dim: Dim) -> None:
-    """Checks a merged dimension per axis, without a fill: out of bounds of one axis lie elements of another."""
+    """Checks a merged dimension axis by axis. A fill does not help: outside of one axis lie elements of another."""
     for axis in reversed(dim[1:]):
         match index:
             case Apply("+", (Apply("*", (major, Size(name))), minor)) if name == axis:

@@ -1,7 +1,7 @@
-"""Splits merged operand dimensions, `x: [n, (g i)]`: sizes of their axes from one size and `where`.
+"""Splits merged operand dimensions, `x: [n, (g i)]`: derives the sizes of their axes from one size and `where`.
 
-A call gives the size of a dimension, not of its axes: one of these follows from the others, which follow from
-attributes, conditions and other operands.
+A call gives the size of a dimension, not of its axes. One axis follows from the others, which follow from attributes,
+conditions and other operands.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def unmerge(site: Site, given: Mapping[str, Value]) -> Site:
 
 
 def merged_dims(tensor: TensorDecl, axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The dimensions of a tensor, from those that it would have with one dimension per axis."""
+    """The dimensions of a tensor, from `axes` that have one dimension per axis."""
     if not tensor.merged:
         return axes
     rest = len(axes) - sum(not dim.rest for dim in tensor.dims)
@@ -63,7 +63,7 @@ def merged_dims(tensor: TensorDecl, axes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def _spread(site: Site, tensor: TensorDecl, shape: Shape) -> Iterator[tuple[tuple[DimDecl, ...], tuple[int, ...]]]:
-    """The axes and the size of every dimension; a rest group with its sizes."""
+    """Yields the axes and the size of every dimension; a rest group comes with all its sizes."""
     if not tensor.merged and any(dim.rest for dim in tensor.dims):
         return
     groups = tensor.dimensions

@@ -20,13 +20,13 @@ from .instantiate import Binding, Shape, instantiate
 from .view_call import takes_pattern
 
 _SIZES = (101, 97, 89, 83, 79, 73, 71, 67, 61, 59, 53, 47)
-"""Distinct sizes, so that axes are distinguished; descending, so that later axes fit into earlier ones."""
+"""Distinct sizes, so that axes can be told apart; descending, so that later axes fit into earlier ones."""
 
 _NUMBERS = (3, 7, 19, 31)
 _DIMENSIONS = (1, 2, 3, 0)
 _RELATED = (24, 12, 6, 4, 2)
 _EVEN = (2, 4)
-"""Further numbers of attributes, where conditions determine sizes."""
+"""Further attribute values, tried if conditions determine sizes."""
 _TRIALS = 4000
 _SMALL = (1, 2, 3, 4, 6)
 _SMALL_TRIALS = 50
@@ -44,7 +44,7 @@ class Representative:
 def representative(operator: OperatorDecl, rank: int = 1, given: Mapping[str, int] | None = None) -> Representative:
     """The operator at sizes that satisfy its conditions, with `rank` axes per rest group, its attributes as `given`.
 
-    Raises the InputError of the first trial where none is found.
+    Raises the InputError of the first trial if no trial succeeds.
     """
     error: InputError | None = None
     trials = (islice(_trials(operator, given or {}, *more), _TRIALS) for more in ((), (_EVEN,)))
@@ -60,10 +60,10 @@ def representative(operator: OperatorDecl, rank: int = 1, given: Mapping[str, in
 
 
 def symbolic_representative(operator: OperatorDecl, given: Mapping[str, int] | None = None) -> Representative:
-    """`representative` with every attribute that may be any real number as a constant symbol, a function of no
-    arguments: nothing depends on its value, not even where that is 0 or 1.
+    """`representative` with a constant symbol, a function of no arguments, for each attribute that may be any real.
 
-    An attribute that places or counts elements has a number still. Raises as `representative`.
+    Nothing depends on the value of such an attribute, not even whether it is 0 or 1. An attribute that places or counts
+    elements still has a number. Raises as `representative`.
     """
     whole = integer_attributes(operator)
     real = {attribute.name for attribute in operator.attributes} - whole
@@ -80,7 +80,7 @@ def symbolic_representative(operator: OperatorDecl, given: Mapping[str, int] | N
 
 
 def small_instances(operator: OperatorDecl, random: np.random.Generator, count: int) -> Iterator[Instance]:
-    """Up to `count` small instances that satisfy its conditions, with zero to two axes per rest group."""
+    """Up to `count` small instances that satisfy the operator's conditions, with zero to two axes per rest group."""
     names = _dimensions(operator)
     missing = [attribute.name for attribute in operator.attributes if attribute.default is None]
     for _ in range(_SMALL_TRIALS * count):
@@ -100,7 +100,7 @@ def small_instances(operator: OperatorDecl, random: np.random.Generator, count: 
 
 
 def _dimensions(operator: OperatorDecl) -> list[str]:
-    """The names that shapes of inputs bind: dimensions, and bounds of integers."""
+    """The names that the shapes of inputs bind: dimensions and bounds of integers."""
     names = [dim.name for tensor in operator.inputs for dim in tensor.dims]
     names += [tensor.integer_range for tensor in operator.inputs if tensor.integer_range is not None]
     return list(dict.fromkeys(names))
@@ -109,7 +109,7 @@ def _dimensions(operator: OperatorDecl) -> list[str]:
 def _trials(
     operator: OperatorDecl, fixed: Mapping[str, int], more: Sequence[int] = ()
 ) -> Iterator[tuple[Mapping[str, int], Mapping[str, int]]]:
-    """Sizes and attributes to be tried; with `more` numbers sizes are those that conditions determine."""
+    """Sizes and attributes to try. With `more` attribute values, sizes are the ones that conditions determine."""
     axes = {dim.name for tensor in operator.inputs for dim in tensor.dims}
     every = {attribute.name for attribute in operator.attributes}
     counted = {name: axis for name, axis in counts(operator.conditions, every) if axis in axes}
@@ -129,7 +129,7 @@ def _trials(
 
 
 def _determined(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes of which those that a condition equates with what is known are that: 32 by `u == 32`."""
+    """The sizes, except that a size which a condition equates with known values has that value: 32 by `u == 32`."""
     known: dict[str, Value] = {one.name: one.default for one in operator.attributes if one.default is not None}
     known |= attributes
     equations = [c for c in operator.conditions if isinstance(c, Apply) and c.function == "=="]
@@ -144,7 +144,7 @@ def _determined(operator: OperatorDecl, sizes: Mapping[str, int], attributes: Ma
 
 
 def _value(expr: Expr, known: Mapping[str, Value]) -> Value | None:
-    """The value of an expression where it is known and has one."""
+    """The value of an expression; None if it is unknown or does not exist."""
     try:
         return value_of(expr, known)
     except Unsolvable:
@@ -152,7 +152,7 @@ def _value(expr: Expr, known: Mapping[str, Value]) -> Value | None:
 
 
 def _may_hold(operator: OperatorDecl, attributes: Mapping[str, int]) -> bool:
-    """Whether the conditions hold at some sizes, as far as attributes alone tell."""
+    """Whether the conditions can hold at some sizes, as far as the attributes decide."""
     known = {one.name: one.default for one in operator.attributes if one.default is not None} | dict(attributes)
     try:
         return all(value_of(condition, known) is not False for condition in operator.conditions)
@@ -202,7 +202,7 @@ def _names(operator: OperatorDecl) -> dict[str, str]:
 
 
 def _numbers(operator: OperatorDecl, instance: Instance) -> dict[Rational, str]:
-    """The attributes by value, where no number of the text has that value."""
+    """The attributes by value, without -1, 0, 1, 2 and numbers that the declaration's text contains."""
     written = {n.value for s in operator.statements for n in walk(s.value) if isinstance(n, Number)}
     names: dict[Rational, str] = {}
     for name, value in instance.attributes.items():

@@ -63,7 +63,7 @@ class Scope:
         return target, value
 
     def _copied_range(self, value: Expr) -> int | None:
-        """The integer range of a copied operand: a pattern call applies to integers as to floats."""
+        """The integer range of an operand that the value copies. A pattern call applies to integers as to floats."""
         return self.operands[value.tensor].integer_range if isinstance(value, Read) and value.fill is None else None
 
     def _output(self, name: str) -> TensorDecl | None:
@@ -72,7 +72,7 @@ class Scope:
     # ------------------------------------------------------------------------------------------ names
 
     def _bind_names(self, statement: Statement) -> Statement:
-        """Renames each index to the dimension it runs over, where that name is unused, else to a new name."""
+        """Renames each index to the dimension that it runs over if that name is unused, else to a new name."""
         value = rewrite(statement.value, self._bind_reduction)
         output = self._output(statement.target)
         declared = [None] * len(statement.index) if output is None else [dim.name for dim in output.dims]
@@ -98,7 +98,10 @@ class Scope:
         return replace(node, axes=axes, body=_rename(node.body, renamed))
 
     def _inferred(self, name: str, value: Expr) -> str | None:
-        """The dimension of an index that is no declared dimension itself: one that is read at the bare index."""
+        """The dimension of an index that is not itself a declared dimension: one that is read at the bare index.
+
+        Raises E107.
+        """
         if name in self.sizes or name in self.frame.rests:
             return None
         for node in walk(value):
@@ -109,7 +112,7 @@ class Scope:
         raise fail("E107", f"nothing says how far the index `{name}` runs", self.operator.span)
 
     def _axis(self, name: str, dim: str, used: set[str]) -> str:
-        """`dim` where no other index has that name, else a new name with the same size."""
+        """`dim` if no other index has that name, else a new name with the same size."""
         if dim not in used:
             return dim
         candidate, others = name, used - {name}
@@ -182,7 +185,7 @@ class Scope:
 
 
 def _joined(dim: Dim, parts: Iterator[Expr]) -> Expr:
-    """The index of a dimension, from those of its axes."""
+    """The index of a dimension, from the indices of its axes."""
     if len(dim) < 2:
         return next(parts)
     return merged_index((next(parts), Size(axis)) for axis in dim)

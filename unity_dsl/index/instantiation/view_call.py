@@ -1,7 +1,7 @@
 """View calls, `reduce_sum(x[b, (h k)] -> [b, h])`: axes of the operand named at the call.
 
-The operator's dimensions are rest groups. The group of its result binds to the axes of the target, in order, and the
-other group, if any, to the axes missing in the target.
+The operator's dimensions are rest groups. The group of the result binds to the axes of the target, in order. The other
+group, if any, binds to the axes that the target lacks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def pattern_frame(site: Site, given: Mapping[str, Value], binding: Binding) -> F
 
 
 def pattern_groups(site: Site) -> tuple[str, str | None]:
-    """The group of result axes and, if any, that of reduced axes. Raises E129."""
+    """The group of result axes and the group of reduced axes, if any. Raises E129."""
     found = takes_pattern(site.operator)
     if found is None:
         inputs = "one tensor" if len(site.operator.inputs) == 1 else f"{len(site.operator.inputs)} tensors"

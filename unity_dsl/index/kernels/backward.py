@@ -1,4 +1,4 @@
-"""The cotangents of several inputs as one instance, which computes what they share once."""
+"""The cotangents of several inputs as one instance, which computes shared equations once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..library import Library
 
 
 class DifferentAxesError(ValueError):
-    """Adjoints of single inputs that cannot be one instance."""
+    """Adjoints of single inputs that cannot be one instance: axes of one name have several lengths."""
 
 
 def backward_instance(
@@ -21,9 +21,9 @@ def backward_instance(
 ) -> Instance:
     """The cotangents of inputs `wrt`, as outputs in this order, from all inputs and the outputs' cotangents.
 
-    The adjoints of single inputs repeat the forward equations that they need, and each other's cotangents: equations
-    that are equal are made once. Intermediates that are `saved` are inputs too, the last ones. Raises ValueError for an
-    integer input.
+    The adjoints of single inputs repeat the forward equations that they need, and each other's cotangents; equal
+    equations are computed once. `saved` intermediates are inputs too, the last ones. Raises ValueError for an integer
+    input, and DifferentAxesError.
     """
     merged = _Merged()
     parts = [adjoint(instance, library, number) for number in wrt]
@@ -44,7 +44,7 @@ def backward_instance(
 
 
 class _Merged:
-    """Equations of several instances with the same inputs, each once, under names of their own."""
+    """Collects the equations of several instances with the same inputs, each once, under unique names."""
 
     def __init__(self) -> None:
         self.equations: list[Equation] = []
@@ -77,7 +77,7 @@ def _renamed(value: Expr, names: dict[str, str]) -> Expr:
 
 
 def aliases(instance: Instance) -> dict[str, str]:
-    """Outputs that are an input as it is, by their names: `d_x[b, c] = d_y[b, c]`, and not a part of it."""
+    """Outputs that are an input, unchanged and whole, by their names: `d_x[b, c] = d_y[b, c]`."""
     inputs = {operand.name: operand for operand in instance.inputs}
     outputs = {operand.name for operand in instance.outputs}
     return {

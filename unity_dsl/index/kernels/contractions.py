@@ -1,12 +1,12 @@
-"""Contractions: kernels of one matrix product each, with what is elementwise in its operands and in its result.
+"""Contractions: kernels of one matrix product each, fused with elementwise work on its operands and its result.
 
-An instance with matrix products that do not depend on each other is computed in three parts: kernels over rows and
-columns of what depends on no product, a kernel for each product, and again kernels over rows and columns of what else
-is made of them. The kernel of a product evaluates its operands as it reads them (the prologue), and results without a
-reduction before it stores its tile (the epilogue). An operand may be read at sums of axes: a convolution is the product
-of its kernels and of windows, which are nowhere written (an implicit product); what is read so lies in memory, made by
-the first kernels if it is computed. A product may be left to the vendor's library instead, which multiplies tensors in
-memory: its operands are then made by the first kernels, and its epilogue by the last.
+An instance with independent matrix products is computed in three parts: kernels over rows and columns for what depends
+on no product, a kernel for each product, and kernels over rows and columns for the rest. The kernel of a product
+evaluates its operands as it reads them (the prologue), and results without a reduction before it stores its tile (the
+epilogue). An operand may be read at sums of axes: a convolution is the product of its kernels and of windows that are
+never materialised (an implicit product). An operand that is read so lies in memory; the first kernels make it if it is
+computed. A product may be left to the vendor's library instead, which multiplies tensors in memory: the first kernels
+then make its operands, and the last ones compute its epilogue.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .row_kernels import is_product
 from .step_schedule import Contraction, NoScheduleError, Step, StepSchedule, nests_of
 
 LEAST = 16
-"""No side of what is multiplied at once is shorter than this."""
+"""The least length of each side of the blocks that are multiplied at once."""
 BLOCK = 128
-"""Rows, and columns, of the tile that a program makes, at most."""
+"""The most rows, and the most columns, of the tile that a program computes."""
 
 
 def products_of(instance: Instance) -> tuple[str, ...]:
@@ -35,8 +35,9 @@ def products_of(instance: Instance) -> tuple[str, ...]:
 
 
 def contraction_steps(instance: Instance, vendor: Collection[str] = ()) -> tuple[Step, ...] | None:
-    """The steps that compute an instance with matrix products, one after the other, those products of `vendor` by the
-    vendor's library; None where none do.
+    """The steps that compute an instance with matrix products, in order; None if there are none.
+
+    Products in `vendor` are left to the vendor's library.
     """
     return _contraction_steps(instance.identity, frozenset(vendor))
 
@@ -56,7 +57,7 @@ def _contraction_steps(identity: Key, vendor: frozenset[str]) -> tuple[Step, ...
 
 
 class _Schedule(StepSchedule):
-    """`behind` are the equations that depend on products, and these."""
+    """Divides an instance with matrix products. `behind` are the products and the equations that depend on them."""
 
     def __init__(self, instance: Instance, nests: dict[str, LoopNest], vendor: frozenset[str]) -> None:
         super().__init__(instance, nests)
@@ -94,7 +95,7 @@ class _Schedule(StepSchedule):
         )
 
     def contraction(self, name: str) -> Contraction:
-        """A product as rows times columns: no factor of a side has an axis of the other's."""
+        """A product as rows times columns: no factor of one side has an axis of the other side."""
         nest = self.nests[name]
         kept, over = nest.equation.target.axes, set(nest.over)
         if nest.looked_up or nest.running is not None:
@@ -105,7 +106,7 @@ class _Schedule(StepSchedule):
             ways = [(one & {*kept}) - batch for one in (first, second)]
             if not (all(ways) and first & second & over) or batch | ways[0] | ways[1] != {*kept}:
                 continue
-            ways = ways if kept[-1] not in ways[0] else ways[::-1]  # neighbours in memory are neighbours across
+            ways = ways if kept[-1] not in ways[0] else ways[::-1]  # columns get the contiguous axis
             left = [factor for factor, own in zip(nest.factors, axes, strict=True) if not own & ways[1]]
             right = [factor for factor, own in zip(nest.factors, axes, strict=True) if own & ways[1]]
             if any({*free_axes(factor)} & ways[0] for factor in right) or not self.is_evaluated(name):
@@ -119,7 +120,7 @@ class _Schedule(StepSchedule):
         raise NoScheduleError
 
     def by_vendor(self, one: Contraction) -> Contraction:
-        """The product of tensors in memory, each dimension of which is an axis."""
+        """The product of tensors in memory, in which every dimension is one axis."""
         operands = [self.instance.operand(self.in_memory(side)) for side in (one.left, one.right)]
         product = self.nests[one.product]
         dims = [dim for operand in (*operands, product.equation.target) for dim in operand.dims]
@@ -129,7 +130,7 @@ class _Schedule(StepSchedule):
         return replace(one, left=left, right=right, vendor=True)
 
     def as_it_is(self, side: Expr) -> Expr:
-        """An operand, that of an input itself if it is one through equations that only name it."""
+        """An operand; the input itself if the operand reads an input through equations that only rename it."""
         try:
             operand = self.instance.operand(self.in_memory(side))
         except NoScheduleError:
@@ -137,7 +138,7 @@ class _Schedule(StepSchedule):
         return side if operand.name in self.nests else Read(operand.name, tuple(map(dim_index, operand.dims)))
 
     def in_memory(self, side: Expr) -> str:
-        """The tensor that an operand is, whole: an input, or an equation, if it is no other tensor as it is."""
+        """The tensor that an operand reads whole: an input, or an equation that does not just rename another tensor."""
         if not isinstance(side, Read) or side.fill is not None:
             raise NoScheduleError
         target = self.instance.operand(side.tensor)
@@ -152,14 +153,14 @@ class _Schedule(StepSchedule):
         return side.tensor
 
     def is_evaluated(self, name: str) -> bool:
-        """Whether operands depend on no other product, and windows are read at sums of axes."""
+        """Whether the operands depend on no product, and windows are read at affine indices."""
         apart = not self.read([self.nests[name].value]) & self.behind
         return apart and all(
             affine(index, self.instance.sizes) is not None for read in self.windows(name) for index in read.index
         )
 
     def windows(self, name: str) -> list[Read]:
-        """Where a product reads tensors at other positions than axes, as a convolution does."""
+        """The reads of a product at positions other than plain axes, as in a convolution."""
         found: list[Read] = []
         left, seen = [self.nests[name].value], {name}
         while left:
@@ -172,7 +173,7 @@ class _Schedule(StepSchedule):
         return found
 
     def in_epilogue(self, name: str, one: Contraction) -> bool:
-        """Whether an output is computed from a product elementwise."""
+        """Whether an output is computed elementwise from a product."""
         target = self.nests[name].equation.target
         if self.nests[name].over or {*self.reductions([name])} & self.behind != {one.product}:
             return False
@@ -181,7 +182,7 @@ class _Schedule(StepSchedule):
         )
 
     def at_own_axes(self, read: Read) -> bool:
-        """Whether an intermediate is read where it is computed."""
+        """Whether an intermediate is read at the positions where it is computed."""
         if read.tensor not in self.behind:
             return True
         target = self.nests[read.tensor].equation.target

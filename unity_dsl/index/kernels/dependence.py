@@ -1,4 +1,4 @@
-"""What the values of a kernel depend on: its rows, its columns, reductions that it makes."""
+"""What the values of a kernel depend on: its rows, its columns, and its reductions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from .row_kernels import RowKernel
 
 @dataclass(frozen=True)
 class Dependence:
-    """Of values of a kernel, through equations without a reduction. `sizes` are the lengths of axes on one device."""
+    """The dependences of a kernel's values, through equations without a reduction.
+
+    `sizes` are lengths on one device.
+    """
 
     kernel: RowKernel
     nests: Nests
@@ -30,7 +33,7 @@ class Dependence:
         return unreduced(value, self.nests) & set(self.kernel.reduced)
 
     def passes(self) -> Iterator[list[str]]:
-        """The reductions along columns in order, together those of which none is computed from another."""
+        """The reductions along columns, in order, grouped so that none is computed from another in its group."""
         left = list(self.kernel.reduced)
         while left:
             ready = [name for name in left if not self.on_reductions(self.nests[name].value) & set(left)]

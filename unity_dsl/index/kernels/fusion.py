@@ -1,4 +1,4 @@
-"""Several operators, each reading what those before it make, as one instance."""
+"""Fuses several operators, each reading the results of those before it, into one instance."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class Applied:
 
 @dataclass(frozen=True)
 class Fusion:
-    """Operators as one instance. `reads` and `makes` are the values of its inputs and outputs, in their order; `axes`
-    are the names that each operator's axes have in it.
+    """Operators fused into one instance. `reads` and `makes` are the values of its inputs and outputs, in order.
+
+    `axes` maps the axes of each operator to their names in the instance.
     """
 
     instance: Instance
@@ -33,9 +34,9 @@ class Fusion:
 
 
 def fuse(parts: Sequence[Applied], wanted: Collection[str]) -> Fusion | None:
-    """The operators as one, with the `wanted` of their results as outputs.
+    """The operators as one, with the `wanted` results as outputs; None for an extern operator.
 
-    None where one reads a dimension of another's result as other axes than it is made of.
+    None also if an operator reads a dimension of another's result over axes other than those of the result.
     """
     fused = _Fused()
     for part in parts:
@@ -57,12 +58,13 @@ def fuse(parts: Sequence[Applied], wanted: Collection[str]) -> Fusion | None:
 
 
 def _without_single_groups(instance: Instance) -> Instance:
-    """The operator without axes of length 1 that are a part of a dimension: a convolution of one group of channels has
-    an axis for each dimension.
+    """The operator without axes of length 1 that are part of a merged dimension.
+
+    A convolution with a single group of channels then has one axis per dimension.
     """
     dims = [dim for operand in (*instance.inputs, *instance.outputs) for dim in operand.dims]
     single = {axis for dim in dims if len(dim) > 1 for axis in dim if instance.sizes[axis] == 1}
-    single -= {dim[-1] for dim in dims if dim and {*dim} <= single}  # a dimension keeps one
+    single -= {dim[-1] for dim in dims if dim and {*dim} <= single}  # every dimension keeps an axis
     if not single or instance.extern:
         return instance
     zeros: dict[str, Expr] = {axis: Number(0) for axis in single}
@@ -88,9 +90,9 @@ def _without_single_groups(instance: Instance) -> Instance:
 
 
 class _Fused:
-    """Operators that are put together: names of tensors and of axes are each given once.
+    """Operators under fusion: every tensor and every axis has a unique name.
 
-    They are those of the declarations, so that the same operators at the same sizes are one instance wherever they are.
+    Names come from the declarations, so that the same operators at the same sizes give equal instances anywhere.
     """
 
     def __init__(self) -> None:
@@ -133,7 +135,7 @@ class _Fused:
         return True
 
     def unified(self, part: Applied) -> dict[str, str] | None:
-        """The axes of operands as those of what they are: None where two axes would be one, or one would be two."""
+        """The axes of operands as axes of the values that they read; None if two axes would become one, or one two."""
         axes: dict[str, str] = {}
         for operand, value in zip(part.instance.inputs, part.arguments, strict=True):
             known = self.made.get(value) or self.inputs.get(value)
@@ -150,7 +152,7 @@ class _Fused:
         return axes if len(set(axes.values())) == len(axes) else None
 
     def axis(self, wanted: str, size: int, taken: set[str]) -> str:
-        """A name for an axis: its own if no other axis of another length has it, nor one of the same operator."""
+        """A name for an axis: its own, unless an axis of another length or of the same operator has it."""
         name = wanted
         while name in taken or self.sizes.get(name, size) != size:
             name = fresh(wanted, {*taken, *self.sizes})
@@ -167,7 +169,7 @@ def _renamed(dims: tuple[Dim, ...], axes: Mapping[str, str]) -> tuple[Dim, ...]:
 
 
 def _rewritten(value: Expr, axes: Mapping[str, str], tensors: Mapping[str, str]) -> Expr:
-    """Equations hold no reduction inside, so every name in them is one of the operator."""
+    """The value with other names. Equations contain no reductions, so every name belongs to the operator."""
 
     def change(node: Expr) -> Expr:
         match node:

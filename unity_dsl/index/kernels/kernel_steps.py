@@ -13,9 +13,10 @@ from .step_schedule import Step
 
 
 def kernel_steps(instance: Instance, vendor: Collection[str] = ()) -> tuple[Step, ...] | None:
-    """One after the other: kernels over rows and columns, or over products that are not kept, or sums into rows that
-    data choose, or contractions, of which products of `vendor` are left to the vendor's library; None where none of
-    these compute it.
+    """The kernels that compute an instance, in order; None if none of the kinds computes it.
+
+    The kinds are kernels over rows and columns, kernels over products that are not stored, sums into rows that data
+    choose, and contractions. Products in `vendor` are left to the vendor's library.
     """
     found: Sequence[RowKernel | ProductKernel] | None = row_kernels(instance)
     if found is None:

@@ -1,4 +1,4 @@
-"""Which columns count for a row of a kernel, where comparisons of their positions decide it: causal masks, windows."""
+"""The columns that count for a row of a kernel, if comparisons of positions decide this: causal masks, windows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .read_closure import Nests, read_by
 
 @dataclass(frozen=True)
 class Live:
-    """The columns that count for row r: those from r + `first` to r + `last`, None where they have no such end."""
+    """The columns that count for row r: from r + `first` to r + `last`; None means no such limit."""
 
     first: int | None = None
     last: int | None = None
@@ -25,7 +25,7 @@ class Live:
         return Live(max(firsts, default=None), min(lasts, default=None))
 
     def part(self, rows: int, columns: int) -> float:
-        """The part of all pairs of a row and a column that counts."""
+        """The fraction of all (row, column) pairs that counts."""
         places = np.arange(rows)
         first = 0 if self.first is None else np.maximum(0, places + self.first)
         last = columns - 1 if self.last is None else np.minimum(columns - 1, places + self.last)
@@ -38,10 +38,10 @@ _ZERO, _MINUS_INFINITY = Number(0), Number(float("-inf"))
 
 
 def live_columns(nests: Nests, targets: Sequence[str], row: str, column: str, sizes: Mapping[str, int]) -> Live:
-    """The columns without which reductions along them are the same.
+    """The columns that reductions along columns need.
 
-    That is shown by what is left of values where a comparison does not hold: 0 in a sum, -inf in a maximum. What 0 is
-    multiplied with is finite, as for every ring law (docs/proofs.md).
+    Columns where a comparison fails are left out if the values there are 0 in a sum, or -inf in a maximum. The other
+    factors of such a 0 are finite, as for every ring law (docs/proofs.md).
     """
     found = ALL
     for condition in dict.fromkeys(_comparisons(nests, targets)):
@@ -52,7 +52,7 @@ def live_columns(nests: Nests, targets: Sequence[str], row: str, column: str, si
 
 
 def _bounds(condition: Apply, row: str, column: str, sizes: Mapping[str, int]) -> Live:
-    """The columns of a row for which a comparison of `column - row` with a number holds; all of any other one."""
+    """The columns of a row for which a comparison of `column - row` with a number holds; all for other comparisons."""
     left, right = (affine(side, sizes) for side in condition.arguments)
     if left is None or right is None:
         return ALL
@@ -67,7 +67,7 @@ def _bounds(condition: Apply, row: str, column: str, sizes: Mapping[str, int]) -
 
 
 def _comparisons(nests: Nests, targets: Sequence[str]) -> Iterator[Apply]:
-    """Those of positions that decide between values."""
+    """The comparisons of positions that select between values."""
     values = [nests[target].value for target in targets]
     read = read_by(values, nests, lambda name: True)
     for value in (*values, *(nest.value for name, nest in nests.items() if name in read)):
@@ -84,7 +84,7 @@ def _vanishes(nests: Nests, target: str, condition: Apply) -> bool:
 
 
 def _left(nests: Nests, value: Expr, condition: Apply) -> Number | None:
-    """0 or -inf, if a value is that where the condition does not hold."""
+    """0 or -inf, if the value is that wherever the condition does not hold; else None."""
 
     def left(part: Expr) -> Number | None:
         return _left(nests, part, condition)
@@ -103,7 +103,7 @@ def _left(nests: Nests, value: Expr, condition: Apply) -> Number | None:
         case Apply("neg", (inner,)):
             return _ZERO if left(inner) == _ZERO else None
         case Apply("+" | "-", (first, second)):
-            if left(first) == _MINUS_INFINITY:  # what is added or subtracted is finite
+            if left(first) == _MINUS_INFINITY:  # the other operand is finite
                 return _MINUS_INFINITY
             return _ZERO if left(first) == left(second) == _ZERO else None
         case Apply("*", (first, second)):

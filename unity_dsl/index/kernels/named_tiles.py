@@ -1,4 +1,4 @@
-"""Names what a second matrix product multiplies, so that its cotangent is one equation."""
+"""Gives an operand of a second matrix product an equation of its own, so that its cotangent is one equation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..equations.term import call, free_axes, fresh
 
 
 def with_named_tiles(instance: Instance) -> Instance:
-    """The instance in which `sum(t) e[s, t] / z[s] * v[t, d]` is `sum(t) p[s, t] * v[t, d]`, p being an equation."""
+    """The instance in which `sum(t) e[s, t] / z[s] * v[t, d]` is `sum(t) p[s, t] * v[t, d]` with an equation for p."""
     names = {operand.name for operand in instance.inputs} | {e.target.name for e in instance.equations}
     equations: list[Equation] = []
     for equation in instance.equations:
@@ -41,8 +41,9 @@ def _named(instance: Instance, equation: Equation, names: set[str]) -> Iterator[
 
 
 def _is_tile(tile: list[Expr], side: Read, equation: Equation) -> bool:
-    """Whether factors are more than a read, and have axes of the result that the other has not, and it such as they
-    have not.
+    """Whether `tile` is more than a read, and forms a matrix product with `side`.
+
+    They share a summed axis, and each has an axis of the result that the other lacks.
     """
     if not tile or (len(tile) == 1 and isinstance(tile[0], Read)):
         return False

@@ -1,8 +1,8 @@
-"""Kernels over products of rows and columns that are not kept: attention without its matrix of scores.
+"""Kernels over products of rows and columns that are never stored: attention without its score matrix.
 
-A kernel has programs for every batch position and block of rows; each goes over the columns tile by tile. For a tile it
-makes matrix products of rows and columns anew, evaluates what is elementwise in them, and reduces along the columns: to
-one number for each row, or by a second matrix product to a row of its own (Dao et al. 2022, FlashAttention).
+A kernel has programs for every batch position and block of rows. Each program loops over the columns tile by tile. For
+a tile it recomputes matrix products of rows and columns, evaluates elementwise equations on them, and reduces along the
+columns: to one number per row, or by a second matrix product to a vector per row (Dao et al. 2022, FlashAttention).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from .read_closure import read_by
 from .row_kernels import is_product
 
 INNER = 256
-"""A product's summed axes, and the axes of a row that a second product makes, have no more positions: they are held."""
+"""The most positions of a product's summed axes, and of the row axes that a second product makes: all are held."""
 
 
 @dataclass(frozen=True)
 class Pass:
     """Reductions in one loop over the columns.
 
-    `extremum` is a maximum of which the sums are made as it is so far, and which they are scaled by as it grows: by
-    exp(scale * growth). `divided` sums are divided at the end by others, of which they are made as if those were 1.
+    `extremum` is a maximum. The sums use its value so far, and when it grows they are rescaled by exp(scale * growth).
+    `divided` pairs a sum with the sum that divides it at the end; in the loop it is computed as if the divisor were 1.
     """
 
     targets: tuple[str, ...]
@@ -42,11 +42,11 @@ class Pass:
 
 @dataclass(frozen=True)
 class ProductKernel:
-    """Axes of `batch`, one position of which a program has, of `rows` and of `columns`, each major first.
+    """A kernel over `batch` axes, one position per program, and axes of `rows` and of `columns`, each major first.
 
-    `products` are matrix products of rows and columns; `mixed` are reductions along the columns that have axes of their
-    own. `stored` are the tensors that it leaves in memory. `live`: which columns count for a row, by the last axes of
-    both.
+    `products` are matrix products of rows and columns. `mixed` are reductions along the columns whose results have axes
+    of their own. `stored` are the tensors that the kernel writes to memory. `live` says which columns count for a row,
+    by the last axes of both.
     """
 
     batch: tuple[str, ...]
@@ -60,8 +60,9 @@ class ProductKernel:
 
 
 def product_kernels(instance: Instance) -> tuple[ProductKernel, ...] | None:
-    """The kernels that compute an instance one after the other; None where these do not, or nothing is saved by them:
-    where no product is used up by reductions.
+    """The kernels that compute an instance, in order; None if they cannot compute it or save nothing.
+
+    They save nothing if no product is consumed by reductions.
     """
     return _product_kernels(instance.identity)
 
@@ -111,7 +112,7 @@ class _Schedule:
         for name, nest in self.nests.items():
             if name in needed and nest.over and name not in self.products:
                 self.reduce(name, nest)
-        # Without a statistic of rows the product of products is one of three matrices, which two kernels make as well.
+        # Without a statistic per row, a product of products multiplies three matrices, which two kernels do as well.
         wanted = any(stage.products and stage.reduced for stage in self.stages)
         if not wanted or outputs & self.products.keys():
             raise _NoSchedule
@@ -134,7 +135,7 @@ class _Schedule:
         return read_by([value], self.nests, lambda name: not self.nests[name].over or name in self.products)
 
     def reduce(self, name: str, nest: LoopNest) -> None:
-        """A reduction: into the kernel whose axes it has."""
+        """Assigns a reduction to the kernel that has its axes."""
         inside = self.inlined(nest.value)
         products = [other for other in self.products if other in inside]
         kept, over = nest.equation.target.axes, nest.over
@@ -155,7 +156,7 @@ class _Schedule:
         self.made_in[name] = number
 
     def stage(self, nest: LoopNest, products: list[str], inside: set[str]) -> int:
-        """The kernel of a reduction of products of rows and columns, a new one if there is none."""
+        """The kernel of a reduction of products of rows and columns. Adds a new kernel if there is none."""
         made = {frozenset(self.nests[name].equation.target.axes) for name in products}
         shared: set[str] | None = None
         for name in products:
@@ -183,7 +184,7 @@ class _Schedule:
         return len(self.stages) - 1
 
     def beside(self, kept: tuple[str, ...], over: tuple[str, ...], inside: set[str]) -> int:
-        """The kernel of a reduction without products: one with the same rows and columns."""
+        """The kernel of a reduction without products: a kernel with the same rows and columns."""
         for number, stage in enumerate(self.stages):
             if (
                 number >= self.last(inside)
@@ -194,7 +195,7 @@ class _Schedule:
         raise _NoSchedule
 
     def evaluate(self, name: str) -> None:
-        """An output without a reduction: of rows, or of what a second product makes of them."""
+        """Assigns an output without a reduction, over rows and axes that a second product makes."""
         inside = self.inlined(self.nests[name].value)
         number = self.last(inside)
         if number < 0 or inside & self.products.keys():
@@ -234,7 +235,7 @@ def _passes(schedule: _Schedule, stage: _Stage) -> Iterator[Pass]:
 
 
 def _online(schedule: _Schedule, extremum: str, left: list[str]) -> Pass:
-    """A maximum with the sums that can be made of what it is so far (Milakov, Gimelshein 2018, online softmax)."""
+    """A maximum with the sums that can use its value so far (Milakov, Gimelshein 2018, online softmax)."""
     instance, nests = schedule.instance, schedule.nests
     taken: list[str] = []
     scales: list[tuple[str, int]] = []
@@ -256,19 +257,19 @@ def _online(schedule: _Schedule, extremum: str, left: list[str]) -> Pass:
 
 
 def statistics(kernels: Sequence[ProductKernel], instance: Instance) -> tuple[Operand, ...]:
-    """What kernels make of each row besides results: little to keep, and a loop over all columns to make again."""
+    """Per-row values that kernels compute besides results: small to save, but a loop over all columns to recompute."""
     outputs = {output.name for output in instance.outputs}
     made = {name for kernel in kernels for found in kernel.passes for name in found.targets if name not in kernel.mixed}
     return tuple(e.target for e in instance.equations if e.target.name in made - outputs)
 
 
 def product_sides(nest: LoopNest) -> tuple[Expr, Expr] | None:
-    """The two factors of a product that depend on axes, if there are two."""
+    """The two factors of a product that depend on axes; None if there are not two."""
     sides = [factor for factor in nest.factors if free_axes(factor)]
     return (sides[0], sides[1]) if len(sides) == 2 else None
 
 
 def mixed_side(nest: LoopNest, own: Collection[str]) -> Expr | None:
-    """The factor of a sum that has axes of the result's own, if one has them."""
+    """The factor of a sum that has the result's `own` axes; None if there is not exactly one."""
     sides = [factor for factor in nest.factors if set(own) & set(free_axes(factor))]
     return sides[0] if nest.equation.kind is ReductionKind.SUM and len(sides) == 1 else None

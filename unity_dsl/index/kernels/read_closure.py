@@ -9,12 +9,13 @@ from ..equations.loop_nest import LoopNest
 from ..equations.term import reads
 
 Nests = Mapping[str, LoopNest]
-"""The equations of an instance by their targets."""
+"""The loops of an instance's equations, by target."""
 
 
 def read_by(values: Iterable[Expr], nests: Nests, through: Callable[[str], bool]) -> set[str]:
-    """What values read, also by way of intermediates that a kernel goes `through`: it evaluates them where it reads
-    them.
+    """The tensors that values read, directly or by way of intermediates for which `through` holds.
+
+    The kernel evaluates these intermediates where it reads them.
     """
     found: set[str] = set()
     left = list(values)
@@ -28,5 +29,5 @@ def read_by(values: Iterable[Expr], nests: Nests, through: Callable[[str], bool]
 
 
 def unreduced(value: Expr, nests: Nests) -> set[str]:
-    """What a value reads, also by way of equations without a reduction."""
+    """The tensors that a value reads, directly or through equations without a reduction."""
     return read_by([value], nests, lambda name: not nests[name].over)

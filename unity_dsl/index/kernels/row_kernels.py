@@ -1,8 +1,8 @@
-"""Kernels over rows and columns: which equations of an instance one pass over its operands computes.
+"""Kernels over rows and columns: which equations of an instance a single pass over its operands computes.
 
 A kernel's programs divide the rows among them, and each has all columns of its rows, at once or tile by tile. In one
 pass it evaluates equations without a reduction, reduces along the columns (a row's softmax, its mean), and sums over
-the rows, for which every program leaves one term. A matrix product is none of these.
+the rows, for which every program leaves a partial sum. Matrix products are excluded.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .backward import aliases
 from .read_closure import read_by, unreduced
 
 REPEATS = 32
-"""A kernel has no more positions than this many times the elements of its operands: else there is a better way."""
+"""A kernel has at most this many times as many positions as its operands have elements; else others are better."""
 
 
 @dataclass(frozen=True)
 class RowKernel:
     """One pass over `rows` x `columns`, axes in the order in which positions are numbered, major first.
 
-    `reduced` are equations that reduce along all columns, in order, `summed` those that sum over all rows, and over all
-    columns too where their result has none of them. `stored` are the tensors that it leaves in memory, by name.
+    `reduced` are equations that reduce along all columns, in order. `summed` are equations that sum over all rows, and
+    over all columns too if their result has none of them. `stored` are the tensors that it writes to memory, by name.
     """
 
     rows: tuple[str, ...]
@@ -39,8 +39,10 @@ class RowKernel:
 
 
 def row_kernels(instance: Instance) -> tuple[RowKernel, ...] | None:
-    """The kernels that compute an instance one after the other, as few as a greedy choice finds; None where it has an
-    equation that no such kernel computes. Outputs that are an input as it is (`aliases`) are computed by none.
+    """The kernels that compute an instance, in order, as few as a greedy choice finds; None if there are none.
+
+    There are none if some equation is not of this kind, or a kernel exceeds `REPEATS`. No kernel computes outputs that
+    are an unchanged input (`aliases`).
     """
     return _row_kernels(instance.identity)
 
@@ -64,7 +66,7 @@ def _in_one_pass(instance: Instance, equation: Equation) -> bool:
 
 
 def is_product(nest: LoopNest) -> bool:
-    """Whether two factors that are summed along an axis have each an axis of the result that the other has not."""
+    """Whether two factors that are summed along a common axis each have an axis of the result that the other lacks."""
     kept, over = set(nest.equation.target.axes), set(nest.over)
     axes = [set(free_axes(substitute(factor, nest.positions))) for factor in nest.factors]
     return any(
@@ -75,7 +77,7 @@ def is_product(nest: LoopNest) -> bool:
 
 @dataclass
 class _Stage:
-    """A kernel that is being put together."""
+    """A kernel under construction."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
@@ -85,7 +87,7 @@ class _Stage:
 
 
 class _Schedule:
-    """Equations are taken in order, each into the first kernel that can compute it, or into a new one."""
+    """Assigns equations in order, each to the first kernel that can compute it, or to a new one."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -141,7 +143,7 @@ class _Schedule:
             self.stages.append(_Stage(kept, over, reduced=[name]))
 
     def evaluate(self, name: str) -> None:
-        """An output without a reduction."""
+        """Assigns an output without a reduction."""
         axes = set(self.nests[name].equation.target.axes)
         last = self.last_needed(name)
         for number, stage in enumerate(self.stages):
@@ -158,21 +160,21 @@ class _Schedule:
         return {axis for found in self.inlined(name) for axis in self.nests[found].axes}
 
     def inlined(self, name: str) -> set[str]:
-        """A tensor, and those without a reduction that it is computed from, which every kernel evaluates anew."""
+        """A tensor and the tensors without a reduction that it is computed from, which every kernel evaluates again."""
         read = unreduced(self.nests[name].value, self.nests)
         return {name, *(other for other in read if other in self.nests and not self.nests[other].over)}
 
     def reductions(self, name: str) -> set[str]:
-        """The reductions that a tensor is computed from, without others between."""
+        """The reductions that a tensor is computed from, without other reductions between."""
         read = unreduced(self.nests[name].value, self.nests)
         return {other for other in read if other in self.nests and self.nests[other].over}
 
     def last_needed(self, name: str) -> int:
-        """The last kernel of which something is needed, -1 if none is."""
+        """The last kernel whose results a tensor needs; -1 if there is none."""
         return max((self.made_in[other] for other in self.reductions(name)), default=-1)
 
     def in_rows(self, name: str, number: int) -> bool:
-        """Whether a kernel has, row by row, all that a tensor needs of it, at the positions where it needs it."""
+        """Whether a kernel has, row by row, all results that a tensor needs, at the positions where it needs them."""
         stage = self.stages[number]
         made = [other for other in self.reductions(name) if self.made_in[other] == number]
         return all(other in stage.reduced for other in made) and all(
@@ -180,26 +182,26 @@ class _Schedule:
         )
 
     def at_own_axes(self, read: Read) -> bool:
-        """Whether a read of an intermediate is at the axes by which it is computed."""
+        """Whether an intermediate is read at the axes over which it is computed."""
         if read.tensor not in self.nests:
             return True
         target = self.nests[read.tensor].equation.target
         return tuple(dim_axes(index, self.instance.sizes) for index in read.index) == target.dims
 
     def reads_of(self, place: int) -> set[str]:
-        """The reductions that a kernel needs, by its number."""
+        """The reductions that a kernel needs, given its number."""
         names = [name for name, number in self.made_in.items() if number == place]
         return {other for name in names for other in self.reductions(name)}
 
     def runs_along(self, nest: LoopNest) -> bool:
-        """Whether neighbours in memory are neighbours along the axes that are reduced: by the largest operand."""
+        """Whether the reduced axes include the innermost axis in memory of the largest operand."""
         largest: tuple[int, str] | None = None
         inside = self.inlined(nest.equation.target.name)
         for read in (read for name in self.nests if name in inside for read in reads(self.nests[name].value)):
             if read.tensor in inside:
                 continue
             axes = [axis for index in read.index for axis in dim_axes(index, self.instance.sizes) or ()]
-            count = len({*free_axes(read)})  # with those by which a row is looked up
+            count = len({*free_axes(read)})  # including axes by which a row is looked up
             if axes and (largest is None or count > largest[0]):
                 largest = (count, axes[-1])
         return largest is None or largest[1] in nest.over

@@ -1,9 +1,9 @@
-"""Scatters: sums into rows that data choose, such as the gradient of a table of which rows are looked up.
+"""Scatters: sums into rows that data choose, such as the gradient of a table whose rows are looked up.
 
-An instance with such sums, none of which depends on another, is computed in three parts: kernels over rows and columns
-of the reductions that they need and of what depends on none of them, a kernel for each sum, and again kernels over rows
-and columns of what else is made of them. The kernel of a sum evaluates what it adds up as it goes over the entries, in
-the order of their keys: so it writes every row of the result once, and adds in the same order in each run.
+An instance with independent sums of this kind is computed in three parts: kernels over rows and columns for the
+reductions that they need and for what depends on none of them, a kernel for each sum, and kernels over rows and columns
+for the rest. The kernel of a sum evaluates the added values as it goes over the entries in the order of their keys. It
+therefore writes every row of the result once, and adds in the same order in each run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from .row_kernels import is_product
 from .step_schedule import NoScheduleError, Scatter, Step, StepSchedule, nests_of
 
 PART = 64
-"""So many entries of a row are added up one after the other; the sums of several such parts are then added."""
+"""The number of a row's entries that are added up sequentially. The sums of several such parts are then added."""
 
 
 def scatter_steps(instance: Instance) -> tuple[Step, ...] | None:
-    """The steps that compute an instance with sums into rows that data choose; None where none do."""
+    """The steps that compute an instance with sums into rows that data choose, in order; None if there are none."""
     return _scatter_steps(instance.identity)
 
 
@@ -42,7 +42,10 @@ def _scatter_steps(identity: Key) -> tuple[Step, ...] | None:
 
 
 class _Schedule(StepSchedule):
-    """`behind` are the equations that depend on sums into rows that data choose, and these, the `scattered`."""
+    """Divides an instance with sums into rows that data choose, `scattered`.
+
+    `behind` are these sums and the equations that depend on them.
+    """
 
     def __init__(self, instance: Instance, nests: dict[str, LoopNest]) -> None:
         super().__init__(instance, nests)
@@ -67,7 +70,7 @@ class _Schedule(StepSchedule):
         )
 
     def scatter(self, name: str) -> Scatter:
-        """A sum with one axis that keys choose: the rows are its, and those that keys have and the sum keeps."""
+        """A sum with one axis that keys choose. Its rows are this axis, and the axes of the keys that the sum keeps."""
         nest, sizes = self.nests[name], self.instance.sizes
         equation = nest.equation
         if equation.kind is not ReductionKind.SUM or len(nest.placed) != 1 or is_product(nest):

@@ -1,4 +1,4 @@
-"""What one kernel of an instance computes, and how instances are divided into such steps."""
+"""What one kernel of an instance computes, and how an instance is divided into such steps."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from .row_kernels import RowKernel, row_kernels
 
 @dataclass(frozen=True)
 class Contraction:
-    """A matrix product `product`: the sum over `inner` of `left`, which has the axes of rows, times `right`, which has
-    those of columns.
+    """A matrix product `product`: the sum over `inner` of `left`, with the axes of rows, times `right`, with columns.
 
     Both may have axes of `batch`; axes are major first. The tensors `stored` are the product, or are computed from it
-    elementwise. By the `vendor` operands are reads of tensors in memory, and the product is stored. Tensors that are
-    `windowed` are read at sums of axes, as in a convolution.
+    elementwise. With `vendor`, the operands are reads of tensors in memory, and the product is stored. `windowed`
+    tensors are read at sums of axes, as in a convolution.
     """
 
     product: str
@@ -38,11 +37,10 @@ class Contraction:
 
 @dataclass(frozen=True)
 class Scatter:
-    """A sum `target` into rows that data choose: of every entry the `value`, a row of `columns`, is added to the row
-    that its key says.
+    """A sum `target` into rows that data choose: each entry adds its `value`, a row of `columns`, to one row.
 
-    `keys` is a tensor of integers, read at the axes `entries` in their order. A row of the result is a position along
-    `batch`, axes that keys have as well, and along the last of `rows`, which is what keys count.
+    `keys` is a tensor of integers, read at the axes `entries` in their order, that says which row. A row of the result
+    is a position along `batch`, axes that keys have as well, and along the last of `rows`, which the keys index.
     """
 
     target: str
@@ -60,14 +58,14 @@ class Scatter:
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel with the instance that its equations are those of: what was made before are inputs of it."""
+    """A kernel with the instance of its equations. Tensors made before are inputs of the instance."""
 
     kernel: Contraction | RowKernel | ProductKernel | Scatter
     instance: Instance
 
     @property
     def reduced(self) -> tuple[str, ...]:
-        """The reductions that it makes."""
+        """The reductions that it computes."""
         kernel = self.kernel
         if isinstance(kernel, ProductKernel):
             return (*kernel.products, *(name for found in kernel.passes for name in found.targets))
@@ -77,7 +75,7 @@ class Step:
 
     @property
     def loaded(self) -> tuple[Operand, ...]:
-        """What it reads of memory."""
+        """The tensors that it loads from memory."""
         nests, made = nests_of(self.instance), self.reduced
         values = [nests[name].value for name in dict.fromkeys((*made, *self.kernel.stored))]
         found = read_by(values, nests, lambda name: not nests[name].over or name in made)
@@ -86,17 +84,17 @@ class Step:
 
     @property
     def made(self) -> tuple[Operand, ...]:
-        """What it leaves in memory."""
+        """The tensors that it stores in memory."""
         return tuple(map(self.instance.operand, self.kernel.stored))
 
     @property
     def prologue(self) -> tuple[str, ...]:
-        """The equations that the operands of its reductions are computed from, elementwise."""
+        """The equations that compute the operands of its reductions, elementwise."""
         return self._evaluated(self.reduced, ())
 
     @property
     def epilogue(self) -> tuple[str, ...]:
-        """The equations that results are computed by, elementwise."""
+        """The equations that compute its results from reductions, elementwise."""
         own = [name for name in self.kernel.stored if name not in self.reduced]
         return self._evaluated(own, own)
 
@@ -116,7 +114,7 @@ class NoScheduleError(ValueError):
 
 
 class StepSchedule:
-    """An instance that is divided into steps. `nests` are the loops of its equations, `outputs` those that are made."""
+    """Divides an instance into steps. `nests` are the loops of its equations, `outputs` the outputs that steps make."""
 
     def __init__(self, instance: Instance, nests: dict[str, LoopNest]) -> None:
         self.instance, self.nests = instance, nests
@@ -124,12 +122,12 @@ class StepSchedule:
         self.outputs = [name for name in names if name not in aliases(instance)]
 
     def inlined(self, name: str) -> set[str]:
-        """An equation with those without a reduction that it reads."""
+        """An equation and the equations without a reduction that it reads."""
         read = unreduced(self.nests[name].value, self.nests)
         return {name, *(other for other in read if other in self.nests and not self.nests[other].over)}
 
     def reductions(self, names: Collection[str]) -> list[str]:
-        """The reductions that equations read, through those without one."""
+        """The reductions that equations read, also through equations without one."""
         read = {other for name in names for other in unreduced(self.nests[name].value, self.nests)}
         return [name for name in self.nests if name in read and self.nests[name].over]
 
@@ -137,7 +135,7 @@ class StepSchedule:
         return read_by(values, self.nests, lambda name: True)
 
     def row_steps(self, made: Sequence[str], given: Sequence[str]) -> list[Step]:
-        """The kernels over rows and columns that make tensors of what is given."""
+        """The kernels over rows and columns that compute the tensors `made` from those `given`."""
         if not made:
             return []
         part = self.part(made, given)
@@ -147,7 +145,7 @@ class StepSchedule:
         return [Step(kernel, part) for kernel in kernels]
 
     def part(self, made: Collection[str], given: Collection[str]) -> Instance:
-        """The instance of the equations that make tensors of others that are there."""
+        """The instance of the equations that compute the tensors `made` from those `given`."""
         values = [self.nests[name].value for name in made]
         needed = {*made, *read_by(values, self.nests, lambda name: name not in given)} - {*given}
         equations = tuple(self.nests[name].equation for name in self.nests if name in needed)

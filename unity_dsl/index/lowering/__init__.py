@@ -1,1 +1,1 @@
-"""What an operator becomes on one device, as data: torch operations on local tensors, and what they save."""
+"""The lowering of operators on one device, as data: torch operations on local tensors, and what they save."""

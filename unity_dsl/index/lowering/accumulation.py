@@ -1,6 +1,6 @@
-"""Where an operator or its gradient adds up floats one by one, which a narrow float type does not do well.
+"""Finds operators that add up floats one by one, forward or in the gradient: inaccurate in a narrow float type.
 
-Products of matrices add up in float32 inside, and so do most of torch's native calls, in any type and on any device.
+Matrix products accumulate in float32 internally, and so do most of torch's native calls, in any type and on any device.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from .operator_lowering import lower_equations
 from .torch_term import Argument, Sort, Term
 
 _SUMS = frozenset({".sum", ".prod", ".cumsum"})
-"""Sums of statements; products of matrices keep their operands as they are."""
+"""Sums in statements. Matrix products are not listed: their operands keep their type."""
 _ATOMIC_SUMS = frozenset({".scatter_add", ".take_along_dim"})
 """Scatters, and lookups whose gradients are scatters: GPUs add each value in its own type."""
 _NARROW_ON_CPUS = frozenset({"F.embedding", "F.layer_norm", "F.avg_pool2d"})
-"""Native calls whose gradients, those of gain and bias included, CPUs add up in their own type, GPUs in float32."""
+"""Native calls whose gradients, also of gain and bias, CPUs add up in their own type and GPUs in float32."""
 
 
 class NarrowSums(Enum):
-    """On which devices an operator on a narrow float type adds up in that type, forward or in its gradient."""
+    """The devices on which an operator of a narrow float type accumulates in that type, forward or in its gradient."""
 
     NOWHERE = auto()
     ON_CPUS = auto()
@@ -36,7 +36,7 @@ class NarrowSums(Enum):
 
 
 def narrow_sums(instance: Instance, native: bool, library: Library) -> NarrowSums:
-    """Where the native call of an operator, or its statements, would add up in the type of the operands."""
+    """Where an operator's native call, or its statements, would accumulate in the type of the operands."""
     return _narrow_sums(instance.identity, native, library)
 
 
@@ -66,9 +66,10 @@ def _float_operations(instance: Instance, library: Library) -> frozenset[str]:
 
 
 def _adds_at_places(instance: Instance) -> bool:
-    """Whether values are added where integers say, forward (a scatter) or in the gradient (a lookup).
+    """Whether values are added at positions that integers give, forward (a scatter) or in the gradient (a lookup).
 
-    A gradient adds up where one element can be read several times: an axis is in no index but the looked-up ones.
+    The gradient of a lookup accumulates if one element can be read several times: some axis occurs only in looked-up
+    indices.
     """
     return any(_adds(instance, equation) for equation in instance.equations)
 

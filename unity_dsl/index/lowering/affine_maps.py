@@ -1,4 +1,4 @@
-"""Sums of products that are affine maps of the last axis, as torch's call for these."""
+"""Lowers sums of products that are linear maps of the last axis to `F.linear`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from .value_lowering import Statement
 
 
 def linear(pieces: Sequence[Term], free: Sequence[str], sizes: Mapping[str, int], one: bool = False) -> Term | None:
-    """An affine map of the last axis to several axes, without its bias, as the call for one: its weight is a matrix. To
-    `one` axis as well if that is wanted.
+    """A linear map of the last axis to several axes, without its bias, as `F.linear` with a matrix as weight.
+
+    With `one`, a map to a single axis is lowered as well. None for any other product.
     """
     if len(pieces) != 2 or not all(piece.axes for piece in pieces):
         return None
@@ -27,7 +28,7 @@ def linear(pieces: Sequence[Term], free: Sequence[str], sizes: Mapping[str, int]
 
 
 def with_biases(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """The statements, each such map together with the one behind it that adds a bias to what it makes."""
+    """The statements, with each such map merged with the next statement if that adds a bias to its result."""
     found: list[Statement] = []
     for statement in statements:
         match statement.value:

@@ -1,5 +1,6 @@
-"""What of a lowering depends on no operand but its type and shape: functions of positions, as the angles of rope, and
-orders in which elements are read.
+"""Finds the parts of a lowering that depend on no operand except for its type and shape.
+
+These are functions of positions, such as the angles of rope, and orders in which elements are read.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from .value_lowering import Statement
 
 @dataclass(frozen=True)
 class Constants:
-    """Statements that need no operand, of which the last bind `results`, and the others what these need.
+    """Statements that need no operand. The last ones bind `results`, and the others bind what these need.
 
-    `extents` are per result the sizes of its dimensions, where the program reads them off a tensor.
+    `extents` has the sizes of each result's dimensions as terms, if the program reads them off a tensor.
     """
 
     statements: tuple[Statement, ...]
@@ -25,19 +26,21 @@ class Constants:
 
 
 def split_constants(lowering: Lowering, local_sizes: Mapping[str, int], dtype: str, device: str) -> Constants | None:
-    """The functions of positions in a lowering that lack an axis of what is computed with them; None where there are
-    none. `dtype` and `device` are the text of the operands'. `without_constants` is the lowering where they are given.
+    """The functions of positions in a lowering that lack an axis of the terms around them; None if there are none.
+
+    `dtype` and `device` are the program text of the operands' type and device. `without_constants` is the lowering that
+    takes these functions as given.
     """
     return _Split(lowering).constants(local_sizes, dtype, device)
 
 
 def without_constants(lowering: Lowering) -> Lowering:
-    """The lowering that is left: the results of its constants are variables that nothing in it binds."""
+    """The remaining lowering. The results of its constants are variables that nothing in it binds."""
     return _Split(lowering).rest
 
 
 def constants_apart(lowering: Lowering) -> tuple[tuple[Statement, ...], Lowering]:
-    """The statements that make constants, and the lowering that is left."""
+    """The statements that make constants, and the remaining lowering."""
     if not any(_calls_on_positions(statement.value, {}) for statement in lowering.statements):
         return (), lowering
     split = _Split(lowering)
@@ -45,7 +48,7 @@ def constants_apart(lowering: Lowering) -> tuple[tuple[Statement, ...], Lowering
 
 
 class _Split:
-    """The statements of a lowering that are constant, and those that are left, with variables for what these need."""
+    """Splits a lowering into its constant statements and the rest, which reads needed constants as variables."""
 
     def __init__(self, lowering: Lowering) -> None:
         bound = [variable for statement in lowering.statements for variable in statement.variables]
@@ -66,7 +69,7 @@ class _Split:
 
     @property
     def held(self) -> tuple[Statement, ...]:
-        """The constants that are needed, those that the lowering reads behind what they need."""
+        """The constants that are needed: first the inner ones, then the roots, which the lowering reads."""
         needed = {variable for root in self.roots for variable in _variables(root.value)}
         inner = [found for found in reversed(self.constant.values()) if self.reaches(found, needed)]
         return *reversed(inner), *self.roots
@@ -75,7 +78,7 @@ class _Split:
         return statement.variables[0] in self.constant
 
     def reaches(self, statement: Statement, needed: set[Variable]) -> bool:
-        """Whether a constant statement is among the `needed`; what it needs is from then on."""
+        """Whether a constant statement is `needed`. If so, the variables that it reads become needed too."""
         if statement.variables[0] not in needed:
             return False
         needed.update(_variables(statement.value))
@@ -102,7 +105,7 @@ class _Split:
         return True
 
     def left(self, term: Term, axes: Sequence[str]) -> Term:
-        """The term with variables for the functions of positions in it, which lack one of these axes."""
+        """The term with variables for the functions of positions in it that lack one of these axes."""
         if self.is_constant(term) and not _new_axes(term):
             if set(term.axes) < set(axes) and _calls_on_positions(term, self.constant):
                 return self.root(term)
@@ -118,7 +121,7 @@ class _Split:
         return Term("name", found.variables, term.axes, term.sort)
 
     def name(self, term: Term) -> str:
-        """What is computed: the function, or what the statement is called."""
+        """A name for a constant: its function, or the name of the statement."""
         match term:
             case Term("name", (Variable() as variable,)):
                 return self.constant[variable].name
@@ -160,7 +163,7 @@ class _Split:
 
 
 def _calls_on_positions(argument: Argument, bound: Mapping[Variable, Statement]) -> bool:
-    """Whether a function of positions is called in a term, or in a statement that is `bound` to a variable of it."""
+    """Whether a term calls a function of positions, itself or in a statement `bound` to one of its variables."""
     match argument:
         case Variable():
             return argument in bound and _calls_on_positions(bound[argument].value, bound)
@@ -176,7 +179,7 @@ def _calls_on_positions(argument: Argument, bound: Mapping[Variable, Statement])
 
 
 def _new_axes(term: Term) -> bool:
-    """Whether a term is a view with dimensions of length 1, as what is broadcast is."""
+    """Whether a term is a view that adds dimensions of length 1 for broadcasting."""
     return term.operation == "[]" and all(part is None or part == Range() for part in term.arguments[1:])
 
 

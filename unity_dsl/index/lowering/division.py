@@ -1,4 +1,4 @@
-"""What a device has of an operator's axes and operands: slices, windows, and where terms and copies of tensors meet."""
+"""A device's part of an operator: slices of axes, windows of operands, and the collectives inside the operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .torch_term import Term, integer, number
 
 @dataclass(frozen=True)
 class InnerReduce:
-    """The result of an equation is reduced at once over mesh axes: Partial to Invariant."""
+    """The result of an equation is reduced immediately over mesh axes: Partial to Invariant."""
 
     equation: int
     axes: tuple[int, ...]
@@ -21,9 +21,9 @@ class InnerReduce:
 
 @dataclass(frozen=True)
 class InnerReplicate:
-    """An Invariant tensor is read by an equation that runs over a divided axis: Invariant to Replicate.
+    """An equation that runs over a divided axis reads an Invariant tensor: Invariant to Replicate.
 
-    Free forwards, an all-reduce backwards; absent for a tensor that carries no gradient.
+    Free in the forward pass, an all-reduce in the backward pass. Absent for a tensor that carries no gradient.
     """
 
     equation: int
@@ -33,9 +33,9 @@ class InnerReplicate:
 
 @dataclass(frozen=True)
 class InnerMoments:
-    """Mean and variance of a standardisation, whose mean is this equation, are taken of all parts over mesh axes.
+    """Mean and variance of a standardisation are computed over all parts on mesh axes. `equation` is the mean.
 
-    All-reduces: of both forwards, and of two sums backwards.
+    Both are all-reduced in the forward pass, and two sums in the backward pass.
     """
 
     equation: int
@@ -47,10 +47,10 @@ InnerCollective = InnerReduce | InnerReplicate | InnerMoments
 
 @dataclass(frozen=True)
 class Cut:
-    """`extent` positions cut over `degree` devices, of which this is number `device`.
+    """`extent` positions divided over `degree` devices; `device` is the number of this device.
 
-    `index` is the whole's position of a local one, in the name `local`, the device's and `sizes`. `block` says that the
-    slices are consecutive blocks.
+    `index` is the global position as an expression of the local one (named `local`), the device's number and `sizes`.
+    `block` says that the slices are consecutive blocks.
     """
 
     degree: int
@@ -63,7 +63,10 @@ class Cut:
 
 
 class Window(Protocol):
-    """A dimension of an operand held as `length` positions, the first of them `start` after the slice's own first."""
+    """A dimension of an operand held as `length` positions.
+
+    The first one is `start` after the first of the slice itself.
+    """
 
     @property
     def operand(self) -> str: ...
@@ -79,7 +82,7 @@ class Window(Protocol):
 
 @dataclass(frozen=True)
 class Division:
-    """The part of an operator on one device. `cuts` are those of each divided axis, major first."""
+    """The part of an operator on one device. `cuts` has the cuts of each divided axis, major first."""
 
     local_sizes: Mapping[str, int]
     cuts: Mapping[str, tuple[Cut, ...]] = field(default_factory=dict)
@@ -87,7 +90,7 @@ class Division:
     inner: Sequence[InnerCollective] = ()
 
     def start(self, axis: str, stride: int) -> list[Term] | None:
-        """What adds up to where an axis's local slice begins, times `stride`; None where the slice is not one block."""
+        """Terms whose sum is the start of an axis's local slice, times `stride`; None if the slice is not one block."""
         cuts = self.cuts.get(axis, ())
         if not all(cut.block for cut in cuts):
             return None
@@ -95,7 +98,7 @@ class Division:
 
 
 def global_positions(local: Term, cuts: Sequence[Cut]) -> Term:
-    """The whole axis's positions of the local ones."""
+    """The global positions of local ones along a divided axis."""
     for cut in reversed(cuts):
         local = _position(cut.index, cut, local)
     return local

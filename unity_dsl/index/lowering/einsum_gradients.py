@@ -1,9 +1,10 @@
-"""Gradients of an einsum of two factors, by its letters alone: which are einsums, and in which order they are made.
+"""Gradients of an einsum of two factors, from its letters alone: which are einsums, and in which memory order.
 
-ATen multiplies matrices, one for each position of the letters that all three have: of the first factor's letters by the
-summed ones, and of these by the second factor's. Summed letters are in the order of the alphabet, all others in that of
-the result. The factors change places where all letters of the result that the second one alone has come before those
-of the first. What is returned is a view of what bmm makes, and so are the gradients that autograd finds.
+ATen multiplies batches of matrices; the batch has the letters that all three tensors have. The first matrix has the
+first factor's letters by the summed ones, the second has the summed ones by the second factor's letters. Summed letters
+are in alphabetical order, all others in the order of the result. ATen swaps the factors if all letters that the result
+shares with the second factor alone come before those that it shares with the first alone. The einsum returns a view of
+bmm's result, and autograd's gradients are such views too.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class _Matrices:
 
 
 def gradients_are_einsums(spec: str) -> bool:
-    """Whether an einsum is of two factors, and the gradient of each an einsum of the result's and the other one.
+    """Whether an einsum has two factors, whose gradients are einsums of the result's gradient and the other factor.
 
-    Every letter is in two of the three, in each once.
+    Every letter is in at least two of the three tensors, and once in each.
     """
     names = _names(spec)
     letters = "".join(names)
@@ -34,22 +35,23 @@ def gradients_are_einsums(spec: str) -> bool:
 
 
 def result_order(spec: str) -> str:
-    """The letters of the result of such an einsum, outermost first, as it lies in memory."""
+    """The letters of the result of such an einsum in memory, outermost first."""
     made = _matrices(spec)
     return made.batch + made.rows + made.columns
 
 
 def autograd_orders(spec: str) -> tuple[str, str]:
-    """The letters of both factors, outermost first, as autograd's gradients of them lie in memory: those of bmm's."""
+    """The letters of both factors' gradients in memory, outermost first, as autograd makes them by bmm."""
     made = _matrices(spec)
     first, second = made.batch + made.rows + made.inner, made.batch + made.inner + made.columns
     return (second, first) if made.swapped else (first, second)
 
 
 def gradient_is_copied(spec: str) -> bool:
-    """Whether autograd's gradient of the second factor is a view in another order, and that by its own einsum is not.
+    """Whether autograd's gradient of the second factor is a view in another order, but the one by its own einsum is
+    not.
 
-    ATen multiplies elementwise where nothing is summed, in either.
+    ATen multiplies elementwise if nothing is summed, in the einsum or in its gradient.
     """
     left, right, result = _names(spec)
     inner, rows = {*left} & {*right} - {*result}, {*left} & {*result} - {*right}

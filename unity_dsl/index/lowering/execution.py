@@ -1,6 +1,6 @@
-"""The tensors that a lowering builds, and those of them that autograd keeps, by size: torch's run without elements.
+"""The tensors that a lowering builds and those that autograd saves, by size: torch's execution without elements.
 
-What one kernel of torch computes is one tensor here; views share the storage of what they are views of.
+The result of one torch kernel is one tensor here. Views share the storage of their base tensor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Built:
-    """A storage, and the term that makes it; `moves` where the term has a gradient."""
+    """A storage and the term that makes it. `moves` says that the term has a gradient."""
 
     storage: Storage
     term: Term
@@ -52,10 +52,10 @@ class Built:
 
 @dataclass(frozen=True)
 class Execution:
-    """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those that are `saved`.
+    """The operator's `inputs` and `outputs`, the storages that were `built`, in order, and those `saved` for backward.
 
-    Variables of the program hold those that are `named` until the function around them returns. `kernels` say of each
-    storage that was built what makes it. What the program holds for all its steps is among none of these.
+    Variables of the program hold the `named` storages until the enclosing function returns. `kernels` has, for each
+    storage that was built, the term that makes it. Constants that the program holds for all steps are in none of these.
     """
 
     inputs: tuple[Tensor, ...]
@@ -67,7 +67,7 @@ class Execution:
 
 
 def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Operand], width: int) -> Execution:
-    """What a run on these operands builds and keeps, with floats of `width` bytes."""
+    """What a run on these operands builds and saves, with floats of `width` bytes."""
     memory = Memory(width, all(output.sort is Sort.INT for output in outputs))
     given = [memory.new(operand.shape, operand.sort, moves=operand.moves) for operand in inputs]
     given = [replace(x, strides=operand.strides or x.strides) for x, operand in zip(given, inputs, strict=True)]
@@ -92,7 +92,7 @@ def execute(lowering: Lowering, inputs: Sequence[Operand], outputs: Sequence[Ope
 
 @dataclass
 class _Run:
-    """Variables so far, storages that are kept, and what makes those that are built."""
+    """The variables so far, the storages saved for backward, and the term that makes each storage built."""
 
     memory: Memory
     variables: dict[Variable, Tensor]
@@ -100,7 +100,7 @@ class _Run:
     kernels: list[Built] = field(default_factory=list)
 
     def take(self, constants: Sequence[Statement]) -> frozenset[Storage]:
-        """Bind what the program holds for all its steps. Returns where that lies."""
+        """Binds the constants that the program holds for all steps. Returns their storages."""
         for statement in constants:
             if (found := self.tensor(statement.value)) is not None:
                 self.variables[statement.variables[0]] = found
@@ -111,11 +111,11 @@ class _Run:
         return held
 
     def tensor(self, term: Argument, output: Operand | None = None) -> Tensor | None:
-        """The tensor that a term makes; None for a number or a word. `output` is what a native call's result is."""
+        """The tensor that a term makes; None for a number or a word. `output` describes the result of a native call."""
         if not isinstance(term, Term):
             return None
         found = self.evaluated(term, output)
-        # What the terms inside have built is recorded already.
+        # The inner terms have recorded their own storages already.
         for storage in self.memory.built[len(self.kernels) :]:
             self.kernels.append(Built(storage, term, found is not None and found.moves))
         return found
@@ -138,11 +138,11 @@ class _Run:
                 return self.surrogate(term)
             case "torch.pow" | "/" if isinstance(first := term.arguments[0], Term) and first.sort is Sort.NUMBER:
                 return self.of_number(term)
-        # A call that is multiplied by a number is as large as the result.
+        # If a number scales a call, the call's result has the size of the scaled result.
         scaled = output if term.operation in ("*", "/") and _is_number(term.arguments[1]) else None
         operands = [found for part in _terms(term) if (found := self.tensor(part, scaled)) is not None]
         if term.operation == "[]":
-            # One position counts as a number.
+            # An index without dimensions counts as a number.
             operands[1:] = [place for place in operands[1:] if place.shape]
         if term.operation in ("torch.matmul", "torch.bmm", "F.linear"):
             left, right, *_ = operands
@@ -151,7 +151,7 @@ class _Run:
         if is_view(self.memory, term, operands):
             return view(self.memory, term, operands)
         if term.operation == ".take_along_dim":
-            # Negative positions count from the end, for which torch makes them anew.
+            # torch makes a new index tensor, because negative positions count from the end.
             operands[1] = self.memory.elementwise(operands[1:2], Sort.INT)
         if term.operation == "torch.where":
             for _ in range(3 - len(operands)):
@@ -166,14 +166,14 @@ class _Run:
             result = replace(result, moves=result.sort in (Sort.FLOAT, Sort.POSITION))
             self.saved += self.kept(term, operands, result)
         if term.operation == "torch.argsort":
-            self.memory.new(result.shape, operands[0].sort)  # what is sorted, of which the positions alone are wanted
+            self.memory.new(result.shape, operands[0].sort)  # the sorted values; only their positions are used
         if term.operation in WITH_POSITIONS:
             places = self.memory.new(result.shape, Sort.INT)
             self.saved += [places.storage] * result.moves
         return result
 
     def of_number(self, term: Term) -> Tensor | None:
-        """A number by a tensor, which torch takes as a product with the reciprocal, or to its power."""
+        """A number divided by a tensor (torch multiplies it with the reciprocal), or raised to its power."""
         operand = self.tensor(term.arguments[1])
         if operand is None:
             return None
@@ -185,7 +185,7 @@ class _Run:
         return result
 
     def places(self, term: Term) -> Tensor | None:
-        """Positions: the sum of those at which rows begin and those within a row."""
+        """Row-major positions: the sum of those at which rows begin and those within a row."""
         given = self.tensor(term.arguments[0])
         assert given is not None
         for count, axes in ((prod(given.shape[:-1]), term.axes[:-1]), (given.shape[-1], term.axes[-1:])):
@@ -194,7 +194,7 @@ class _Run:
         return self.memory.new(given.shape, term.sort)
 
     def surrogate(self, term: Term) -> Tensor:
-        """The value itself; where its gradient goes times a tensor, that is kept."""
+        """The value itself. If x has a gradient, the slope that multiplies the gradient is saved for backward."""
         value, x, slope = map(self.tensor, term.arguments)
         assert value is not None and x is not None
         if x.moves and slope is not None:
@@ -209,7 +209,7 @@ class _Run:
         return contract(self.memory, str(text).strip('"'), tensors, self.saved)
 
     def standardised(self, term: Term) -> Iterator[Tensor]:
-        """What the call makes: the standardised value, mean and variance."""
+        """The results of the call: the standardised value, mean and variance."""
         x, gain, bias = map(self.tensor, term.arguments[:3])
         assert x is not None
         moves, channels = any(operand.moves for operand in (x, gain, bias) if operand is not None), x.shape[1]
@@ -227,9 +227,9 @@ class _Run:
     # ------------------------------------------------------------------------------------------ results
 
     def computed(self, term: Term, operands: Sequence[Tensor], output: Operand | None) -> Tensor:
-        """The tensor that a call makes, without its gradient."""
+        """The tensor that a call makes, before its gradient is considered."""
         if term.operation == "F.scaled_dot_product_attention" and output is not None:
-            # Its kernels write the heads of a position side by side.
+            # Its kernels write the heads of a position next to each other.
             return self.memory.new(output.shape, term.sort, order=(3, 1, 2, 0))
         shape = self.shape(term, operands, output)
         if shape is None:
@@ -237,7 +237,7 @@ class _Run:
         return self.memory.new(shape, term.sort)
 
     def shape(self, term: Term, operands: Sequence[Tensor], output: Operand | None) -> Sequence[int] | None:
-        """Of a result that is not elementwise, or has no operands."""
+        """The shape of a result that is not elementwise or has no operands; None for an elementwise result."""
         operation, arguments = term.operation, term.arguments
         match operation:
             case "torch.arange":
@@ -270,7 +270,7 @@ class _Run:
             case "F.conv_transpose1d" | "F.conv_transpose2d" | "F.conv_transpose3d" if output is None:
                 return transposed(operands[0].shape, operands[1].shape, dict(term.keywords))
         alike = broadcast([operand.shape for operand in operands])
-        called = output is not None and operation.find(".") > 0  # a function, no method and no operator of Python
+        called = output is not None and operation.find(".") > 0  # a function, not a method or a Python operator
         return output.shape if output is not None and called and output.shape != alike else None
 
     def number(self, argument: Argument) -> int:
@@ -286,7 +286,7 @@ class _Run:
                 return prod(found.shape)
         return numbers((argument,))[0]
 
-    # ------------------------------------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------------------------------------ what is saved
 
     def kept(self, term: Term, operands: Sequence[Tensor], result: Tensor) -> Iterator[Storage]:
         """The storages that the backward pass of a call reads."""
@@ -320,7 +320,7 @@ class _Run:
                 yield from (result.storage for _ in operands[1:])
 
     def parts(self, term: Term, operands: Sequence[Tensor], result: Tensor) -> Iterator[Storage]:
-        """Those of calls that are several kernels, or that keep more than tensors which they are given or give."""
+        """What a call saves if it consists of several kernels, or saves more than its operands and results."""
         x, *others = operands
         match term.operation:
             case "F.layer_norm" | "F.rms_norm":
@@ -338,7 +338,7 @@ class _Run:
                 yield from self.products(x, numbers(term.arguments[1]))
                 yield self.memory.new(result.shape, x.sort).storage
             case "reduce_over":
-                # The share that each element has in the gradient of the extremum.
+                # The share of the extremum's gradient that each element gets.
                 yield self.memory.elementwise([x], x.sort).storage
             case "F.cross_entropy":
                 yield self.memory.new(x.shape, x.sort).storage
@@ -359,13 +359,13 @@ class _Run:
                 yield result.storage
 
     def products(self, x: Tensor, dims: Sequence[int]) -> Iterator[Storage]:
-        """The results of products taken dimension by dimension, the last one first."""
+        """The results of products taken one dimension at a time, the last dimension first."""
         for dim in sorted(dims, reverse=True):
             x = self.memory.new(reduced(x.shape, [dim]), x.sort)
             yield x.storage
 
     def statistics(self, count: int) -> Storage:
-        """Sums over what a kernel normalises, in float32 or what is wider."""
+        """`count` statistics of a normalising kernel, in float32 or the program's float type if that is wider."""
         return self.memory.new((count,), Sort.POSITION).storage
 
 
@@ -380,7 +380,7 @@ _PARTS = frozenset({
 
 
 def _terms(term: Term) -> Iterator[Argument]:
-    """What may be tensors of a call's arguments."""
+    """The arguments of a call that may be tensors, with members of tuples and lists."""
     for argument in (*term.arguments, *(value for _, value in term.keywords)):
         if isinstance(argument, tuple | list):
             yield from argument

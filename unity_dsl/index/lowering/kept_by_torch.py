@@ -1,6 +1,6 @@
-"""Which tensors torch's automatic differentiation keeps of a call: its derivatives.yaml, for the allowlist of calls.
+"""Which tensors torch's autograd saves for each allowed call, after its derivatives.yaml.
 
-For calls that are one kernel of torch. Composite ones keep what their parts do; those are named here with the parts.
+The tables cover calls that are one kernel of torch. Composite calls save what their parts save, and are listed by that.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import Enum
 
 
 class Kept(Enum):
-    """What a call keeps where one of its tensors has a gradient."""
+    """What autograd saves for a call if one of its tensors has a gradient."""
 
     NOTHING = "nothing"
     FIRST = "its first tensor"
@@ -59,4 +59,4 @@ _NAMES: Mapping[Kept, str] = {
 KEPT: Mapping[str, Kept] = {name: kept for kept, names in _NAMES.items() for name in names.split()}
 
 WITH_POSITIONS = frozenset({".max", ".min", "torch.sort", "torch.topk", "F.max_pool1d", "F.max_pool2d"})
-"""Calls that make, and keep, also the position of each element that they take."""
+"""Calls that also make and save the position of each element that they take."""

@@ -1,4 +1,4 @@
-"""Shapes, strides and storages of tensors as torch makes them: what is a view, and of what copies are made."""
+"""Shapes, strides and storages of tensors as torch makes them: which results are views, and which are copies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ Shape = tuple[int, ...]
 
 @dataclass(eq=False, slots=True)
 class Storage:
-    """What the elements of a tensor, and of its views, lie in: none is equal to another. Nothing changes it, but it is
-    not frozen: a simulated step has tens of thousands, and a frozen one takes three times as long to make.
+    """The memory of a tensor and of its views. No storage equals another.
+
+    Nothing changes a storage, but the class is not frozen: a simulated step has tens of thousands of storages, and a
+    frozen one takes three times as long to make.
     """
 
     bytes: int
@@ -44,14 +46,14 @@ class Tensor:
         return self.viewed(shape, [0 if had == 1 != size else stride for had, stride, size in repeated])
 
     def split(self, shape: Sequence[int]) -> Tensor | None:
-        """The same elements in another shape, where that is a view (ATen's computeStride)."""
+        """The same elements in another shape, if that is a view (ATen's computeStride); else None."""
         found = view_strides(self.shape, self.strides, tuple(shape))
         return None if found is None else self.viewed(shape, found)
 
 
 @dataclass
 class Memory:
-    """The storages that a program makes, in order. `width` are the bytes of one of its floats."""
+    """The storages that a program makes, in order. `width` is the number of bytes of one of its floats."""
 
     width: int
     whole: bool = False
@@ -70,7 +72,10 @@ class Memory:
         return 8 if self.whole else self.width
 
     def new(self, shape: Sequence[int], sort: Sort, *, moves: bool = False, order: Iterable[int] = ()) -> Tensor:
-        """A tensor of its own; `order` are its dimensions from the one that runs fastest, by default the last one."""
+        """A tensor with its own storage.
+
+        `order` lists its dimensions, fastest first; by default the last dimension is fastest.
+        """
         strides, count = [1] * len(shape), 1
         for dim in order or reversed(range(len(shape))):
             strides[dim], count = count, count * shape[dim]
@@ -79,13 +84,16 @@ class Memory:
         return Tensor(tuple(shape), tuple(strides), storage, sort, moves and sort in (Sort.FLOAT, Sort.POSITION))
 
     def elementwise(self, tensors: Sequence[Tensor], sort: Sort, *, moves: bool = False) -> Tensor:
-        """The result of a kernel over broadcast tensors, its dimensions in memory in the order of theirs."""
+        """The result of an elementwise kernel over broadcast tensors.
+
+        Its dimensions have the operands' order in memory.
+        """
         shape = broadcast([tensor.shape for tensor in tensors])
         strides = [tensor.expanded(shape).strides for tensor in tensors]
         return self.new(shape, sort, moves=moves, order=_order(shape, strides))
 
     def reshaped(self, tensor: Tensor, shape: Sequence[int]) -> Tensor:
-        """A view where there is one, else a copy."""
+        """A view if there is one, else a copy."""
         found = tensor.split(shape)
         return found if found is not None else self.new(shape, tensor.sort, moves=tensor.moves)
 
@@ -96,14 +104,14 @@ def contiguous(shape: Sequence[int]) -> Shape:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The shape that all of these are repeated to."""
+    """The shape to which all of these are broadcast."""
     rank = max(map(len, shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
     return tuple(next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True))
 
 
 def _order(shape: Shape, operands: Sequence[Shape]) -> list[int]:
-    """Dimensions from the one that runs fastest (ATen's TensorIterator::reorder_dimensions)."""
+    """The dimensions, fastest first (ATen's TensorIterator::reorder_dimensions)."""
     order = list(reversed(range(len(shape))))
     for start in range(1, len(order)):
         late = start
@@ -118,7 +126,7 @@ def _order(shape: Shape, operands: Sequence[Shape]) -> list[int]:
 
 
 def _compared(first: int, second: int, shape: Shape, operands: Sequence[Shape]) -> int:
-    """Positive where the second dimension runs faster, 0 where no operand tells."""
+    """Positive if the second dimension is the faster one, negative if the first is, 0 if no operand decides."""
     for strides in operands:
         one, other = strides[first], strides[second]
         if one == 0 or other == 0:
@@ -131,7 +139,7 @@ def _compared(first: int, second: int, shape: Shape, operands: Sequence[Shape]) 
 
 
 def view_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
-    """Strides of a view in another shape with as many elements; None where only a copy has it."""
+    """Strides of a view in another shape with as many elements; None if only a copy can have that shape."""
     if not old:
         return (1,) * len(new)
     if 0 in old:

@@ -1,4 +1,4 @@
-"""What torch makes of the operands of matrix products: views or copies that one kernel can multiply."""
+"""The operands of matrix products in torch: views or copies that one kernel can multiply."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from .local_tensor import Memory, Storage, Tensor, broadcast
 
 
 def kept_factors(operands: Sequence[Tensor]) -> Iterator[Storage]:
-    """Of a product of two each factor that meets one with a gradient."""
+    """Yields each factor of a product of two whose other factor has a gradient."""
     for operand, other in zip(operands, reversed(operands), strict=True):
         if len(operands) > 1 and other.moves:
             yield operand.storage
 
 
 def matrix_product(memory: Memory, left: Tensor, right: Tensor, saved: list[Storage]) -> Tensor:
-    """`torch.matmul(left, right)` of matrices or batches of them (ATen's matmul); what is kept is added to `saved`."""
+    """`torch.matmul(left, right)` of matrices or batches of them (ATen's matmul).
+
+    What autograd saves is added to `saved`.
+    """
     rows, columns = left.shape[:-1], right.shape[-1]
     if len(right.shape) == 2:
         flat = left.split((prod(rows), left.shape[-1]))
@@ -34,7 +37,7 @@ def matrix_product(memory: Memory, left: Tensor, right: Tensor, saved: list[Stor
 
 
 def contract(memory: Memory, spec: str, operands: Sequence[Tensor], saved: list[Storage]) -> Tensor:
-    """`torch.einsum(spec, *operands)`, pair by pair, the first two first (ATen's einsum, without opt_einsum)."""
+    """`torch.einsum(spec, *operands)`, contracted pair by pair from the left (ATen's einsum, without opt_einsum)."""
     inputs, result = spec.split("->")
     names = inputs.split(",")
     letters = [*result, *dict.fromkeys(letter for name in names for letter in name if letter not in result)]
@@ -69,7 +72,7 @@ def _summed(memory: Memory, tensor: Tensor, dims: set[int]) -> Tensor:
 
 
 def _pair(memory: Memory, left: Tensor, right: Tensor, over: set[int], saved: list[Storage]) -> Tensor:
-    """The product of two, summed over dimensions that then have length 1 (ATen's sumproduct_pair)."""
+    """The product of two tensors, summed over dimensions that keep length 1 (ATen's sumproduct_pair)."""
     moves = left.moves or right.moves
     if not over:
         saved += kept_factors([left, right])

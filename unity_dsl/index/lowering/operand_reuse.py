@@ -1,4 +1,4 @@
-"""Results that take the memory of an operand: the calls that allow it, and how a lowering does it."""
+"""Results that reuse the memory of an operand: the calls that allow this, and the rewritten lowerings."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from .views import VIEWS
 
 @dataclass(frozen=True)
 class Reuse:
-    """`states`: results that are a buffer's new value, each with the operand that is the buffer, which a native call
-    changes in place. `over`: the operand in whose memory the only result is made.
+    """How results reuse the memory of operands.
+
+    `states` has results that are a buffer's new value, each with the operand that is the buffer, which a native call
+    changes in place. `over` is the operand in whose memory the only result is made.
     """
 
     states: tuple[tuple[int, int], ...] = ()
@@ -29,25 +31,25 @@ _OF_THE_FIRST = (
 )  # fmt: skip
 
 OVER: Mapping[str, tuple[int, ...]] = {"torch.add": (0, 1), **dict.fromkeys(_OF_THE_FIRST, (0,))}
-"""Elementwise calls whose backward pass reads no operand: the operands that may give their memory to the result."""
+"""Elementwise calls whose backward pass reads no operand, with the operands whose memory the result may reuse."""
 
 IN_PLACE: Mapping[str, str] = {f".{call.removeprefix('torch.')}_": call for call in OVER}
-"""The methods that make the result in the memory of their tensor, and the calls that make a tensor of its own."""
+"""The in-place methods, and the calls of which they are the in-place versions."""
 
 _MAKE_THEIR_OWN = (TORCH_CALLS - VIEWS) | {"+", "-", "*", "/"}
 
 
 def makes_its_own(term: Term) -> bool:
-    """Whether the value of a statement is a tensor of its own, for autograd too: neither a view nor an operand.
+    """Whether the value of a statement is a new tensor, for autograd too: neither a view nor an operand.
 
-    `F.linear` with a bias multiplies a matrix, and another result is a view of that.
+    `F.linear` with a bias multiplies matrices, and a result with more dimensions is a view of that product.
     """
     is_view = term.operation == "F.linear" and len(term.arguments) > 2 and len(term.axes) != 2
     return term.operation in _MAKE_THEIR_OWN and not is_view
 
 
 def copied_operand(lowering: Lowering, result: int) -> int | None:
-    """The number of the operand of which a native call's result begins as a copy."""
+    """The number of the operand whose copy a native call's result starts from; None if there is none."""
     made = _statement(lowering, lowering.results[result])
     match made.value if made else None:
         case Term("torch.clone", (Term("torch.detach", (Term("name", (Variable(number),)),)),)):
@@ -58,7 +60,7 @@ def copied_operand(lowering: Lowering, result: int) -> int | None:
 
 
 def reusing(lowering: Lowering, reuse: Reuse) -> Lowering:
-    """The lowering with results in the memory of operands."""
+    """The lowering with results that reuse the memory of operands."""
     for result, operand in reuse.states:
         lowering = _changing(lowering, result, Variable(operand))
     return lowering if reuse.over is None else _over(lowering, reuse.over)
@@ -69,7 +71,7 @@ def _statement(lowering: Lowering, variable: Variable) -> Statement | None:
 
 
 def _changing(lowering: Lowering, result: int, operand: Variable) -> Lowering:
-    """A result is the operand itself, which later calls change, and no copy of it."""
+    """Drops the copy of an operand: the result is the operand itself, which later calls change."""
     copy = lowering.results[result]
     statements = tuple(
         replace(found, value=_renamed(found.value, copy, operand))
@@ -93,7 +95,7 @@ def _renamed(term: Term, old: Variable, new: Variable) -> Term:
 
 
 def _over(lowering: Lowering, operand: int) -> Lowering:
-    """The only call as a method of one of its operands."""
+    """The lowering with its only call as an in-place method of one of its operands."""
     (made,) = lowering.statements
     call = made.value
     place = next(place for place, given in enumerate(call.arguments) if _number(given) == operand)

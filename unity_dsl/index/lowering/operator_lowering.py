@@ -1,4 +1,4 @@
-"""What an operator becomes on one device: torch statements, by its native call or equation by equation."""
+"""Lowers an operator to torch statements on one device, by its native call or equation by equation."""
 
 from __future__ import annotations
 
@@ -51,19 +51,20 @@ from .torch_term import (
 from .value_lowering import Space, Statement
 
 STATE = Term("state")
-"""What holds the groups, seed, step and device of the program."""
+"""The object that holds the program's process groups, seed, step and device."""
 
 FLOAT_TYPE = Term("float_type")
 """The float type in which the operator runs."""
 
 Outside = Sequence[tuple[Window, Rational]]
-"""Windows with the number that they hold outside of their dimension, where an op leaves 0."""
+"""Windows, each with the value of positions outside its dimension, where a parallel op leaves 0."""
 
 
 @dataclass(frozen=True)
 class Lowering:
-    """Statements in order. Variables 0, 1, … are the operator's inputs; `results` are its outputs. `native`: whether
-    the statements are the calls of its declaration.
+    """Statements in order. Variables 0, 1, … are the operator's inputs; `results` are its outputs.
+
+    `native` says that the statements are the calls of the operator's declaration.
     """
 
     statements: tuple[Statement, ...]
@@ -72,7 +73,7 @@ class Lowering:
 
 
 def lower_equations(instance: Instance, division: Division, library: Library) -> Lowering:
-    """The operator by its equations."""
+    """Lowers the operator by its equations."""
     space = _space(instance, division, library)
     replicated: dict[tuple[str, tuple[int, ...]], Term] = {}
     groups = {group.mean: group for group in standardisations(instance)}
@@ -101,8 +102,10 @@ def lower_native(
     factor: Fraction = ONE,
     narrowed: Collection[str] = (),
 ) -> Lowering:
-    """The operator by the calls of its declaration, with these attributes, its result multiplied by `factor`. Padded
-    operands are narrowed to its sizes along the axes `narrowed`.
+    """Lowers the operator by the native calls of its declaration, with these attributes.
+
+    The result is multiplied by `factor`. Padded operands are narrowed to the operator's sizes along the axes
+    `narrowed`.
     """
     native = instance.operator.torch
     assert native is not None
@@ -132,7 +135,7 @@ def lower_native(
 
 
 def _typed(value: Term, output: Operand) -> Term:
-    """What a native call gives for an output."""
+    """A native call's value with the axes and the sort of an output."""
     return replace(value, axes=output.axes, sort=Sort.FLOAT if output.integer_range is None else Sort.INT)
 
 
@@ -168,7 +171,7 @@ def _native(call: NativeCall, named: Mapping[str, Argument], sizes: Callable[[Si
 
 
 def _sort_of(function: str, parts: Sequence[Argument]) -> Sort:
-    """What a call makes: what its first tensor is made of, save where it compares, chooses or counts."""
+    """The sort of a native call's result: the sort of its first tensor, except for comparisons, `where` and counts."""
     chosen = parts[1:] if function == "torch.where" else parts
     sort = next((part.sort for part in chosen if isinstance(part, Term) and part.sort is not Sort.NUMBER), Sort.FLOAT)
     if function == "torch.ne":
@@ -177,7 +180,7 @@ def _sort_of(function: str, parts: Sequence[Argument]) -> Sort:
 
 
 def _space(instance: Instance, division: Division, library: Library) -> Space:
-    """Where an operator's equations are lowered, its inputs bound."""
+    """The space in which an operator's equations are lowered, with its inputs bound."""
     inputs = [
         Term("name", (Variable(place),), operand.axes, Sort.FLOAT if operand.integer_range is None else Sort.INT)
         for place, operand in enumerate(instance.inputs)
@@ -193,7 +196,7 @@ def _space(instance: Instance, division: Division, library: Library) -> Space:
 
 
 def _narrow(space: Space, axes: Collection[str]) -> None:
-    """Have operands no more than a device has of these axes, which are not divided."""
+    """Narrows operands to the device's local sizes along these axes, which are not divided."""
     for operand in space.instance.inputs:
         held, _ = space.variables[operand.name]
         for place, dim in enumerate(operand.dims):
@@ -204,7 +207,7 @@ def _narrow(space: Space, axes: Collection[str]) -> None:
 
 
 def _fill(space: Space, outside: Outside) -> None:
-    """Have windows hold these numbers outside of their dimension."""
+    """Fills windows with these numbers outside of their dimension."""
     instance = space.instance
     for window, value in outside:
         held, operand = space.variables[window.operand]
@@ -226,7 +229,7 @@ def _fill(space: Space, outside: Outside) -> None:
 
 @dataclass
 class _Lowered:
-    """One equation of an operator, number `count`. `replicated` are the copies made of tensors so far."""
+    """Lowers equation number `count` of an operator. `replicated` has the copies of tensors made so far."""
 
     space: Space
     count: int
@@ -234,7 +237,7 @@ class _Lowered:
     replicated: dict[tuple[str, tuple[int, ...]], Term]
 
     def bind(self) -> None:
-        """Lower the equation; its target is then a variable."""
+        """Lowers the equation and binds its target to a variable."""
         equation, space, target = self.equation, self.space, self.equation.target
         instance = space.instance
         space.enter(equation)
@@ -255,7 +258,7 @@ class _Lowered:
 
     @property
     def inner(self) -> InnerReduce | None:
-        """The reduction of the result over mesh axes."""
+        """The reduction of the equation's result over mesh axes, if there is one."""
         found = (f for f in self.space.division.inner if isinstance(f, InnerReduce) and f.equation == self.count)
         return next(found, None)
 
@@ -267,7 +270,7 @@ class _Lowered:
         return self.reduce(self.equation.kind)
 
     def replicate(self, inner: InnerReplicate) -> None:
-        """Read a tensor through its conversion to Replicate, which equations share."""
+        """Reads a tensor through its conversion to Replicate. Equations share the converted tensor."""
         variable, operand = self.space.variables[inner.operand]
         key = (inner.operand, inner.axes)
         if key not in self.replicated:
@@ -293,7 +296,7 @@ class _Lowered:
         return term
 
     def reduce(self, kind: ReductionKind) -> Term:
-        """max, min and prod, over a group as well where the axis is divided."""
+        """Lowers max, min and prod. If the axis is divided, the reduction also runs over a group of devices."""
         space, equation, inner = self.space, self.equation, self.inner
         nest = loop_nest(space.instance, equation)
         if nest.looked_up or nest.placed:
@@ -314,7 +317,7 @@ class _Lowered:
 
 
 def _first(term: Term, kind: str, over: Sequence[str]) -> Term:
-    """The extremum over axes, in their order, with the gradient to the first element that has it."""
+    """The extremum over axes, in their order. Its gradient goes to the first element that attains it."""
     kept = tuple(axis for axis in term.axes if axis not in over)
     term = permute(term, (*kept, *over))
     flat = term if len(over) == 1 else term.method("flatten", -len(over))

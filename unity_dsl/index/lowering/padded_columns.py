@@ -1,4 +1,4 @@
-"""Linear maps whose weight is padded by rows of zeros, so that the rows of their results have an aligned length."""
+"""Pads the weights of linear maps by rows of zeros, so that the rows of their results have an aligned length."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ LINEAR = "F.linear"
 
 
 def with_padded_columns(lowering: Lowering, columns: int, extra: int) -> Lowering:
-    """The lowering with `extra` columns in each linear map to so many `columns`, of which its result has none.
+    """The lowering with `extra` columns added to each linear map, and results narrowed to the first `columns`.
 
-    What is left is a view. Autograd puts its cotangent among zeros, and takes the first rows of the weight's gradient.
-    A function of the same name in another module is given a weight that is padded.
+    The narrowed result is a view. Autograd pads its cotangent with zeros, and takes the first rows of the weight's
+    gradient. A function of the same name in another module gets a weight that is padded already.
     """
 
     def changed(argument: Argument) -> Argument:
@@ -41,5 +41,5 @@ def with_padded_columns(lowering: Lowering, columns: int, extra: int) -> Lowerin
 
 
 def padded_weight(weight: Term, extra: int) -> Term:
-    """A weight with so many more rows, of zeros."""
+    """A weight with `extra` more rows, of zeros."""
     return torch_call("F.pad", weight, (0, 0, 0, extra), axes=weight.axes)

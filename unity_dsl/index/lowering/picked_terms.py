@@ -1,4 +1,4 @@
-"""Sums that add one term at each position of a kept axis, by index arithmetic alone: the terms are read in order."""
+"""Lowers sums that add one term per position of a kept axis, chosen by index arithmetic: terms are read in order."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .torch_term import ARITHMETIC, COMPARE, Range, Sort, Term, number, permute,
 from .value_lowering import Space
 
 LARGEST = 1 << 16
-"""Positions that are looked at while the program is written."""
+"""The largest number of positions that are examined while the program is written."""
 
 Integers = npt.NDArray[np.int64]
 
 
 def picked_terms(nest: LoopNest, space: Space) -> Term | None:
-    """The sum without its numbers, where of the summed positions exactly one is placed at each of the kept axis: so a
-    triangle is read row by row. None for any other sum.
+    """The unscaled sum, if exactly one summed position is placed at each position of the kept axis.
+
+    A triangle is read row by row in this way. None for any other sum.
     """
     if len(nest.placed) != 1 or nest.looked_up:
         return None
@@ -65,7 +66,7 @@ def _is_static(factor: Expr) -> bool:
 def _chosen_terms(
     found: LookUp, chosen: Sequence[Expr], over: Sequence[str], sizes: Mapping[str, int]
 ) -> Integers | None:
-    """The term of the look-up at the positions of the summed axes that all factors choose."""
+    """The look-up's term at positions of the summed axes that all factors select; None if something else is read."""
     grid = dict(zip(over, np.meshgrid(*(np.arange(sizes[axis]) for axis in over), indexing="ij"), strict=True))
     shape = next(iter(grid.values())).shape
     try:
@@ -77,14 +78,14 @@ def _chosen_terms(
 
 
 def _is_once(terms: Integers, divisor: int, size: int) -> bool:
-    """Whether each position of an axis of that size is that of one term, which the divisor divides."""
+    """Whether the terms that `divisor` divides are, once divided, each position of an axis of this size once."""
     places = terms[terms % divisor == 0] // divisor
     inside = places[(places >= 0) & (places < size)]
     return bool((np.bincount(inside, minlength=size) == 1).all()) and len(inside) == len(places)
 
 
 def _values(expr: Expr, grid: Mapping[str, Integers], sizes: Mapping[str, int]) -> Integers:
-    """An index expression at all positions. Raises KeyError for what is none."""
+    """An index expression at all positions. Raises KeyError for any other expression."""
     match expr:
         case Number(value=value):
             return np.asarray(plain_number(value))

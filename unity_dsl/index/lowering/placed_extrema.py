@@ -1,4 +1,4 @@
-"""Extrema in torch of what guards select, at places that data choose: gathers, and scatters that keep the greatest."""
+"""Lowers extrema of guarded values at data-dependent positions: to gathers, and to scatters that keep the extremum."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .value_lowering import Space
 
 
 def placed_extremum(nest: LoopNest, space: Space, inner: InnerReduce | None) -> Term:
-    """The greatest or least of the values that guards leave, over a group of devices as well where there is one.
+    """The greatest or least of the values that guards leave, also over a group of devices if `inner` is given.
 
-    Ties share the gradient, as those of torch's `scatter_reduce` do.
+    Ties share the gradient, as they do in torch's `scatter_reduce`.
     """
     kind = nest.equation.kind
     assert kind is not None
@@ -38,7 +38,7 @@ def placed_extremum(nest: LoopNest, space: Space, inner: InnerReduce | None) -> 
 
 
 def _over_devices(value: Term, over: Sequence[str], inner: InnerReduce, kind: ReductionKind, *, detached: bool) -> Term:
-    """The extremum over local dimensions and a group of devices: where there are none over one of length 1."""
+    """The extremum over local dimensions and a group of devices. Without local dimensions, one of length 1 is added."""
     kept = tuple(axis for axis in value.axes if axis not in over)
     dims = tuple(value.axes.index(axis) for axis in over)
     if not over:
@@ -47,8 +47,11 @@ def _over_devices(value: Term, over: Sequence[str], inner: InnerReduce, kind: Re
 
 
 class _Places:
-    """Where values lie in the result. Its dimensions `first`, which places set or share, are taken as one, and so are
-    those of the `sources` of values; their terms have the axes of all of them.
+    """The positions of values in the result.
+
+    The dimensions `first` of the result are set by positions or shared with them, and are flattened into one. The
+    `sources`, the axes that positions depend on, are flattened into one as well. Flattened terms keep the names of all
+    these axes.
     """
 
     def __init__(self, nest: LoopNest, space: Space, at: set[str]) -> None:
@@ -66,7 +69,7 @@ class _Places:
         self.place = space.keep("place", self.flat(place, ())) if len(self.first) > 1 else place
 
     def flat(self, term: Term, rest: Sequence[str]) -> Term:
-        """A term over all sources, as one dimension, and these axes."""
+        """A term over all sources, flattened into one dimension, and the axes `rest`."""
         axes = (*self.sources, *rest)
         if set(term.axes) != set(axes):
             sizes = [self.space.local[axis] for axis in axes]
@@ -79,7 +82,7 @@ class _Places:
         space = self.space
         values, dtype = self.flat(value, self.rest), space.dtype
         if not space.detached and not space.whole:
-            # Ties are counted in the type of the values, of which bfloat16 counts to 256.
+            # Ties are counted in the type of the values, and bfloat16 counts only up to 256.
             values, dtype = space.keep("values", _to(values, space.wide)), space.wide
         if inner is None:
             found = self.extremum(values, kind, dtype)
@@ -101,7 +104,7 @@ class _Places:
         return torch_call("torch.full", shape, number(value), axes=axes, dtype=dtype, device=space.device)
 
     def extremum(self, values: Term, kind: ReductionKind, dtype: Term) -> Term:
-        """The extremum at each place: of no values that of nothing."""
+        """The extremum at each place; the neutral element where there are no values."""
         name = word('"amax"' if kind is ReductionKind.MAX else '"amin"')
         return self.filled(EMPTY[kind], dtype).method("scatter_reduce", 0, self.index(values), values, name)
 
@@ -113,7 +116,10 @@ class _Places:
         return self.place.at(parts, values.axes).method("expand_as", values)
 
     def shared(self, found: Term, values: Term, dtype: Term, inner: InnerReduce) -> Term:
-        """The extremum of all devices, with its gradient in equal shares to the values of any that attain it."""
+        """The extremum over all devices.
+
+        Its gradient goes in equal shares to the values on any device that attain it.
+        """
         space, axes = self.space, values.axes
         found = space.keep("found", found)
         hit = space.keep("hit", Term("==", (values.method("detach"), found.at([self.place], axes)), axes, Sort.BOOL))
@@ -122,7 +128,7 @@ class _Places:
         taken = torch_call("torch.where", hit, values, number(0), axes=axes)
         share = Term("/", (taken, count.at([self.place], axes)), axes)
         total = space.keep("share", self.filled(0, dtype).method("scatter_add", 0, self.index(values), share))
-        # What is added is 0: it has the gradient alone.
+        # The added term is 0 and contributes the gradient alone.
         return Term("+", (found, Term("-", (total, total.method("detach")), total.axes)), found.axes)
 
 

@@ -1,4 +1,4 @@
-"""Reads in torch: views, slices with padding, and gathers."""
+"""Lowers reads to torch: views, slices with padding, and gathers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .value_lowering import Space
 
 @dataclass(frozen=True)
 class _Plain:
-    """The dimension runs over these axes, whole."""
+    """The dimension is read in full by these axes."""
 
     axes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class _Slice:
-    """Positions start, start + step, …, one per position of the axis; without axis the one position."""
+    """Positions start, start + step, …, one per position of the axis. Without an axis, the one position `start`."""
 
     axis: str | None
     start: int
@@ -34,7 +34,7 @@ class _Slice:
 
 @dataclass(frozen=True)
 class _Gather:
-    """A tensor of positions in the local dimension, all within it, and where the wanted ones are (None: everywhere)."""
+    """A tensor of positions clamped to the local dimension, and a mask of the positions inside it (None: all)."""
 
     place: Term
     inside: Term | None = None
@@ -99,10 +99,11 @@ def _index(space: Space, index: Expr, extent: int, held: int, fill: Expr | None)
 
 
 def _windowed(space: Space, index: Expr, extent: int, window: Window, fill: Expr | None) -> _Index:
-    """A position in what a device holds around its slice: the global one, less where the window begins.
+    """A position in the window that a device holds around its slice: the global position minus the window's start.
 
-    As the slices of the axis and of the dimension step together, the device's number cancels, and positions of the
-    axis's local slice lead to those in the window. What the window holds of the outside is 0; another fill is put in.
+    The slices of the axis and of the dimension advance together, so the device's number cancels. Positions in the
+    axis's local slice map to positions in the window. The window holds 0 outside of the dimension; any other fill is
+    selected.
     """
     form = affine(index, space.sizes)
     assert form is not None, "a window is read at affine positions"
@@ -125,7 +126,7 @@ def _windowed(space: Space, index: Expr, extent: int, window: Window, fill: Expr
 
 
 def _merged(space: Space, axes: Sequence[str]) -> Term:
-    """The position in a dimension whose axes are partly set by guards, at local sizes."""
+    """The position in a dimension whose axes are partly set by guards, computed at local sizes."""
     place = number(0)
     for axis in axes:
         here = space.bound[axis].place if axis in space.bound else space.offset(axis)
@@ -147,7 +148,7 @@ def _clamped(space: Space, index: Expr, extent: int) -> _Gather:
 
 
 def _split(space: Space, piece: Term, indices: Sequence[_Index], held: Sequence[int]) -> tuple[Term, list[_Index]]:
-    """Merged dimensions as one per axis, and those without axes dropped."""
+    """Splits merged dimensions into one per axis, and drops those without axes."""
     if all(not isinstance(index, _Plain) or len(index.axes) == 1 for index in indices):
         return piece, list(indices)
     groups: list[list[int]] = []
@@ -163,7 +164,7 @@ def _split(space: Space, piece: Term, indices: Sequence[_Index], held: Sequence[
 
 
 def _sliced(space: Space, piece: Term, indices: Sequence[_Index], fill: Expr | None) -> Term:
-    """Slices and padding. The axes of the result may repeat."""
+    """Applies slices and padding. The axes of the result may repeat."""
     parts: list[Argument] = []
     axes: list[str] = []
     padding: list[tuple[int, int]] = []
@@ -195,14 +196,14 @@ def _sliced(space: Space, piece: Term, indices: Sequence[_Index], fill: Expr | N
 
 
 def _range(index: _Slice, before: int, after: int) -> Range:
-    """What lies inside the dimension."""
+    """The part of a slice that lies inside the dimension."""
     start = index.start + before
     stop = index.start + index.step * (index.count - 1) + 1 - after
     return Range(start or None, stop if stop < index.extent else None, None if index.step == 1 else index.step)
 
 
 def _diagonal(piece: Term) -> Term:
-    """An axis that occurs twice is a diagonal; torch puts it last."""
+    """Turns an axis that occurs twice into a diagonal, which torch puts last."""
     for axis in dict.fromkeys(piece.axes):
         while piece.axes.count(axis) > 1:
             first = piece.axes.index(axis)
@@ -213,7 +214,7 @@ def _diagonal(piece: Term) -> Term:
 
 
 def _gathered(space: Space, piece: Term, indices: Sequence[_Index], gathers: Sequence[int]) -> Term:
-    """Rows by one index tensor, one element per position of the others, or everything by index tensors."""
+    """Gathers rows by one index tensor, single elements along one dimension, or everything by index tensors."""
     plain = [index.axes[0] for index in indices if isinstance(index, _Plain)]
     if len(gathers) == 1 and len(plain) == len(indices) - 1 and len(set(plain)) == len(plain):
         (dim,) = gathers
@@ -234,10 +235,11 @@ def _gathered(space: Space, piece: Term, indices: Sequence[_Index], gathers: Seq
 
 
 def _indexed(space: Space, piece: Term, indices: Sequence[_Index]) -> Term:
-    """Index tensors for all dimensions but those that only their own axis runs over: rows are moved as they are."""
+    """Uses index tensors for all dimensions except those that only their own axis runs over: whole rows are moved."""
     axes_of = [_axes_of(index) for index in indices]
     found = [axis for axes in axes_of for axis in axes]
-    # torch takes out a dimension that is read at one number before the others: then all are index tensors.
+    # torch removes a dimension that is read at a single number before the others. Then every dimension gets an index
+    # tensor.
     alone = [
         all(axes_of) and isinstance(index, _Plain) and found.count(axes[0]) == 1
         for index, axes in zip(indices, axes_of, strict=True)

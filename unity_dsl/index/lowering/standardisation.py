@@ -1,12 +1,12 @@
-"""Standardised values among an operator's equations: deviations from a mean, divided by their standard deviation.
+"""Recognises standardised values in an operator's equations: deviations from a mean, divided by the standard deviation.
 
     m[t] = sum(r) x[t, r] / |r|        v[t] = sum(r) (x[t, r] - m[t]) * (x[t, r] - m[t]) / |r|
     z[t, r] = (x[t, r] - m[t]) * rsqrt(v[t] + eps)
 
-Where r is divided into equal parts, those of the parts are averaged: m = avg(p) m_p and v = avg(p) v_p + (m_p - m)^2
+If r is divided into equal parts, the moments of the parts are averaged: m = avg(p) m_p and v = avg(p) v_p + (m_p - m)^2
 (Chan, Golub, LeVeque 1983, "Algorithms for computing the sample variance"), which is avg(p) (v_p + m_p^2) - m^2. The
-derivative of v by m is 0, so the cotangents of both are sums that travel together as well. Equations are found by their
-terms.
+derivative of v by m is 0. The cotangents of both are therefore sums as well, and share one collective. Equations are
+recognised by their terms.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ from .division import InnerCollective, InnerMoments, InnerReduce, InnerReplicate
 
 @dataclass(frozen=True)
 class Scaled:
-    """Equation number `equation` is the standardised value times `gain`, plus `bias`: terms in its axes t alone."""
+    """Equation number `equation` is the standardised value times `gain`, plus `bias`.
+
+    Both terms depend on the axes t of the mean alone.
+    """
 
     equation: int
     gain: Expr | None
@@ -37,8 +40,8 @@ class Scaled:
 class Standardisation:
     """Equations number `mean` and `variance` of `source`, and the standardised `result`, in the axes of the source.
 
-    `values` are those of equations that read the result then, by number; `unread` are equations that nothing reads
-    then. `scaled` is the only one that reads it, where that is an affine map of it.
+    `values` has the rewritten values, by number, of the equations that then read `result`. `unread` are equations that
+    nothing reads then. `scaled` is the only equation that reads `result`, if it is an affine map of `result`.
     """
 
     mean: int
@@ -51,21 +54,22 @@ class Standardisation:
     scaled: Scaled | None
 
     def absorbed(self, instance: Instance) -> frozenset[int]:
-        """Equations that take no kernels where moments are of all parts: the source is read for the mean, and once more
-        for what scales it, or for a deviation.
+        """Equations that need no kernel if the moments are reduced over all parts.
+
+        The source is read for the mean, and once more for the scaled value or for a deviation.
         """
         small = instance.equations[self.mean].target.axes
         unread = (n for n in self.unread if self.scaled is not None or instance.equations[n].target.axes == small)
         return frozenset([self.variance, *unread])
 
     def reads(self, instance: Instance, name: str) -> bool:
-        """Whether an equation besides those of mean and variance reads a tensor."""
+        """Whether an equation reads a tensor, apart from mean, variance and `unread` equations."""
         left = {*range(len(instance.equations))} - {self.mean, self.variance, *self.unread}
         values = (self.values.get(number, instance.equations[number].value) for number in left)
         return any(read.tensor == name for value in values for read in reads(value))
 
     def leaves(self, one: InnerCollective) -> bool:
-        """Whether a collective is needed besides that of mean and variance."""
+        """Whether a collective is still needed besides the collective of mean and variance."""
         if one.equation in {self.mean, self.variance, *self.unread}:
             return False
         value = self.values.get(one.equation)
@@ -73,7 +77,7 @@ class Standardisation:
 
 
 def standardisations(instance: Instance) -> tuple[Standardisation, ...]:
-    """Those of an operator, of a mean each."""
+    """The standardisations of an operator, one per mean."""
     return _standardisations(instance.identity)
 
 
@@ -87,7 +91,7 @@ def _standardisations(identity: Key) -> tuple[Standardisation, ...]:
 
 
 def _of_mean(instance: Instance, number: int) -> Standardisation | None:
-    """That whose mean is an equation, if it is the mean of elements that are read."""
+    """The standardisation whose mean is equation `number`, if that is the mean of elements that are read."""
     mean = instance.equations[number]
     match _averaged(instance, mean):
         case (Read(fill=None) as source,):
@@ -104,7 +108,7 @@ def _of_mean(instance: Instance, number: int) -> Standardisation | None:
 
 
 def _averaged(instance: Instance, equation: Equation) -> tuple[Expr, ...] | None:
-    """The factors of which an equation is the mean; None if it is none."""
+    """The factors of the product that an equation averages; None if it is no mean."""
     if equation.kind is not ReductionKind.SUM or instance.operand(equation.target.name).integer_range is not None:
         return None
     nest = loop_nest(instance, equation)
@@ -126,7 +130,7 @@ def _averaged(instance: Instance, equation: Equation) -> tuple[Expr, ...] | None
 
 
 def _axes(instance: Instance, read: Read) -> tuple[str, ...] | None:
-    """The axes that a read runs over, each once; None where it is of any other positions."""
+    """The axes that a read runs over, each once; None if it reads any other positions."""
     found: list[str] = []
     for index in read.index:
         own = dim_axes(index, instance.sizes)
@@ -137,18 +141,21 @@ def _axes(instance: Instance, read: Read) -> tuple[str, ...] | None:
 
 
 def _beside(target: Operand, axes: tuple[str, ...]) -> bool:
-    """Whether the axes of a target are next to each other among these, in the same order, a dimension each."""
+    """Whether the axes of a target are adjacent among these axes, in the same order, one per dimension."""
     first = axes.index(target.axes[0]) if target.axes and target.axes[0] in axes else 0
     return axes[first : first + len(target.dims)] == target.axes and all(len(dim) == 1 for dim in target.dims)
 
 
 def _whole(operand: Operand) -> Read:
-    """The read of all of an operand, at its own axes."""
+    """A read of all of an operand, at its own axes."""
     return Read(operand.name, tuple(dim_index(dim) for dim in operand.dims))
 
 
 def with_moments(instance: Instance, inner: Sequence[InnerCollective]) -> tuple[InnerCollective, ...]:
-    """The collectives inside a divided operator, those of means and variances together where that is one collective."""
+    """The collectives inside a divided operator.
+
+    Those of a mean and its variance are merged if both use the same mesh axes.
+    """
     found = tuple(inner)
     for group in standardisations(instance) if found else ():
         reduced = {one.equation: one.axes for one in found if isinstance(one, InnerReduce)}
@@ -160,7 +167,7 @@ def with_moments(instance: Instance, inner: Sequence[InnerCollective]) -> tuple[
 
 @dataclass
 class _Search:
-    """Of the terms that make a standardised value of a source with a known mean and a supposed variance."""
+    """Searches for the terms of a standardised value of a source, given its mean and a candidate for its variance."""
 
     instance: Instance
     mean: int
@@ -181,7 +188,7 @@ class _Search:
         return self.means(term, lambda value: value == call("-", self.source, _whole(self.target(self.mean))))
 
     def is_inverse(self, term: Expr) -> bool:
-        """Whether a term is the inverse of the standard deviation, with the `eps` of the first one."""
+        """Whether a term is the inverse of the standard deviation, with the `eps` found first."""
         return self.means(term, lambda value: isinstance(value, Apply) and self.is_root(value, "rsqrt"))
 
     def is_root(self, term: Expr, function: str) -> bool:
@@ -199,7 +206,7 @@ class _Search:
         return False
 
     def means(self, term: Expr, holds: Callable[[Expr], bool]) -> bool:
-        """Whether a term, or the equation of which it reads all, has a value of that form."""
+        """Whether a term has that form, or reads all of an equation whose value has it."""
         if isinstance(term, Read):
             for equation in self.instance.equations:
                 if equation.kind is None and term == _whole(equation.target) and holds(equation.value):
@@ -223,7 +230,7 @@ class _Search:
         return Standardisation(self.mean, self.variance, self.source, self.eps, result, values, unread, scaled)
 
     def replaced(self, term: Expr, result: Read) -> Expr:
-        """The term with the result in place of a deviation by the standard deviation in a product."""
+        """The term in which `result` replaces a deviation divided by the standard deviation in a product."""
         match term:
             case Apply("/", (left, right)) if self.is_root(right, "sqrt"):
                 factors = [*_factors(left)]
@@ -271,7 +278,10 @@ def _factors(term: Expr) -> Iterator[Expr]:
 
 
 def _scaled(instance: Instance, values: Mapping[int, Expr], result: Operand, mean: Operand) -> Scaled | None:
-    """The only value that reads a result, as an affine map whose terms are inputs in the axes of the mean."""
+    """The only equation that reads the result, as an affine map of it; None if it is no such map.
+
+    The terms of the map consist of inputs in the axes of the mean.
+    """
     ((number, value),) = values.items()
     equation, inputs = instance.equations[number], {operand.name for operand in instance.inputs}
 

@@ -1,4 +1,4 @@
-"""Mean, variance and standardised values of all parts of a divided operator as one call."""
+"""Lowers mean, variance and standardised value over all parts of a divided operator to one call."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from .torch_term import Term, merge, number, permute, split
 from .value_lowering import Space, Statement
 
 STANDARDISED = "standardised"
-"""The operation of the call: what is standardised, gain and bias or None, eps, mesh axes, and the axes of the mean."""
+"""The operation of the call.
+
+Its arguments are the source, gain and bias or None, eps, mesh axes, and the mean's axes.
+"""
 
 
 def lower_standardised(space: Space, group: Standardisation, axes: tuple[int, ...]) -> bool:
-    """Bind mean and variance over mesh axes, and the standardised value, or the equation that scales it. Returns
-    whether it is that.
+    """Binds mean and variance over mesh axes, and the standardised value or the equation that scales it.
 
-    The call takes the axes of the mean as the second of three dimensions.
+    Returns whether it bound the equation that scales it. The call takes the axes of the mean as the second of three
+    dimensions.
     """
     instance, mean = space.instance, space.instance.equations[group.mean].target
     variance, scaled = instance.equations[group.variance].target, group.scaled
     if scaled is not None and any(
         isinstance(one, InnerReplicate) and one.equation == scaled.equation for one in space.division.inner
     ):
-        scaled = None  # a copy of the gain is read then
+        scaled = None  # the equation then reads a converted copy of the gain
     space.enter(instance.equations[group.mean])
     space.detached = False
     order, channel = group.result.axes, mean.axes
@@ -58,7 +61,7 @@ def lower_standardised(space: Space, group: Standardisation, axes: tuple[int, ..
 
 
 def _of_channels(space: Space, term: Expr | None, channel: tuple[str, ...]) -> Term | None:
-    """A term in the axes of the mean as one dimension."""
+    """A term in the axes of the mean, merged into one dimension."""
     if term is None:
         return None
     found = permute(space.tensor(space.float(space.piece(term))), channel)

@@ -1,4 +1,4 @@
-"""Reductions in torch: gathers and scatters by guards, einsum, reductions along axes."""
+"""Lowers reductions to torch: gathers and scatters by guards, einsum, reductions along axes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class Sum:
     scale: list[tuple[str, int | float]] = field(default_factory=list)
 
     def lowered(self) -> Term:
-        """Reduced axes are looked up, kept ones added to, where guards set them. The others are summed."""
+        """Lowers the sum.
+
+        Guards turn reduced axes into gathers and kept axes into scatters; the other reduced axes are summed.
+        """
         nest, space, target = self.nest, self.space, self.nest.equation.target.axes
         self.scale = [(operator, _amount(value, space.sizes)) for operator, value in nest.scale]
         if (picked := picked_terms(nest, space)) is not None:
@@ -53,14 +56,17 @@ class Sum:
     # ------------------------------------------------------------------------------------------ guards
 
     def determined(self, found: LookUp) -> list[Term]:
-        """Set an axis to what a guard says; masks of where there is a position."""
+        """Binds an axis to the position that a guard sets. Returns masks that are true where such a position exists."""
         if found.count == 1:
             return self.bind(found.axis, found.position)
         whole = self.space.piece(call("==", call("%", found.term, Number(found.count)), Number(0)))
         return [whole, *self.bind(found.axis, found.position)]
 
     def bind(self, axis: str, value: Expr) -> list[Term]:
-        """Set an axis to what a guard says; the mask of where that lies in the local slice, if not everywhere."""
+        """Binds an axis to a guard's term.
+
+        Returns the mask of positions inside the local slice, or none if all are inside.
+        """
         space = self.space
         wanted = space.piece(value)
         size, cuts = space.sizes[axis], space.division.cuts.get(axis, ())
@@ -76,7 +82,10 @@ class Sum:
         return [inside]
 
     def _local(self, axis: str, wanted: Term, cuts: Sequence[Cut]) -> Term:
-        """Where positions of the whole axis lie in the local slice: for those outside it, a number outside it."""
+        """Converts global positions of an axis to local ones.
+
+        Positions outside the local slice get a number outside it.
+        """
         space, size = self.space, self.space.sizes[axis]
         start = space.division.start(axis, 1)
         if start is not None:
@@ -91,7 +100,7 @@ class Sum:
         return torch_call("torch.where", found, slots.at([known], wanted.axes), -1, axes=wanted.axes, sort=Sort.INT)
 
     def _range(self, value: Expr) -> tuple[float, float]:
-        """Bounds of a guard's term: those of an integer tensor's values, else of an index expression."""
+        """Bounds of a guard's term: of an integer tensor's declared range, else of an index expression."""
         if isinstance(value, Read):
             _, operand = self.space.variables[value.tensor]
             return (0, operand.integer_range - 1) if operand.integer_range is not None else (-1, float("inf"))
@@ -105,11 +114,11 @@ class Sum:
     def contracted(
         self, factors: Sequence[Expr], masks: Sequence[Term], kept: Sequence[str], over: Sequence[str]
     ) -> Term:
-        """The product of the factors, summed over the axes `over`: those that it has not are counted."""
+        """The product of the factors, summed over the axes `over`. Axes that no factor has are counted in `scale`."""
         space = self.space
         pieces = [space.piece(factor) for factor in factors]
         left = any(axis in piece.axes for axis in over for piece in pieces)
-        if masks and (self.nest.selected or not left):  # a guard selects: what it leaves out may be infinite
+        if masks and (self.nest.selected or not left):  # a guard selects: elements that it excludes may be infinite
             value = space.tensor(self._product_of(pieces)) if pieces else number(1)
             pieces = [space.function("torch.where", [self._product_of(masks), value, number(0)])]
         elif masks:
@@ -130,7 +139,10 @@ class Sum:
         return reduced(space.tensor(total), "sum", summed) if summed else total
 
     def transposed(self) -> Term | None:
-        """A transposed convolution, where no device has parts of a window's axes."""
+        """A transposed convolution, unless an axis of a window is divided over devices.
+
+        None if the sum is no such convolution.
+        """
         nest, space = self.nest, self.space
         placed = [found.axis for found in nest.placed]
         slid = {axis for found in nest.placed for axis in free_axes(found.term)}
@@ -158,7 +170,7 @@ class Sum:
         return total
 
     def _grouped(self, pieces: Sequence[Term]) -> list[Term]:
-        """Terms over the same axes as one, so that no product of others is made for each."""
+        """Multiplies terms over the same axes into one, so that no larger product is formed for each."""
         found: dict[tuple[str, ...], Term] = {}
         for piece in pieces:
             before = found.get(piece.axes)
@@ -166,8 +178,9 @@ class Sum:
         return list(found.values())
 
     def _in_two(self, pieces: Sequence[Term]) -> list[Term]:
-        """Pieces with no axis of their own times the first one with all of theirs, while there are more than two. Such
-        products are elementwise, and what is left is a product of matrices: einsum would take them pair by pair.
+        """Multiplies a piece into one that has all its axes and more, while more than two pieces are left.
+
+        These products are elementwise, and a matrix product remains. einsum would contract the pieces pair by pair.
         """
         found = list(pieces)
         for piece in pieces:
@@ -178,13 +191,13 @@ class Sum:
         return found
 
     def scaled(self, total: Term) -> Term:
-        """Times the numbers that the product has, and the lengths of axes that it has not."""
+        """Applies the constant factors of the product and the lengths of the axes that it lacks."""
         for operator, value in _folded(self.scale):
             total = self.space.arithmetic(operator, [total, number(value)])
         return total
 
     def added(self, total: Term, placed: Sequence[str]) -> Term:
-        """The values added up at the places of some kept axes."""
+        """The values added up at the positions of some kept axes."""
         space, target = self.space, self.nest.equation.target.axes
         bound = {axis: space.bound[axis].place for axis in placed}
         at = {axis for place in bound.values() for axis in place.axes}
@@ -201,7 +214,7 @@ class Sum:
         return permute(added, target)
 
     def _added_along(self, total: Term, axis: str, place: Term) -> Term:
-        """The same where one axis is set and every other one stays: torch's own call."""
+        """As `added`, if one axis is set and all others stay: torch's `scatter_add`."""
         space, target = self.space, self.nest.equation.target.axes
         (source,) = set(place.axes) - set(target)
         sources = [source if name == axis else name for name in target]
@@ -218,12 +231,12 @@ class Sum:
     # ------------------------------------------------------------------------------------------ running sums
 
     def _is_whole(self, running: RunningSum) -> bool:
-        """Whether both axes are held whole, and equally long."""
+        """Whether both axes are undivided and equally long."""
         sizes, local = self.space.sizes, self.space.local
         return sizes[running.over] == sizes[running.kept] == local[running.over] == local[running.kept]
 
     def accumulated(self, running: RunningSum, masks: Sequence[Term]) -> Term:
-        """The running sum of the factors that have the reduced axis, times those that have not."""
+        """The running sum of the factors without the kept axis, times the factors that have it."""
         space, axis, over = self.space, running.over, self.nest.over
         factors = [factor for factor in self.nest.factors if factor != running.factor]
         inner = [factor for factor in factors if running.kept not in free_axes(factor)]
@@ -241,7 +254,7 @@ class Sum:
 
 
 def _run(piece: Term, axis: str, sign: str, size: int) -> Term:
-    """The sums of a dimension up to each position (`<=`, and `<` without it) or from it on (`>=`, `>`)."""
+    """Sums along a dimension up to each position (`<=`, or exclusively with `<`), or from it on (`>=`, `>`)."""
     dim = piece.axes.index(axis)
     found = piece if "<" in sign else piece.method("flip", dim)
     found = replace(found.method("cumsum", dim), sort=Sort.INT if piece.sort is Sort.BOOL else piece.sort)
@@ -263,7 +276,7 @@ def _amount(value: Expr, sizes: Mapping[str, int]) -> int | float:
 
 
 def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | float]]:
-    """At most one multiplication and one division."""
+    """The scale as at most one multiplication and one division."""
     times = prod(amount for operator, amount in scale if operator == "*")
     divisor = prod(amount for operator, amount in scale if operator == "/")
     found: list[tuple[str, int | float]] = [("*", times)] if times != 1 else []
@@ -271,7 +284,7 @@ def _folded(scale: Sequence[tuple[str, int | float]]) -> list[tuple[str, int | f
 
 
 def _einsum(pieces: Sequence[Term], free: Sequence[str]) -> Term:
-    """A contraction; each axis has a letter, its first one where that is free."""
+    """A contraction by einsum. Each axis gets a letter: the first letter of its name if that is free."""
     letters: dict[str, str] = {}
     for piece in pieces:
         for axis in piece.axes:
@@ -284,7 +297,7 @@ def _einsum(pieces: Sequence[Term], free: Sequence[str]) -> Term:
 
 
 def reduced(piece: Term, kind: str, over: Sequence[str]) -> Term:
-    """A reduction of local dimensions: sum, prod, max or min."""
+    """Reduces local dimensions by sum, prod, max or min."""
     kept = tuple(axis for axis in piece.axes if axis not in over)
     dims = [piece.axes.index(axis) for axis in over]
     if kind == "prod":

@@ -1,4 +1,4 @@
-"""Terms of torch with the axes of their dimensions, and how they combine and broadcast."""
+"""Torch terms whose dimensions are labelled with axes, and how they combine and broadcast."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from ...syntax.rational import Rational, plain_number
 
 
 class Sort(Enum):
-    """What the elements are. RANDOM is float64 whatever the program's type: a draw is compared exactly. COUNTER is of
-    positions below 2**31 at which numbers are drawn, and of 1 and 0 for what is drawn there.
+    """The type of a tensor's elements.
 
-    POSITION is a number made of positions alone, which bfloat16 does not tell apart beyond 256: an angle, a table.
+    RANDOM is float64 whatever the program's type, because a draw is compared exactly. COUNTER is for positions below
+    2**31 at which numbers are drawn, and for the 1 and 0 of draws. POSITION is a number computed from positions alone,
+    such as an angle or a table: bfloat16 does not distinguish positions above 256.
     """
 
     NUMBER = "a Python number"
@@ -39,24 +40,27 @@ class Range:
 
 @dataclass(frozen=True)
 class Variable:
-    """A tensor that has a name: an operand of the operator, or what a statement binds. Numbers count from 0."""
+    """A named tensor: an operand of the operator, or a result of a statement. Numbers count from 0."""
 
     number: int
 
 
 Argument = Union["Term", Variable, Range, int, float, str, None, tuple["Argument", ...], list["Argument"]]
-"""What is applied to; a string is a word of Python or torch that stands for itself, as `...` and `torch.int64` do."""
+"""An argument of a term.
+
+A string is a word of Python or torch that stands for itself, such as `...` and `torch.int64`.
+"""
 
 
 @dataclass(frozen=True)
 class Term:
-    """A torch operation and what it is applied to.
+    """A torch operation and its arguments.
 
-    `axes` name the dimensions of the tensor in their order; a Python number has none and has a `value`. `operation` is
+    `axes` name the dimensions of the tensor in order; a Python number has none and has a `value`. `operation` is
     `torch.f` or `F.f` for a function, `.f` for a method and `@f` for an attribute of the first argument, `[]` for a
-    subscript, an operator of Python, `neg`, `number`, `name` of a variable, `word` for what stands for itself, `state`,
-    `float_type`, `index` (the device's along a mesh axis), `uniform`, `at_least`, `places`, `surrogate` (a value, and
-    to what its gradient goes, times what), or `replicate`, `reduce`,
+    subscript, an operator of Python, `neg`, `number`, `name` of a variable, `word` for a word that stands for itself,
+    `state`, `float_type`, `index` (the device's index along a mesh axis), `uniform`, `at_least`, `places`, `surrogate`
+    (a value, the tensor that gets its gradient, and the factor of the gradient), or `replicate`, `reduce`,
     `reduce_over` and `standardised` for collectives.
     """
 
@@ -72,7 +76,7 @@ class Term:
         return self.operation == "name"
 
     def method(self, name: str, *arguments: Argument, axes: Sequence[str] | None = None) -> Term:
-        """A method of the tensor, whose result has the same elements' sort."""
+        """A method call on the tensor. The result has the same sort."""
         return Term(f".{name}", (self, *arguments), self.axes if axes is None else tuple(axes), self.sort)
 
     def at(self, parts: Sequence[Argument], axes: Sequence[str]) -> Term:
@@ -80,7 +84,7 @@ class Term:
         return Term("[]", (self, *parts), tuple(axes), self.sort)
 
     def mapped(self, change: Callable[[Argument], Argument]) -> Term:
-        """The term with each argument changed, and each member of those that are tuples or lists."""
+        """The term with `change` applied to each argument, and to each member of tuples and lists."""
 
         def each(given: Argument) -> Argument:
             match given:
@@ -107,7 +111,7 @@ def word(text: str) -> Term:
 
 
 INTEGER = word("torch.int64")
-"""The type in which an operator that returns integers computes; its terms then count as floats of that type."""
+"""The type in which an operator that returns integers computes. Its terms then count as floats of that type."""
 
 
 def torch_call(
@@ -124,9 +128,9 @@ def union(terms: Iterable[Term], order: Sequence[str]) -> tuple[str, ...]:
 
 
 def align(term: Term, axes: Sequence[str], *, leading: bool = False) -> Term:
-    """The term with its dimensions in the order of `axes`, and length 1 where it lacks one.
+    """The term with its dimensions in the order of `axes`, and length 1 for each that it lacks.
 
-    Leading dimensions that it lacks are left to broadcasting, unless `leading`.
+    Missing leading dimensions are left to broadcasting, unless `leading`.
     """
     if term.sort is Sort.NUMBER or (not term.axes and not leading):
         return term
@@ -142,7 +146,10 @@ def align(term: Term, axes: Sequence[str], *, leading: bool = False) -> Term:
 
 
 def _subscript(missing: Sequence[bool]) -> list[Argument]:
-    """`[:, None]`: a new dimension where one is missing, `...` for the kept ones if they all come first."""
+    """The subscript that adds missing dimensions, as `[:, None]`.
+
+    `...` stands for kept dimensions if all come first.
+    """
     kept = missing.index(True)
     if all(missing[kept:]) and kept > 1:
         return [word("..."), *(None for _ in missing[kept:])]
@@ -168,11 +175,11 @@ def reshape(term: Term, shape: Sequence[Argument], axes: Sequence[str]) -> Term:
 
 
 _REGROUPED = 2
-"""So many dimensions are split or merged one by one, which does not name the sizes of the others."""
+"""Up to this many dimensions are split or merged one by one, which does not name the sizes of the others."""
 
 
 def split(term: Term, groups: Sequence[Sequence[int]]) -> Term:
-    """Every dimension as several of these sizes, major first, or as none, if it has length 1; axes are numbers."""
+    """Splits every dimension into these sizes, major first, or removes it (no sizes, length 1). Axes are numbered."""
     axes = tuple(map(str, range(sum(map(len, groups)))))
     changed = [place for place, sizes in enumerate(groups) if len(sizes) != 1]
     if len(changed) > _REGROUPED:
@@ -184,7 +191,10 @@ def split(term: Term, groups: Sequence[Sequence[int]]) -> Term:
 
 
 def merge(term: Term, groups: Sequence[Sequence[int]]) -> Term:
-    """The opposite: consecutive dimensions of these sizes as one, none as one of length 1."""
+    """The opposite of `split`: merges consecutive dimensions of these sizes.
+
+    No sizes insert a dimension of length 1.
+    """
     changed = [place for place, sizes in enumerate(groups) if len(sizes) != 1]
     axes = tuple(map(str, range(len(groups))))
     if len(changed) > _REGROUPED:
@@ -203,13 +213,13 @@ def infix(symbol: str, left: Term, right: Term, sort: Sort, order: Sequence[str]
 
 
 def within(place: Term, low: int, high: Argument) -> Term:
-    """Where positions lie in a range, without its end."""
+    """A mask of the positions in [low, high)."""
     bounds = (Term(">=", (place, low), place.axes, Sort.BOOL), Term("<", (place, high), place.axes, Sort.BOOL))
     return Term("&", bounds, place.axes, Sort.BOOL)
 
 
 def cast(term: Term, dtype: Term) -> Term:
-    """A tensor of another sort as one of floats."""
+    """A tensor of another sort converted to floats."""
     if term.sort in (Sort.FLOAT, Sort.NUMBER):
         return term
     if term.sort is Sort.INT and dtype == INTEGER:
@@ -218,7 +228,7 @@ def cast(term: Term, dtype: Term) -> Term:
 
 
 def integer(symbol: str, arguments: Sequence[Term]) -> Term:
-    """Arithmetic of indices that have no dimensions of their own, or all the same one; numbers are folded."""
+    """Arithmetic on index terms that have no dimensions of their own, or all the same one. Numbers are folded."""
     values = [argument.value for argument in arguments if argument.value is not None]
     if len(values) == len(arguments):
         return number(ARITHMETIC[symbol](*values))
@@ -242,4 +252,4 @@ COMPARE: Mapping[str, Callable[..., bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-"""Arithmetic and comparison of numbers, done while the program is written."""
+"""`ARITHMETIC` and `COMPARE` evaluate numbers while the program is written."""

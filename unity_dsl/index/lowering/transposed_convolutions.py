@@ -1,4 +1,4 @@
-"""Sums that add products at the positions of windows, `[p + pad == h * stride + r] * x[h] * k[r]`, as torch's calls."""
+"""Lowers sums of products at window positions, `[p + pad == h * stride + r] * x[h] * k[r]`, to torch's calls."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..equations.term import affine
 from .torch_term import Argument, Term, merge, permute, split, torch_call
 
 MOST = 3
-"""torch has transposed convolutions over so many axes."""
+"""The largest number of axes of torch's transposed convolutions."""
 
 
 @dataclass(frozen=True)
 class _Window:
-    """Position p of the result, of `size`, gets image[h] * kernel[r] where p is `stride * h + dilation * r - pad`."""
+    """Position p of the result, of length `size`, gets image[h] * kernel[r]; p is `stride * h + dilation * r - pad`."""
 
     axis: str
     size: int
@@ -29,12 +29,12 @@ class _Window:
 
     @property
     def beyond(self) -> int:
-        """Positions that are cut off at the end; fewer than none where zeros are added."""
+        """The number of positions that are cut off at the end; negative if zeros are added."""
         return self.whole - self.pad - self.size
 
     @property
     def more(self) -> int:
-        """Of the positions cut off at the beginning those that are left at the end."""
+        """Positions added at the end once `pad` positions are cut off at both ends: torch's `output_padding`."""
         return self.pad - self.beyond
 
     @property
@@ -45,10 +45,10 @@ class _Window:
 def transposed_convolution(
     pieces: Sequence[Term], placed: Sequence[LookUp], free: Sequence[str], sizes: Mapping[str, int]
 ) -> Term | None:
-    """The sum of the product of two tensors at the positions of windows; `free` are the other axes of the result.
+    """The sum of the product of two tensors at window positions; None if it is no transposed convolution of torch.
 
-    None where it is no transposed convolution of torch. The larger tensor is the image. `sizes` are those on a device,
-    which has window axes whole.
+    `free` are the other axes of the result. The larger tensor is the image. `sizes` are the sizes on a device; window
+    axes are not divided.
     """
     if len(pieces) != 2 or not 0 < len(placed) <= MOST:
         return None
@@ -120,5 +120,5 @@ _DEFAULTS: Mapping[str, int] = {"stride": 1, "dilation": 1}
 
 
 def _alike(numbers: Sequence[int]) -> Argument:
-    """One number for all axes where they are equal."""
+    """One number for all axes if they are equal."""
     return numbers[0] if len({*numbers}) == 1 else list(numbers)

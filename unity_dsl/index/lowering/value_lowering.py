@@ -1,4 +1,4 @@
-"""An equation's value in torch: every subterm as a tensor over the axes that it depends on."""
+"""Lowers an equation's value to torch: every subterm becomes a tensor over the axes that it depends on."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from .torch_term import (
 _TENSORS_ONLY = frozenset({"torch.maximum", "torch.minimum"})
 _NUMBER_FIRST = frozenset({"torch.pow"})
 _OF_POSITIONS = frozenset({Sort.NUMBER, Sort.INT, Sort.POSITION})
-"""What is made of pieces of these sorts is no matter of the program's float type."""
+"""Sorts of positions and numbers. A term made of these alone does not depend on the program's float type."""
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A summed axis that a guard `[v == e]` sets: `place` is where e lies in the local slice, within its bounds."""
+    """A summed axis that a guard `[v == e]` sets: `value` is e, `place` its position in the local slice, clamped."""
 
     place: Term
     value: Term
@@ -61,10 +61,11 @@ class Bound:
 
 @dataclass(frozen=True)
 class Statement:
-    """Binds variables to a value, or to the several values of a call. `name` is what they are called for, those behind
-    the first one may have `others`.
+    """Binds variables to a value, or to the several values of a call.
 
-    `own` says that the names are of the operator's own statements.
+    `name` is the name hint of the first variable; `others` may name the rest.
+
+    `own` says that the names come from the operator's own statements.
     """
 
     variables: tuple[Variable, ...]
@@ -78,9 +79,9 @@ class Statement:
 class Space:
     """What the lowering of an operator's equations may refer to, and the statements so far.
 
-    `variables` are its operands, `order` the equation's axes. `dtype` and `device` are terms, `compared` is the
-    type of what is compared, `read` lowers the read of an element. `sorts` are those of intermediate tensors that are
-    not of the program's float type. `detached` says that no gradient flows.
+    `variables` are its operands, `order` the equation's axes. `dtype` and `device` are terms, `compared` is the type in
+    which comparisons are evaluated, and `read` lowers the read of an element. `sorts` has the intermediate tensors that
+    do not have the program's float type. `detached` says that no gradient flows.
     """
 
     instance: Instance
@@ -115,7 +116,7 @@ class Space:
 
     @cached_property
     def windows(self) -> Mapping[tuple[str, int], Window]:
-        """Operands' dimensions that are read around a divided axis."""
+        """The windows (halos), by operand and dimension, that are read around a divided axis."""
         return {(window.operand, window.dim): window for window in self.division.windows}
 
     # ------------------------------------------------------------------------------------------ statements
@@ -125,13 +126,13 @@ class Space:
         return Variable(self.count - 1)
 
     def keep(self, name: str, value: Term, *, own: bool = False) -> Term:
-        """Bind a value to a variable of its own."""
+        """Binds a value to a new variable."""
         variable = self.variable()
         self.statements.append(Statement((variable,), value, name, own))
         return Term("name", (variable,), value.axes, value.sort)
 
     def position(self, axis: str, *, held: bool = False) -> Term:
-        """The positions of an axis's local slice: in the slice itself (`held`), or in the whole axis."""
+        """The positions of an axis's local slice: relative to the slice (`held`), or global along the axis."""
         cuts = self.division.cuts.get(axis, ())
         held = held or not cuts
         if (axis, held) not in self._positions:
@@ -146,7 +147,7 @@ class Space:
         return self.position(axis, held=True)
 
     def extent(self, axis: str) -> Term:
-        """The local size of an axis: that of an operand's dimension where one is the axis alone, else the number."""
+        """The local size of an axis: `.size` of an operand's dimension that is this axis alone, else the number."""
         for name, (variable, operand) in self.variables.items():
             for dim, axes in enumerate(operand.dims):
                 if axes == (axis,) and (name, dim) not in self.windows:
@@ -156,7 +157,7 @@ class Space:
     # ------------------------------------------------------------------------------------------ terms
 
     def enter(self, equation: Equation) -> None:
-        """Begin with an equation: what its value has several times is computed once."""
+        """Starts an equation. Subterms that occur several times in its value are computed once."""
         self.order = equation.space
         self.bound = {}
         self._shared = {} if self.whole else dict.fromkeys(_repeated(equation.value))
@@ -195,7 +196,7 @@ class Space:
         raise TypeError(f"{type(expr).__name__} in an equation")
 
     def comparison(self, function: str, arguments: Sequence[Expr]) -> Term:
-        """What is compared may be floats where everything else is integers."""
+        """Lowers a comparison. Its operands may be floats where everything else is an integer."""
         outside, self.dtype = self.dtype, self.compared
         pieces = [self.piece(argument) for argument in arguments]
         self.dtype = outside
@@ -216,14 +217,14 @@ class Space:
         return cast(piece, self.dtype)
 
     def exact(self, piece: Term) -> Term:
-        """A piece made of positions alone as floats that tell them apart; numbers stay as they are."""
+        """A piece made of positions alone, as floats that can represent them. Python numbers stay as they are."""
         if piece.sort in (Sort.NUMBER, Sort.POSITION):
             return piece
         return replace(cast(piece, self.wide), sort=Sort.POSITION)
 
     @cached_property
     def wide(self) -> Term:
-        """The program's float type, float32 where that is wider."""
+        """The wider of the program's float type and float32."""
         return self.keep("wide", torch_call("torch.promote_types", self.dtype, word("torch.float32")))
 
     def tensor(self, piece: Term, sort: Sort = Sort.FLOAT) -> Term:
@@ -247,7 +248,7 @@ class Space:
         if function == "*" and sorts == {Sort.BOOL}:
             return infix("&", left, right, Sort.BOOL, self.order)
         if function == "*" and sorts == {Sort.BOOL, Sort.FLOAT}:
-            if left.axes != right.axes:  # products with bool are slow: where the mask is smaller it becomes floats
+            if left.axes != right.axes:  # multiplying by bool is slow: convert the mask if it is smaller
                 left, right = self.float(left), self.float(right)
             return infix("*", left, right, Sort.FLOAT, self.order)
         if function == "*" and sorts == {Sort.BOOL, Sort.POSITION}:
@@ -277,12 +278,12 @@ class Space:
         return torch_call(name, *(align(argument, axes) for argument in arguments), axes=axes)
 
     def uniform(self, index: Sequence[Expr]) -> Term:
-        """A draw at every position."""
+        """A random draw at every position."""
         places, count = self.drawn_at(index)
         return self.keep("draw", Term("uniform", (places, count), places.axes, Sort.RANDOM), own=True)
 
     def kept(self, factor: Expr) -> Term | None:
-        """A factor that is 1 where a draw is at least a number, as floats: products with bool are slow."""
+        """A factor `[draw >= number]` as floats, as multiplying by bool is slow. None for any other factor."""
         match factor:
             case Apply(function=">=", arguments=(Uniform(index=index), bound)):
                 least = self.piece(bound)
@@ -293,8 +294,9 @@ class Space:
         return None
 
     def drawn_at(self, index: Sequence[Expr]) -> tuple[Term, int]:
-        """Global row-major positions over the axes that a draw is indexed by, and how many there are, both without
-        padding: positions in padding are those of others.
+        """Global row-major positions of a draw's axes, and their number, both without padding.
+
+        Positions in padding repeat those of other elements.
         """
         names, own = [axis.name for axis in index if isinstance(axis, Name)], self.instance.own_sizes
         count, every = (prod(sizes[name] for name in names) for sizes in (own, self.sizes))
@@ -329,14 +331,14 @@ class Space:
         return reshape(places, [alike.attribute("shape")] if alike is not None else shape, axes)
 
     def _lies_over(self, operand: Operand, names: Sequence[str]) -> bool:
-        """Whether a tensor has these axes alone, a dimension each, in this order."""
+        """Whether a tensor's dimensions are exactly these axes, one each, in this order and without halos."""
         halos = any((operand.name, dim) in self.windows for dim in range(len(operand.dims)))
         return list(operand.dims) == [(name,) for name in names] and not halos
 
     # ------------------------------------------------------------------------------------------ functions
 
     def call(self, decl: FunctionDecl, arguments: Sequence[Term]) -> Term:
-        """An element function: its `torch:` line, else its definition written out."""
+        """Applies an element function: its `torch:` line, else its definition written out."""
         if all(argument.sort is Sort.NUMBER for argument in arguments):
             return number(float(constant(decl, [_value(argument) for argument in arguments], self.library)))
         of_positions = not self.whole and all(argument.sort in _OF_POSITIONS for argument in arguments)
@@ -355,12 +357,12 @@ class Space:
         return self.define(decl.definition, self.named(bound))
 
     def named(self, bound: Mapping[str, Term]) -> dict[str, Term]:
-        """Arguments that are used several times as variables."""
+        """The arguments, each bound to a variable unless it is a number or a variable already."""
         plain = {name: piece.sort is Sort.NUMBER or piece.is_name for name, piece in bound.items()}
         return {name: piece if plain[name] else self.keep(name, piece) for name, piece in bound.items()}
 
     def steered(self, decl: FunctionDecl, bound: Mapping[str, Term]) -> Term:
-        """A function with the gradients that are declared for it: its value has none of its own."""
+        """A function with declared gradients: its value is detached, and surrogate terms add these gradients."""
         bound = self.named(bound)
         apart = {name: piece if piece.sort is Sort.NUMBER else piece.method("detach") for name, piece in bound.items()}
         apart = self.named(apart)
@@ -416,7 +418,10 @@ class Space:
 
 
 def _repeated(value: Expr) -> Iterator[Expr]:
-    """Arithmetic on elements that a term has several times; of its own subterms those that occur elsewhere too."""
+    """Arithmetic subterms on elements that occur several times in a term.
+
+    A subterm of such a subterm is yielded only if it occurs elsewhere too.
+    """
     seen: set[Expr] = set()
     pending = [value]
     while pending:
@@ -444,7 +449,7 @@ def _value(piece: Term) -> int | float:
 
 
 def constant(decl: FunctionDecl, arguments: Sequence[int | float], library: Library) -> int | float:
-    """An element function of numbers, for instance the square root of a size."""
+    """Evaluates an element function of numbers, for instance the square root of a size."""
     bound = dict(zip(decl.parameters, arguments, strict=True))
     if decl.definition is not None:
         return _constant(decl.definition, bound, library)

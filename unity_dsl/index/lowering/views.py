@@ -1,4 +1,4 @@
-"""Shapes of what torch's indexing, reductions and views give."""
+"""Shapes of the results of torch's indexing, reductions and views."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ VIEWS = frozenset({
     ".diagonal", ".detach", ".narrow", "[]", "torch.detach", "torch.narrow", "torch.unsqueeze", "torch.transpose",
     "torch.permute", "torch.reshape", "torch.select", "replicate",
 })  # fmt: skip
-"""Calls whose result shares the storage of its first tensor, where its strides allow that."""
+"""Calls whose result shares the storage of its first tensor, if the strides allow that."""
 
 
 def numbers(given: Argument) -> tuple[int, ...]:
-    """The whole numbers of an argument that is one, or several."""
+    """The integers in an argument: a single one, or those of a tuple or list."""
     match given:
         case int():
             return (given,)
@@ -75,7 +75,7 @@ def view(memory: Memory, term: Term, operands: Sequence[Tensor]) -> Tensor:
 
 
 def is_view(memory: Memory, term: Term, operands: Sequence[Tensor]) -> bool:
-    """Whether the result lies in the storage of the first tensor."""
+    """Whether the result shares the storage of the first tensor."""
     if term.operation == ".to":
         floats = (Sort.FLOAT, Sort.POSITION)
         widths = [memory.element_bytes(sort) for sort in (operands[0].sort, term.sort)]
@@ -84,7 +84,7 @@ def is_view(memory: Memory, term: Term, operands: Sequence[Tensor]) -> bool:
 
 
 def gathered(term: Term, operands: Sequence[Tensor]) -> Shape:
-    """The shape of a tensor at positions of tensors: their common shape where they stand side by side, else first."""
+    """The shape of a tensor at index tensors. Their common shape replaces adjacent dimensions, and else comes first."""
     tensor, *places = operands
     shape = broadcast([place.shape for place in places])
     held, at = _subscripted(tensor, term)
@@ -95,7 +95,7 @@ def gathered(term: Term, operands: Sequence[Tensor]) -> Shape:
 
 
 def _subscripted(tensor: Tensor, term: Term) -> tuple[Tensor, list[int]]:
-    """The view by ranges, numbers and new dimensions, and the dimensions of it that have a tensor of positions."""
+    """The view by ranges, numbers and new dimensions, and its dimensions that an index tensor reads."""
     shape, strides = list(tensor.shape), list(tensor.strides)
     at: list[int] = []
     place = 0
@@ -136,25 +136,25 @@ def _diagonal(tensor: Tensor, first: int, second: int) -> Tensor:
 
 
 def reduced(shape: Shape, dims: Sequence[int]) -> Shape:
-    """Without some dimensions; without any where none are named."""
+    """The shape without some dimensions; () if no dimensions are named."""
     gone = {dim % len(shape) for dim in dims} if shape else set()
     return tuple(size for dim, size in enumerate(shape) if dims and dim not in gone)
 
 
 def padded(shape: Shape, sides: Sequence[int]) -> Shape:
-    """With positions before and after, the last dimension's first."""
+    """The padded shape. `sides` are the positions before and after, the last dimension's first."""
     extra = [sides[n] + sides[n + 1] for n in range(0, len(sides), 2)]
     extra += [0] * (len(shape) - len(extra))
     return tuple(size + more for size, more in zip(shape, reversed(extra), strict=True))
 
 
 def taken(shape: Shape, places: Shape, dim: int) -> Shape:
-    """Of elements along a dimension, every other one repeated to fit."""
+    """The shape of elements taken along a dimension, with all other dimensions broadcast."""
     return broadcast([(*shape[:dim], 1, *shape[dim + 1 :]), places])
 
 
 def transposed(image: Shape, kernel: Shape, keywords: Mapping[str, Argument]) -> Shape:
-    """Of a transposed convolution, with these arguments of torch's call."""
+    """The shape of a transposed convolution's result, with these keywords of torch's call."""
 
     def each(name: str, default: int) -> Sequence[int]:
         found = numbers(keywords.get(name, default))

@@ -1,4 +1,6 @@
-"""Classifies the rules of a file under a reading: proved, proved under a condition, refuted, or why neither."""
+"""Classifies the rules of a file under a reading: proved, proved under a condition, refuted, or undecided with a
+reason.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from .typed_terms import NoReading
 
 
 class Status(StrEnum):
-    """What is known of a rule."""
+    """The result for a rule."""
 
     PROVED = "proved"
     PROVED_WITH_CONDITIONS = "proved_with_conditions"
@@ -40,10 +42,10 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """A rule's status; the `conditions` under all of which it is proved; the `reason` why it is not always true.
+    """A rule's status. It is proved if all of `conditions` hold; `reason` says why it is not always true.
 
-    `text` is the rule in our language, without the conditions that were found; `counterexample` tells inputs at which
-    its sides differ, a line each.
+    `text` is the rule in our language, without the conditions that were found. `counterexample` has inputs at which its
+    sides differ, one per line.
     """
 
     name: str
@@ -72,7 +74,7 @@ def classify(rule: FileRule, reading: Reading, library: Library) -> Finding:
 
 
 def _prepared(rule: FileRule, reading: Reading, library: Library) -> Finding | Translated:
-    """The rule in our language, or the finding for one that has no meaning there."""
+    """The rule in our language, or the finding if it has no meaning there."""
     if rule.unbound:
         read = ", ".join(f"`x{-number}`" for number in rule.unbound)
         return Finding(rule.name, Status.UNBOUND, (), f"the target reads {read}, which the source does not bind")
@@ -112,7 +114,7 @@ def _finding(verdict: Verdict, library: Library) -> Finding:
 
 
 def _under_conditions(rule: RuleDecl, found: Found, library: Library) -> Finding:
-    """Several conditions, under each of which the rule is proved, are one with `or`."""
+    """The finding for a rule that is proved under conditions. Alternative conditions are joined by `or`."""
     every = (found.conditions, *found.others)
     conditions = every[0] if len(every) == 1 else (" or ".join(" and ".join(one) for one in every),)
     outside, table = found.outside, ""
@@ -124,7 +126,9 @@ def _under_conditions(rule: RuleDecl, found: Found, library: Library) -> Finding
 
 
 def _outside(translated: Translated, library: Library) -> Finding:
-    """Of a rule that is proved where its replaced results have equal sizes, what happens at others."""
+    """The finding for a rule that is proved if its replaced results have equal sizes; the reason says what happens at
+    other sizes.
+    """
     kept = translated.rule.conditions[: len(translated.rule.conditions) - len(translated.conditions)]
     rule = replace(translated.rule, conditions=kept)
     (verdict,) = answers((rule,), library)
@@ -134,13 +138,13 @@ def _outside(translated: Translated, library: Library) -> Finding:
 
 
 def _table(answer: object, rule: RuleDecl, library: Library) -> str:
-    """A counterexample, run once more."""
+    """The table of a counterexample, which is evaluated again; empty if there is none."""
     found: Difference | None = answer.counterexample if isinstance(answer, Refuted) else None
     return "" if found is None else counterexample_table(found, rule, library)
 
 
 def true_rules(found: Iterable[Finding]) -> Iterator[RuleDecl]:
-    """The rules that are proved, with the conditions that they need; one for each alternative of a condition."""
+    """The rules that are proved, with the conditions that they need; one rule for each alternative of a condition."""
     for finding in found:
         if finding.status in (Status.PROVED, Status.PROVED_WITH_CONDITIONS):
             alternatives: tuple[tuple[str, ...], ...] = (finding.conditions,)
@@ -158,13 +162,14 @@ def true_rules(found: Iterable[Finding]) -> Iterator[RuleDecl]:
 def findings(
     file: RuleFile, reading: Reading, processes: int, tell: Callable[[int], None] | None = None
 ) -> Iterator[Finding]:
-    """The findings in the order of the file, by that many processes. `tell` is told how many rules are done.
+    """The findings in the order of the file, computed by `processes` processes. `tell` is called with the number of
+    rules done.
 
-    The processes end when the iterator is closed, at once.
+    The processes end as soon as the iterator is closed.
     """
     library = reading.library()
     prepared = [_prepared(rule, reading, library) for rule in file.rules]
-    # Rules of one text, which have one answer, are proved once.
+    # Rules with equal texts have the same answer and are proved once.
     first: dict[str, Translated] = {}
     for one in prepared:
         if isinstance(one, Translated):

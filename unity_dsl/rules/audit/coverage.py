@@ -1,4 +1,4 @@
-"""Which rules of a file follow from a library of proved rules, and why others do not."""
+"""Determines which rules of a file follow from a library of proved rules, and why others do not."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from ..derivation.terms import Terms
 from ..derivation.unfolding import Unfolding
 
 BOUND = Bound(expansions=2000, operators=6, together=True, goal_weight=1)
-"""Wider than that of the generation: rules of defined operators are unfolded to many operators and reordered."""
+"""Wider than the bound of the generation: rules of defined operators are unfolded to many operators and reordered."""
 BOUND_AT_RANKS = replace(BOUND, expansions=200)
-"""For rules that are looked at at several ranks."""
+"""For rules that are examined at several ranks."""
 MOST_DIMS = 4
-"""The highest rank of inputs at which a rule with groups is looked at."""
+"""The highest rank of inputs at which a rule with groups is examined."""
 
 
 class Cover(StrEnum):
     """How a rule follows from a library."""
 
     TRIVIAL = "trivial"
-    """Both sides are one term, up to definitions and the order of operands that may be exchanged."""
+    """Both sides are the same term, up to definitions and the order of operands of commutative operators."""
     INCLUDED = "included"
     """It is an instance of one rule of the library."""
     DERIVED = "derived"
-    """It is a chain of several."""
+    """It is a chain of several rules of the library."""
     MISSED = "missed"
 
 
 @dataclass(frozen=True)
 class Covered:
-    """How a rule follows; `by` are the rules of the library that are used, in order; `reason` why it is missed."""
+    """How a rule follows. `by` are the rules of the library that are used, in order; `reason` says why it is missed."""
 
     name: str
     cover: Cover
@@ -51,16 +51,16 @@ class Covered:
 
 @dataclass(frozen=True)
 class RuleLibrary:
-    """Proved rules to derive others from, and the operators that they speak of once defined ones are unfolded."""
+    """Proved rules from which others are derived, and the operators that they contain after unfolding defined ones."""
 
     derivability: Derivability
     operators: frozenset[str]
 
     @classmethod
     def of(cls, rules: Iterable[RuleDecl], library: Library, definitions: Iterable[RuleDecl] = ()) -> RuleLibrary:
-        """The library of rules that are proved, and of what they say of each of several outputs.
+        """The library of proved rules. A rule with several outputs is also added separately for each output.
 
-        Raises ValueError and Unsupported for what is no definition.
+        Raises ValueError and Unsupported for a rule in `definitions` that is not a definition.
         """
         rules, definitions = tuple(one for rule in rules for one in _with_single_outputs(rule)), tuple(definitions)
         names = {call.name for rule in (*rules, *definitions) for call in calls(rule)} | {"add", "mul"}
@@ -73,12 +73,12 @@ class RuleLibrary:
         return cls(found, frozenset(operators))
 
     def lacking(self, rule: RuleDecl) -> frozenset[str]:
-        """The operators of a rule that no rule of the library has."""
+        """The operators of a rule that no rule of the library contains."""
         return _operators(rule, self.derivability) - self.operators - self.derivability.commutative
 
 
 def _with_single_outputs(rule: RuleDecl) -> Iterator[RuleDecl]:
-    """The rule; of one with several outputs, also its equation for each."""
+    """The rule; if it has several outputs, also its equation for each one."""
     yield rule
     if len(rule.left) > 1:
         for left, right in zip(rule.left, rule.right, strict=True):
@@ -93,9 +93,9 @@ def coverage(rules: Sequence[RuleDecl], known: RuleLibrary, bound: Bound = BOUND
 def coverage_at_some_rank(
     rules: Sequence[RuleDecl], known: RuleLibrary, bound: Bound = BOUND_AT_RANKS
 ) -> Iterator[Covered]:
-    """The same of rules with groups, each at that rank of its groups at which it follows in the fewest steps.
+    """Like `coverage`, for rules with groups, each at the ranks of its groups at which it follows in the fewest steps.
 
-    So a library of rules of fixed ranks is not held to lack what it has at one rank.
+    A library of fixed-rank rules is thus not reported to miss a rule that it has at one rank.
     """
     for rule in rules:
         found = [_covered(one, known, bound) for one in at_fixed_ranks(rule) or (rule,)]
@@ -104,7 +104,9 @@ def coverage_at_some_rank(
 
 
 def at_fixed_ranks(rule: RuleDecl) -> tuple[RuleDecl, ...]:
-    """The rule at the ranks of its groups at which no input has more than MOST_DIMS dimensions."""
+    """The rule at the ranks of its groups, all below MOST_DIMS, at which no input has more than MOST_DIMS
+    dimensions.
+    """
     groups = rest_groups(rule)
     ranks = product(range(MOST_DIMS), repeat=len(groups))
     made = (_at_ranks(rule, dict(zip(groups, one, strict=True))) for one in ranks)
@@ -146,7 +148,9 @@ def _reason(rule: RuleDecl, known: RuleLibrary, bound: Bound) -> str:
 
 
 def _operators(rule: RuleDecl, derivability: Derivability) -> frozenset[str]:
-    """The operators of a rule once defined ones are unfolded; those that it calls where it cannot be read as terms."""
+    """The operators of a rule after unfolding defined ones; the operators that it calls if it cannot be
+    read as terms.
+    """
     try:
         terms = derivability.read(rule, Terms(derivability.commutative))
     except Unsupported:

@@ -1,4 +1,4 @@
-"""Ranks of external tensors, from the operators that read them."""
+"""Ranks of external tensors, derived from the operators that read them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from .file_rules import FileOperator, FileRule, TensorRef
 from .reading import Format
 
 Place = tuple[str, int]
-"""A side and an operator of it; the external tensor of a number below 0."""
+"""A side and the number of an operator on it; or an empty text and the negative number of an external tensor."""
 
 
 def external_ranks(rule: FileRule, format: Format) -> dict[int, int]:
-    """The rank of each external tensor: that of an operator which reads it, directly or through others of one rank.
+    """The rank of each external tensor, which an operator determines that reads it, directly or through others of equal
+    rank.
 
-    Raises NoReading where nothing says it and the format knows no such tensor.
+    Raises NoReading if no operator determines it and the format knows no such tensor.
     """
     classes: dict[Place, Place] = {}
 
@@ -41,7 +42,7 @@ def _operators(rule: FileRule) -> Iterator[tuple[str, int, FileOperator]]:
 
 
 def _alike(rule: FileRule) -> Iterator[tuple[Place, Place]]:
-    """Tensors of one rank: an operator's operands and results, and results that replace one another."""
+    """Pairs of equal rank: an operator's operands and results, and results that replace one another."""
     for side, number, made in _operators(rule):
         yield from (((side, number), _place(side, ref)) for ref in made.inputs)
     for pair in rule.outputs:

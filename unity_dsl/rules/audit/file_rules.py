@@ -1,4 +1,4 @@
-"""Rules as a file of another system states them: two operator graphs and the results that replace one another."""
+"""Rules as a file of another system states them: two operator graphs, and pairs of results that replace one another."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ MAX_RULES = 20_000
 MAX_OPERATORS = 8
 MAX_EXTERNALS = 16
 MAX_INPUTS = 8
-"""Limits of a file, of one side of a rule, and of the operands of one operator. Eight concatenations of a tensor with
-itself are a sum of 256 terms, which the prover takes a second for."""
+"""Limits: rules of a file, operators of one side, external tensors of a rule, and operands of one operator. Eight
+concatenations of a tensor with itself give a sum of 256 terms, for which the prover needs a second.
+"""
 
 
 @dataclass(frozen=True)
 class TensorRef:
-    """Result `output` of operator `operator` of the same side; below 0 the external tensor of that number."""
+    """Result `output` of operator `operator` on the same side. A negative `operator` is the number of an external
+    tensor.
+    """
 
     operator: int
     output: int
@@ -36,7 +39,7 @@ class FileOperator:
 
 @dataclass(frozen=True)
 class Replaced:
-    """A result of the source and that of the target which takes its place."""
+    """A result of the source and the result of the target that replaces it."""
 
     source: TensorRef
     target: TensorRef
@@ -44,7 +47,7 @@ class Replaced:
 
 @dataclass(frozen=True)
 class FileRule:
-    """`source` is rewritten to `target`, result by result; `place` says where in the file it stands."""
+    """A rule that rewrites `source` to `target`, result by result; `place` is its place in the file."""
 
     name: str
     place: str
@@ -67,7 +70,7 @@ class FileRule:
 
 @dataclass(frozen=True)
 class RuleFile:
-    """The rules of a file in its order. `format` names the format."""
+    """The rules of a file, in order. `format` is the name of the format."""
 
     format: str
     rules: tuple[FileRule, ...]

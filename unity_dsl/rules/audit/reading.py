@@ -1,4 +1,4 @@
-"""A reading: what each operator of a format is taken to mean, one meaning for the whole file."""
+"""A reading gives each operator of a format one meaning for the whole file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .file_rules import FileOperator
 from .typed_terms import NoReading, Typed, Typing
 
 OF_TWO = frozenset({"linear", "matmul", "conv2d", "add", "mul"})
-"""Operators of two operands; `concat` has any number, others have one."""
+"""Operators with two operands. `concat` has any number of operands, other operators have one."""
 SHARED_MEANINGS: Mapping[str, Mapping[str, str]] = {
     "concat": {"concat": "one after the other along the axis"},
     "split": {
@@ -29,11 +29,11 @@ SHARED_MEANINGS: Mapping[str, Mapping[str, str]] = {
     "sigmoid": {"sigmoid": "the logistic function of an element"},
     "tanh": {"tanh": "the hyperbolic tangent of an element"},
 }
-"""Operators that mean the same in every format."""
+"""Operators that have the same meaning in every format."""
 
 
 def shared_meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing) -> tuple[Typed, ...]:
-    """The results of an operator of SHARED_MEANINGS."""
+    """The results of an operator in SHARED_MEANINGS."""
     match made.kind:
         case "concat":
             return (typing.concat(made, operands),)
@@ -45,16 +45,16 @@ def shared_meaning(made: FileOperator, operands: Sequence[Typed], typing: Typing
 
 @dataclass(frozen=True)
 class Format:
-    """What is known of a format's operators.
+    """The operators of a format.
 
-    `meanings` are texts by operator, where there are several by name, the first by default. `rank` is that of an
-    operator's operands and results where it says so, else None; `usual_rank` that of an external tensor of which no
-    operator says more; `axes` are names for the sizes of an external tensor of a rank.
+    `meanings` are texts by operator and by name of the meaning; the first is the default. `rank` is the rank of an
+    operator's operands and results if the operator determines it, else None. `usual_rank` is the rank of an external
+    tensor if no operator determines it. `axes` gives names for the sizes of an external tensor of a rank.
 
-    `meaning` makes results of an operator's operands; it raises NoReading, and Contradiction where the operands do not
-    fit. `wider` is, for the choice of an operator, a more general one, to be taken in rules in which the choice admits
-    no sizes. `operators` is a file of the declarations that the meanings call beside the shipped ones, and
-    `definitions` one of rules that say what they are in terms of these.
+    `meaning` makes an operator's results from its operands; it raises NoReading, and Contradiction if the operands do
+    not fit. `wider` maps a choice for an operator to a more general one, used in rules for which the choice admits no
+    sizes. `operators` is a file of declarations that the meanings call in addition to the shipped ones. `definitions`
+    is a file of rules that define these operators in terms of shipped ones.
     """
 
     name: str
@@ -68,7 +68,9 @@ class Format:
     wider: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
     def apply(self, made: FileOperator, operands: Sequence[Typed], typing: Typing) -> tuple[Typed, ...]:
-        """As `meaning`; NoReading for an operator without one and for the wrong number of operands."""
+        """Like `meaning`. Raises NoReading also for an operator without a meaning and for a wrong number of
+        operands.
+        """
         if made.kind not in self.meanings:
             raise NoReading(f"there is no reading of `{made.kind}`")
         if made.kind != "concat" and len(operands) != 1 + (made.kind in OF_TWO):
@@ -78,7 +80,7 @@ class Format:
 
 @dataclass(frozen=True)
 class Reading:
-    """A format, and which of several meanings each operator has."""
+    """A format, and the chosen meaning of each operator that has several."""
 
     format: Format
     choices: Mapping[str, str]
@@ -89,18 +91,18 @@ class Reading:
         return {kind: texts[self.choices.get(kind, next(iter(texts)))] for kind, texts in self.format.meanings.items()}
 
     def library(self) -> Library:
-        """The shipped declarations and those that belong to the format."""
+        """The shipped declarations and those of the format."""
         path = self.format.operators
         return library_of((*library_sources(), *(() if path is None else (read_source(path),))))
 
     def definitions(self, library: Library) -> tuple[RuleDecl, ...]:
-        """What the operators of the format are in terms of shipped ones: rules from the former to the latter."""
+        """Rules that define the operators of the format in terms of shipped ones."""
         path = self.format.definitions
         return () if path is None else load_rules(read_source(path), library)
 
 
 def chosen_reading(format: Format, wanted: Sequence[str]) -> Reading:
-    """The reading with the choices `OPERATOR=NAME`, else the first meaning of each operator. Raises E556."""
+    """The reading with the choices `OPERATOR=NAME`; other operators have their first meaning. Raises E556."""
     several = {kind: texts for kind, texts in format.meanings.items() if len(texts) > 1}
     choices = {kind: next(iter(texts)) for kind, texts in several.items()}
     known = [f"{kind}={name}" for kind, texts in several.items() for name in texts]

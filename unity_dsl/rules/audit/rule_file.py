@@ -1,4 +1,4 @@
-"""Reads a file of rules of another system, in whichever format it is."""
+"""Reads a rule file of another system in any known format."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from .unity_file import parse_unity
 
 MAX_JSON_BYTES = 8 << 20
 MAX_PROTOBUF_BYTES = 1 << 20
-"""Limits of files. Parsed, JSON takes some thirty times its size at most, a protobuf message a hundred times."""
+"""File size limits. Parsed, JSON takes at most about thirty times its size, a protobuf message a hundred times."""
 
 
 def read_rule_file(path: Path) -> RuleFile:
-    """The rules of a file, their graphs checked. JSON begins with a brace, anything else is taken for protobuf.
+    """The rules of a file, with checked graphs. A file that begins with a brace or bracket is read as JSON, any other
+    as protobuf.
 
-    Raises E001 where it cannot be read, E003 where it is empty, E551 where it is of no known format, E552 to E554 for
-    faulty rules, E555 where it is too large.
+    Raises E001 if it cannot be read, E003 if it is empty, E551 if it has no known format, E552 to E554 for faulty
+    rules, E555 if it is too large.
     """
     name, data = printable(path), read_data(path, MAX_JSON_BYTES + 1)
     if not data.strip():

@@ -1,4 +1,4 @@
-"""Translates a rule of a file into one of ours, under a reading, at all sizes at which both sides have shapes."""
+"""Translates a rule of a file into our language, under a reading, for all sizes at which both sides have shapes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from .typed_terms import Call, Dim, Input, Term, Typed, Typing, calls_of
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 RESERVED = ("rule", "where", "int")
 SOLVING_STEPS = 20_000
-"""Step limit of the equations between sizes of one rule."""
+"""Step limit for solving the equations between sizes of one rule."""
 INFIX = {"add": "+", "mul": "*"}
 
 
 @dataclass(frozen=True)
 class Translated:
-    """A rule and its text. `conditions`, which are among the rule's, make replaced results have equal sizes."""
+    """A rule and its text. `conditions` are those conditions of the rule that make replaced results have
+    equal sizes.
+    """
 
     rule: RuleDecl
     text: str
@@ -39,10 +41,10 @@ class Translated:
 
 
 def translate(rule: FileRule, reading: Reading) -> Translated:
-    """The rule under a reading, or under its more general one where that admits no sizes.
+    """The rule under a reading, or under a more general reading if the first one admits no sizes.
 
-    Raises NoReading, Contradiction where no sizes fit an operator of either side, OutOfSteps where there are too many
-    equations to solve, and InputError where the rule is too large to be written.
+    Raises NoReading, Contradiction if no sizes fit an operator of either side, OutOfSteps if there are too many
+    equations to solve, and InputError if the rule is too large to be written.
     """
     with limited(SOLVING_STEPS):
         try:
@@ -68,7 +70,7 @@ def _translated(rule: FileRule, reading: Reading) -> Translated:
     pairs = [(_result(pair.source, source, inputs), _result(pair.target, target, inputs)) for pair in rule.outputs]
     named = _named_sizes((*inputs.values(), *(typed for pair in pairs for typed in pair)), typing.sizes)
     conditions = tuple(_further(pairs, _named_sizes(inputs.values(), typing.sizes), typing.sizes))
-    # What operators ask of sizes that the rule has no name for, the prover asks of the operators.
+    # Requirements on sizes that have no name in the rule are left out: the prover derives them from the operators.
     asked = [poly for poly in typing.sizes.open if named.issuperset(poly.symbols())]
     assumed = dict.fromkeys((*map(_equation, asked), *conditions))
     text = _rule_text(rule, inputs.values(), pairs, typing.sizes, tuple(assumed))
@@ -108,7 +110,9 @@ def _named_sizes(values: Iterable[Typed], sizes: Sizes) -> set[object]:
 
 
 def _further(pairs: Sequence[tuple[Typed, Typed]], given: set[object], sizes: Sizes) -> Iterator[str]:
-    """What the sizes of external tensors have to be for replaced results to have equal shapes, if some do."""
+    """Conditions on the sizes of external tensors that make the shapes of replaced results equal; none if they cannot
+    be.
+    """
     tried = Sizes(dict(sizes.values), list(sizes.open), dict(sizes.order))
     try:
         for left, right in pairs:
@@ -123,7 +127,7 @@ def _further(pairs: Sequence[tuple[Typed, Typed]], given: set[object], sizes: Si
 
 
 def _equation(poly: Poly) -> str:
-    """`a + b == c + d` for a polynomial that has to be 0."""
+    """`a + b == c + d` for a polynomial that must be 0."""
     left = Poly(tuple(term for term in poly.terms if term[1] > 0))
     right = Poly(tuple((monomial, -coefficient) for monomial, coefficient in poly.terms if coefficient < 0))
     return f"{size_text(left)} == {size_text(right)}"
@@ -165,7 +169,7 @@ def _rule_text(
 
 
 class _Writer:
-    """Texts of terms; one that is used more than once gets a name, which `definitions` give a value."""
+    """Texts of terms. A term that is used more than once gets a name, whose value is in `definitions`."""
 
     def __init__(self, sizes: Sizes, terms: Sequence[Term]) -> None:
         self.sizes = sizes
@@ -196,7 +200,7 @@ class _Writer:
 
     @staticmethod
     def _is_infix(text: str) -> bool:
-        """Whether a sign stands outside all brackets."""
+        """Whether an operator sign occurs outside all brackets."""
         depth = 0
         for char in text:
             depth += (char in "([") - (char in ")]")

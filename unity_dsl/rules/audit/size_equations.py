@@ -1,4 +1,4 @@
-"""Solves equations between sizes of tensors, polynomials over positive integers, by substitution."""
+"""Solves equations between sizes of tensors, which are polynomials over positive integers, by substitution."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...prove.normal_form.step_limit import spend
 
 
 class Contradiction(Exception):
-    """Sizes that must be equal are not, whatever they are. The first argument says which."""
+    """Sizes that must be equal differ at all values. The first argument says which."""
 
 
 @dataclass
 class Sizes:
-    """Variables made so far, the values of those that equations determine, and equations that are still open.
+    """Variables created so far, the values that equations determine, and equations that are still open.
 
-    A value is a polynomial with positive coefficients, so that every choice of the remaining variables makes it
-    positive: the substitution loses no solution and adds none.
+    A value is a polynomial with positive coefficients, so it is positive for every choice of the remaining variables.
+    The substitution therefore neither loses nor adds solutions.
     """
 
     values: dict[str, Poly] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Sizes:
     order: dict[str, int] = field(default_factory=dict)
 
     def fresh(self, hint: str) -> Poly:
-        """A new variable, called like the hint, with a number from the second of that name."""
+        """A new variable named after the hint; further variables with the same hint are numbered from 2."""
         name, count = hint, 1
         while name in self.order:
             count += 1
@@ -43,7 +43,7 @@ class Sizes:
         return size
 
     def equal(self, left: Poly, right: Poly) -> None:
-        """Adds an equation and substitutes what follows. Raises Contradiction, and OutOfSteps."""
+        """Adds an equation and substitutes all values that follow. Raises Contradiction, and OutOfSteps."""
         self.open.append(left - right)
         self._settle()
 
@@ -59,7 +59,7 @@ class Sizes:
             self.values[found[0]] = found[1]
 
     def _linear(self, poly: Poly) -> Iterator[tuple[str, Poly]]:
-        """Each variable that occurs once, linearly with coefficient 1 or -1, and what the equation makes it."""
+        """Each variable that occurs once and linearly, with coefficient 1 or -1, and its value by the equation."""
         names = {symbol for symbol in poly.symbols() if isinstance(symbol, str)}
         for name in sorted(names, key=self.order.__getitem__, reverse=True):
             factor = poly.coefficient(name)
@@ -67,12 +67,14 @@ class Sizes:
                 yield name, (of(name).scaled(Fraction(factor)) - poly).scaled(Fraction(factor))
 
     def _solved(self, poly: Poly) -> tuple[str, Poly] | None:
-        """A variable with a value whose coefficients are positive; the variable made last, if there are several."""
+        """A variable whose value has only positive coefficients; the last created one if there are several."""
         spend()
         return next((found for found in self._linear(poly) if all(c > 0 for _, c in found[1].terms)), None)
 
     def _eliminated(self) -> tuple[str, Poly] | None:
-        """The same after one equation is put into another: `a + b == c + d` and `a + d == c + b` give `b == d`."""
+        """Like `_solved`, after substituting one equation into another: `a + b == c + d` and `a + d == c + b` give `b
+        == d`.
+        """
         for place, poly in enumerate(self.open):
             for name, value in self._linear(poly):
                 for other in (*self.open[:place], *self.open[place + 1 :]):
@@ -85,7 +87,7 @@ class Sizes:
 
 
 def _primitive(poly: Poly) -> Poly:
-    """The equation `poly == 0` without common factors: sizes are not 0."""
+    """The equation `poly == 0` without common factors; sizes are not 0."""
     if not poly.terms:
         return poly
     common = dict(poly.terms[0][0])

@@ -20,7 +20,7 @@ MESSAGES: dict[str, tuple[tuple[str, str | None], ...]] = {
     "Parameter": (("key", None), ("value", None)),
     "MapOutput": (("srcOpId", None), ("dstOpId", None), ("srcTsId", None), ("dstTsId", None)),
 }
-"""Fields by number from 1: int32, or repeated messages of a type."""
+"""Fields by number from 1: int32, or repeated messages of the given type."""
 OPERATORS = (
     "input", "weight", "any", "conv2d", "dropout", "linear", "max_pool", "avg_pool", "relu", "sigmoid", "tanh",
     "batch_norm", "concat", "split", "reshape", "transpose", "add", "mul", "matmul", "scalar_mul", "enlarge",
@@ -37,7 +37,7 @@ PARAMETERS = (
 def parse_taso(data: bytes, name: str) -> RuleFile:
     """The rules of serialized bytes, named `rule_0`, `rule_1`, …
 
-    Raises E551 where they are no such message, E552 for missing fields, E553 for unknown operators and parameters.
+    Raises E551 if they are not such a message, E552 for missing fields, E553 for unknown operators and parameters.
     """
     from google.protobuf.message import DecodeError
 

@@ -21,7 +21,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     **SHARED_MEANINGS,
 }
 MATRICES, IMAGES, KERNELS = range(-6, 0), range(-9, -6), range(-19, -9)
-"""External tensors of the generator by number: of rank 2, and of rank 4."""
+"""External tensors of the generator by number: matrices have rank 2, images and kernels have rank 4."""
 
 
 def _rank(made: FileOperator) -> int | None:
@@ -81,7 +81,7 @@ def _convolution(made: FileOperator, operands: Sequence[Typed], typing: Typing) 
         groups = typing.sizes.fresh("g")
         typing.sizes.equal(image.dims[1].size, groups * weight.dims[1].size)
         features = typing.sizes.value(weight.dims[0].size)
-        if len(features.terms) == 1:  # of a sum the prover is asked whether the groups divide it
+        if len(features.terms) == 1:  # for a sum, the prover checks divisibility by the groups
             typing.sizes.equal(features, groups * typing.sizes.fresh("p"))
         attributes.insert(0, ("groups", groups))
     call = Call("conv2d", (image.term, weight.term), tuple(attributes))

@@ -1,4 +1,4 @@
-"""Terms of a rule with the shapes of their values: what every reading makes of an operator graph."""
+"""Terms of a rule with the shapes of their values: every reading translates an operator graph into them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .size_equations import Sizes
 
 
 class NoReading(Exception):
-    """The reading says nothing about an operator, or not with such parameters. The first argument says which."""
+    """The reading does not define an operator, or not with these parameters. The first argument says which."""
 
 
 @dataclass(frozen=True)
 class Dim:
-    """A dimension. `parts` are those of the concatenation that made it, in order, as a split gives them back."""
+    """A dimension. `parts` are the parts of the concatenation that made it, in order; a split returns them."""
 
     size: Poly
     parts: tuple[Dim, ...] = ()
@@ -31,7 +31,7 @@ class Input:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A call of an operator. Attributes are sizes, whose variables may have got values since."""
+    """A call of an operator. Attributes are sizes, whose variables may have received values since."""
 
     name: str
     operands: tuple[Term, ...]
@@ -54,18 +54,20 @@ class Typed:
 
 @dataclass
 class Typing:
-    """The sizes of one rule, and the reading's choices by operator."""
+    """The sizes of one rule, and the reading's choice for each operator."""
 
     choices: Mapping[str, str]
     sizes: Sizes = field(default_factory=Sizes)
 
     def equal(self, left: Dim, right: Dim) -> Dim:
-        """The dimension that both are; made of parts where both are made of equal ones. Raises Contradiction."""
+        """The dimension that both must equal. It keeps its parts if both are made of equal parts. Raises
+        Contradiction.
+        """
         self.sizes.equal(left.size, right.size)
         return left if self._same_parts(left, right) else Dim(left.size)
 
     def _same_parts(self, left: Dim, right: Dim) -> bool:
-        """Whether both are concatenations of parts of equal sizes, down to the last."""
+        """Whether both are concatenations of parts of equal sizes, recursively."""
         compared: set[tuple[int, int]] = (
             set()
         )  # parts may be shared, so that there are exponentially many paths to them
@@ -81,7 +83,7 @@ class Typing:
         return True
 
     def all_equal(self, left: Sequence[Dim], right: Sequence[Dim]) -> tuple[Dim, ...]:
-        """Dimension by dimension. Raises Contradiction, and NoReading where the ranks differ."""
+        """Equates dimensions one by one. Raises Contradiction, and NoReading if the ranks differ."""
         if len(left) != len(right):
             raise NoReading(f"operands of ranks {len(left)} and {len(right)}")
         return tuple(map(self.equal, left, right))
@@ -89,7 +91,7 @@ class Typing:
     # ------------------------------------------------------------------------------ operators of all readings
 
     def elementwise(self, name: str, operands: Sequence[Typed]) -> Typed:
-        """Operands of one shape, without broadcasting."""
+        """An element-wise call on operands of one shape, without broadcasting."""
         dims = operands[0].dims
         for operand in operands[1:]:
             dims = self.all_equal(dims, operand.dims)
@@ -103,7 +105,7 @@ class Typing:
         return value if kind == 0 else self.elementwise(("", "sigmoid", "relu", "tanh")[kind], [value])
 
     def concat(self, made: FileOperator, operands: Sequence[Typed]) -> Typed:
-        """Operands one after the other along the parameter `axis`."""
+        """The concatenation of the operands along the parameter `axis`."""
         if len(operands) != made.parameters.get("inputs", len(operands)) or len(operands) < 2:
             raise NoReading(f"`concat` of {len(operands)} operands")
         axis = axis_of(made, operands[0])
@@ -117,7 +119,9 @@ class Typing:
         return Typed(joined.term, joined.with_dim(axis, Dim(joined.dims[axis].size, parts)))
 
     def split(self, made: FileOperator, operand: Typed) -> tuple[Typed, ...]:
-        """Slices along the parameter `axis`: the parts that were concatenated, or equal ones by the choice `halves`."""
+        """Slices along the parameter `axis`: the parts that were concatenated, or equal parts with the
+        choice `halves`.
+        """
         axis, count = axis_of(made, operand), made.parameters.get("outputs", 0)
         parts = operand.dims[axis].parts
         if self.choices["split"] == "halves":
@@ -135,7 +139,9 @@ class Typing:
 
 
 def axis_of(made: FileOperator, operand: Typed) -> int:
-    """The parameter `axis`. Raises NoReading where it is missing, no axis of the operand, or `rank` is another."""
+    """The parameter `axis`. Raises NoReading if it is missing or is not an axis of the operand, or if
+    `rank` differs.
+    """
     axis, rank = made.parameters.get("axis"), len(operand.dims)
     if axis is None or not 0 <= axis < rank or made.parameters.get("rank", rank) != rank:
         raise NoReading(f"`{made.kind}` along axis {axis} of a tensor of rank {rank}")

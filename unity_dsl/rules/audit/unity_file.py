@@ -37,7 +37,7 @@ OPERATORS: Mapping[str, str] = {
     "OP_SOFTMAX": "softmax",
     "OP_MULTIHEAD_ATTENTION": "attention",
 }
-"""Operators of the loader, those included that the published file does not use."""
+"""Operators of the loader, including those that the published file does not use."""
 PARAMETERS: Mapping[str, str] = {
     "PM_PARALLEL_DIM": "axis",
     "PM_PARALLEL_DEGREE": "degree",
@@ -60,10 +60,11 @@ PARAMETERS: Mapping[str, str] = {
 
 
 def parse_unity(data: bytes, name: str) -> RuleFile:
-    """The rules of a JSON text by their names in it.
+    """The rules of a JSON text, with their names.
 
-    Raises E002 and E003 where it is no text, E551 where it is no JSON or no collection of rules, E552 for fields that
-    are missing or of another type, E553 for unknown operators and parameters, E555 where it is nested too deep.
+    Raises E002 and E003 if it is not text, and E551 if it is not JSON or not a collection of rules. Raises E552 for
+    fields that are missing or have another type, E553 for unknown operators and parameters, and E555 if it is nested
+    too deep.
     """
     source = decode(name, data)
     try:

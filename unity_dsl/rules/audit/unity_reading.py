@@ -1,4 +1,4 @@
-"""Readings of Unity's operators: activations [r, n, c] and weights [r, o, c], r the axis of replicas."""
+"""Readings of Unity's operators: activations [r, n, c] and weights [r, o, c], where r is the axis of replicas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     **SHARED_MEANINGS,
 }
 FIRST_WEIGHT = -4
-"""External tensors from this number down stand for weights, though a rule may use any where it likes."""
+"""External tensors with this number or a lower one stand for weights, though a rule may use any tensor anywhere."""
 DOUBLING = {"tile": "tile_twice", "repeat": "repeat_twice"}
 HALVING = {"halves": "add_halves", "neighbours": "add_neighbours"}
 
@@ -55,7 +55,7 @@ def _check_degree(made: FileOperator, operand: Typed) -> int:
 
 
 def _resized(made: FileOperator, operand: Typed, typing: Typing) -> Typed:
-    """The operand with twice or half the size along an axis."""
+    """The operand with twice or half its size along an axis."""
     axis = _check_degree(made, operand)
     size = operand.dims[axis].size
     if made.kind == "replicate":

@@ -1,4 +1,4 @@
-"""The operators of two operands that may be exchanged, by proof."""
+"""Operators of two operands that are proved commutative."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from ...syntax.parse_rules import GraphCall, RuleDecl, RuleDim, RuleInput
 
 
 def commutative_operators(names: Iterable[str], library: Library) -> frozenset[str]:
-    """Those of the named operators of which it is proved that their operands may be exchanged.
+    """The named operators whose operands are proved to be exchangeable.
 
-    For operands of one shape, and where one lacks leading dimensions of the other.
+    This holds for operands of equal shapes, and if one lacks leading dimensions of the other.
     """
     return frozenset(
         name
@@ -26,7 +26,7 @@ def commutative_operators(names: Iterable[str], library: Library) -> frozenset[s
 
 
 def _may_commute(operator: OperatorDecl) -> bool:
-    """Whether it has two operands of one declared shape, any dimensions, and nothing else."""
+    """Whether it has exactly two operands, both declared as one rest group, and no attributes."""
     if len(operator.inputs) != 2 or len(operator.outputs) != 1 or operator.attributes or operator.extern:
         return False
     first, second = operator.inputs
@@ -34,7 +34,7 @@ def _may_commute(operator: OperatorDecl) -> bool:
 
 
 def exchange_rule(name: str) -> RuleDecl:
-    """`add(x, y) => add(y, x)` for operands of shapes `[a.., b..]` and `[b..]`: `a..` may be no dimensions at all."""
+    """`add(x, y) => add(y, x)` for operands of shapes `[a.., b..]` and `[b..]`; `a..` may be empty."""
     leading, group = (RuleDim(Name(letter), rest=True) for letter in ("a", "b"))
     x, y = Name("x"), Name("y")
     inputs = (RuleInput("x", (leading, group)), RuleInput("y", (group,)))

@@ -1,10 +1,10 @@
 """Bounded search in both directions for a chain of rewrites from one side of a rule to the other.
 
-A step replaces an instance of one side of a rule by the other side. From left to right is always one; from right to
-left, and inside a term, only if both directions are proved: then the sides have values at the same places. No step may
-read a tensor that the term before it does not have, so what brings two products together is not derived from what takes
-them apart. The search goes best first, the fewest operators first, from both sides in turn (bidirectional heuristic
-search, Pohl 1971), within `Bound`.
+A step replaces an instance of one side of a rule by the other side. Left to right at a root is always allowed. Right to
+left, and inside a term, is allowed only if both directions are proved: both sides are then defined at the same places.
+No step may read a tensor that the term before it does not have. A rule that merges two products is therefore not
+derived from a rule that splits them. The search is best-first, fewest operators first, alternating between both sides
+(bidirectional heuristic search, Pohl 1971), within `Bound`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from .unfolding import Unfolding
 
 @dataclass(frozen=True)
 class Bound:
-    """How many terms are expanded from both sides together, and how many operators more than the larger side has.
+    """Limits: terms expanded from both sides together, operators beyond those of the larger side, and successors per
+    expansion.
 
-    `together` says that all outputs are derived at once: a step may read what any of the outputs before it reads.
-    `goal_weight` is what an operator counts more, in the order of terms, that the side to be reached does not have.
+    `together` derives all outputs at once: a step may read everything that any of the outputs before it reads.
+    `goal_weight` is the extra weight, in the order of terms, of an operator that the goal side does not have.
     """
 
     expansions: int = 24
@@ -49,7 +50,9 @@ Outputs = tuple[Term, ...]
 
 @dataclass(frozen=True)
 class Step:
-    """A rewrite by a rule, read from left to right or from right to left; `number` is that of `add`."""
+    """A rewrite by a rule, from left to right if `forward`, else from right to left; `number` is the one that `add`
+    returned.
+    """
 
     rule: str
     forward: bool
@@ -58,7 +61,9 @@ class Step:
 
 @dataclass
 class Derivability:
-    """The rules that may be used, in the order in which they were added. `commutative` operators need none for that."""
+    """The rules that may be used, in the order of their addition. Operators in `commutative` need no rule for
+    commutativity.
+    """
 
     library: Library
     commutative: frozenset[str]
@@ -74,9 +79,9 @@ class Derivability:
         self.finiteness = Finiteness(self.library)
 
     def add(self, rule: RuleDecl) -> int:
-        """Lets a proved rule be used and returns its number.
+        """Adds a proved rule to those that may be used, and returns its number.
 
-        A rule that cannot be read as terms is counted and never used.
+        A rule that cannot be read as terms gets a number but is never used.
         """
         number = self.count
         self.count += 1
@@ -95,20 +100,20 @@ class Derivability:
         return number
 
     def read(self, rule: RuleDecl, bank: Terms) -> RuleTerms:
-        """The rule as terms of a bank, defined operators unfolded. Raises Unsupported as `read_rule` does."""
+        """The rule as terms of a bank, with defined operators unfolded. Raises Unsupported as `read_rule` does."""
         terms = read_rule(rule, self.library, bank, self.instances)
         return terms if self.unfolding is None else self.unfolding.unfolded(terms, bank)
 
     def _holds_both_ways(self, rule: RuleDecl, terms: RuleTerms) -> bool:
-        """Whether both sides have values at the same places: everywhere, or because the reverse is proved as well."""
+        """Whether both sides are defined at the same places: everywhere, or because the reverse is proved as well."""
         if all(self.finiteness.of(term, terms) for term in (*terms.left, *terms.right)):
             return True
         return isinstance(prove_rule(reverse_of(rule), self.library, shrink=False, numbers=False), Proved)
 
     def derive(self, rule: RuleDecl, bound: Bound = DEFAULT, without: Collection[int] = ()) -> tuple[Step, ...] | None:
-        """The steps that derive a rule, output by output or all outputs at once; None where none are found.
+        """The steps that derive a rule, output by output or all outputs at once; None if no derivation is found.
 
-        `without` are numbers of rules that are not used.
+        `without` are numbers of rules that must not be used.
         """
         bank = Terms(self.commutative)
         try:
@@ -133,7 +138,7 @@ class Derivability:
 
 @dataclass
 class _Frontier:
-    """The terms reached from one side, each with the one before it and the step between.
+    """The terms reached from one side, each with its predecessor and the step between them.
 
     `goal` are the calls of the other side, `weight` is the bound's `goal_weight`.
     """
@@ -152,7 +157,7 @@ class _Frontier:
         heappush(self.queue, (len(calls) + self.weight * len(calls - self.goal), self.made, outputs))
 
     def path(self, outputs: Outputs) -> list[Step]:
-        """The steps from its own side to a term, the last one first."""
+        """The steps from the frontier's own side to a term, the last step first."""
         steps = []
         parent = self.parents[outputs]
         while parent is not None:
@@ -180,7 +185,7 @@ class _Search:
     known: dict[tuple[Term, bool, bool], tuple[tuple[Term, Step], ...]] = field(default_factory=dict)
 
     def connect(self, left: Outputs, right: Outputs) -> tuple[Step, ...] | None:
-        """The steps from `left` to `right`, None where none are found within the bound."""
+        """The steps from `left` to `right`; None if no chain is found within the bound."""
         if left == right:
             return ()
         weight = self.bound.goal_weight
@@ -208,7 +213,7 @@ class _Search:
         return None
 
     def _successors(self, outputs: Outputs, ahead: bool) -> Iterator[tuple[Outputs, Step]]:
-        """The terms that are one step after these (`ahead`), or one step before them."""
+        """The terms one step after these (`ahead`), or one step before them."""
         roots = set(outputs)
         for place in sorted(_calls(outputs), key=lambda term: term.number):
             for made, step in self._rewrites(place, ahead, inside=False) if place in roots else ():
@@ -219,7 +224,9 @@ class _Search:
             yield from self._joint(outputs, ahead)
 
     def _rewrites(self, term: Term, ahead: bool, *, inside: bool) -> tuple[tuple[Term, Step], ...]:
-        """What one step makes of a term: inside others by rules that hold both ways, at a root by the others."""
+        """The results of one step on a term: with `inside`, by rules that hold both ways, else by rules that hold in
+        one direction.
+        """
         key = (term, ahead, inside)
         if key not in self.known:
             found: dict[Term, Step] = {}
@@ -232,7 +239,9 @@ class _Search:
         return self.known[key]
 
     def _usable(self, pattern: Pattern, ahead: bool, inside: bool) -> bool:
-        """Whether a pattern is a step that reads nothing new: back from a term, the step goes from target to source."""
+        """Whether a pattern may be used as a step that reads no new input. Backwards, the step leads from target to
+        source.
+        """
         if pattern.number in self.without:
             return False
         both = pattern.number in self.rules.both
@@ -241,14 +250,14 @@ class _Search:
         return pattern.keeps_inputs and (ahead or self.bound.together or not pattern.drops_inputs)
 
     def _is_forward(self, pattern: Pattern, ahead: bool) -> bool:
-        """Whether the step, read from the left of the chain to its right, is the rule from left to right."""
+        """Whether the step, read in the direction of the chain, applies the rule from left to right."""
         return (pattern.source is pattern.rule.left) == ahead
 
     def _step(self, pattern: Pattern, ahead: bool) -> Step:
         return Step(pattern.rule.name, self._is_forward(pattern, ahead), pattern.number)
 
     def _joint(self, outputs: Outputs, ahead: bool) -> Iterator[tuple[Outputs, Step]]:
-        """Steps by rules of several outputs, all of which are outputs here, in any order."""
+        """Steps by rules of several outputs, matched with outputs of the term in any order."""
         for pattern in self.rules.joint:
             both = pattern.number in self.rules.both
             if pattern.number in self.without or not (both or self._is_forward(pattern, ahead)):
@@ -262,7 +271,7 @@ class _Search:
 
 
 def _choices(patterns: Sequence[Term], outputs: Outputs) -> Iterator[Outputs]:
-    """Distinct outputs that have the operators of the patterns at their roots, one for each."""
+    """Choices of distinct outputs, one per pattern, that have the operators of the patterns at their roots."""
     if not patterns:
         yield ()
         return

@@ -1,8 +1,9 @@
-"""Which calls have a finite value wherever their operands have: only such terms may stand for an input of a rule.
+"""Determines which calls have finite values whenever their operands have: only such terms may stand for an input of a
+rule.
 
-A rule is proved for inputs of finite elements. `causal_mask(x)` holds infinities and `log(x)` may have no value, so
-what is proved of `x` need not hold of them. `rules/infinities.py` answers less of the values of a model: that they are
-not infinite, where they may have no value.
+A rule is proved for inputs of finite elements. `causal_mask(x)` holds infinities and `log(x)` may be undefined, so a
+theorem about `x` need not hold for them. `rules/infinities.py` shows less about the values of a model: they are not
+infinite, but may be undefined.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ ARITHMETIC = frozenset({"+", "-", "*", "neg", "==", "!=", "<", "<=", ">", ">="})
 
 @dataclass
 class Finiteness:
-    """Answers by operator and by call, kept. An operator is read; where its text does not tell, a call is proved.
+    """Caches answers by operator and by call. An operator's declaration is examined; if that does not decide, a call is
+    proved.
 
-    The greatest and the least of finite elements are finite: no axis is empty.
+    Maxima and minima of finite elements are finite: no axis is empty.
     """
 
     library: Library
@@ -60,7 +62,9 @@ class Finiteness:
     # ------------------------------------------------------------------------------------------ by the text
 
     def _plain(self, name: str, attributes: Sequence[tuple[str, Sign]]) -> bool:
-        """Whether a declaration is made of sums, products and functions, each inside its domain, of what it reads."""
+        """Whether a declaration consists of sums, products and functions of its operands, with each function inside its
+        domain.
+        """
         decl: OperatorDecl | ParallelDecl = self.library.operators.get(name) or self.library.parallels[name]
         modes = (decl.statements, *((decl.evaluation,) if isinstance(decl, OperatorDecl) and decl.evaluation else ()))
         return bool(decl.statements) and all(self._all_finite(statements, dict(attributes)) for statements in modes)
@@ -98,7 +102,9 @@ class Finiteness:
     # ------------------------------------------------------------------------------------------ by proof
 
     def _proved(self, call: Term, subject: RuleTerms) -> bool:
-        """Whether 0 times the call is proved to be 0 times a tensor of its shape: so it is finite everywhere."""
+        """Whether 0 times the call is proved to be 0 times a tensor of its shape, which means that the call is finite
+        everywhere.
+        """
         try:
             rule = _zero_times(call, subject)
         except Unsupported:
@@ -138,7 +144,7 @@ def _zero(tensor: GraphExpr) -> GraphCall:
 
 @dataclass
 class _Letters:
-    """Sizes as expressions of names in the order of their appearance, so that equal calls make equal rules."""
+    """Sizes as expressions of names in the order of their appearance, so that equal calls give equal rules."""
 
     names: dict[str, str]
 

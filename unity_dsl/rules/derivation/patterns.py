@@ -1,8 +1,8 @@
-"""Oriented rules as patterns: where they match a term, and what they make of it.
+"""Oriented rules as patterns: the matching of terms, and the terms that a match produces.
 
-A match is sound by construction: it gives every size, number and device axis of the rule a value under which its inputs
-have the shapes of the terms that they stand for and its conditions follow from those of the rule to be derived. So the
-two terms are an instance of a proved rule.
+A match is sound by construction. It gives every size, number and device axis of the rule a value at which its inputs
+have the shapes of the matched terms. The rule's conditions then follow from the conditions of the rule to be derived.
+The two terms are therefore an instance of a proved rule.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .terms import GROUP, Head, Kind, Shape, Term, Terms
 
 @dataclass(frozen=True)
 class Pattern:
-    """A rule read from one side to the other, all of its outputs at once: `source` is matched, `target` made."""
+    """A rule read in one direction, with all of its outputs at once: `source` is matched, `target` is produced."""
 
     rule: RuleTerms
     number: int
@@ -32,12 +32,12 @@ class Pattern:
 
     @property
     def keeps_inputs(self) -> bool:
-        """Whether the target reads no input that the source lacks."""
+        """Whether the target reads only inputs that the source reads."""
         return _inputs(self.target) <= _inputs(self.source)
 
     @property
     def drops_inputs(self) -> bool:
-        """Whether the source reads an input that the target lacks."""
+        """Whether the source reads an input that the target does not read."""
         return not _inputs(self.source) <= _inputs(self.target)
 
 
@@ -47,7 +47,7 @@ def _inputs(terms: Sequence[Term]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Match:
-    """Inputs and device axes by name, and the pairs of attributes that have to be equal."""
+    """Inputs and device axes by name, and the pairs of attributes that must be equal."""
 
     inputs: dict[str, Term] = field(default_factory=dict)
     devices: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class _Match:
 def matched(
     pattern: Pattern, terms: Sequence[Term], subject: RuleTerms, bank: Terms, finiteness: Finiteness
 ) -> Iterator[tuple[Term, ...]]:
-    """What the pattern makes of terms that its source matches, in every way that it does."""
+    """The terms that the pattern produces from `terms`, for every way in which its source matches them."""
     for match in _matches(pattern.source, terms, _Match(), bank):
         try:
             made = _Instance(pattern, match, subject, bank).build()
@@ -68,7 +68,7 @@ def matched(
 
 
 def _matches(patterns: Sequence[Term], terms: Sequence[Term], match: _Match, bank: Terms) -> Iterator[_Match]:
-    """Every way to read the terms as the patterns, by structure alone."""
+    """Every way to match the terms with the patterns, by structure only."""
     if not patterns:
         yield match
         return
@@ -123,7 +123,7 @@ class _Instance:
     made: dict[Term, Term] = field(default_factory=dict)
 
     def build(self) -> tuple[Term, ...] | None:
-        """The target at the match, None where shapes or conditions do not fit. Raises Unbound and Unsupported."""
+        """The target at the match; None if shapes or conditions do not fit. Raises Unbound and Unsupported."""
         equations = self._shapes()
         if equations is None or not unify((*equations, *self.match.equations), self.sizes):
             return None
@@ -134,7 +134,7 @@ class _Instance:
     # ------------------------------------------------------------------------------------------ shapes
 
     def _shapes(self) -> list[tuple[Poly, Poly]] | None:
-        """The equations of sizes under which every input has the shape of its term, None where it has not."""
+        """The equations of sizes that give every input the shape of its term; None if there are none."""
         equations: list[tuple[Poly, Poly]] = [
             (Poly(((((own, 1),), ONE.terms[0][1]),)), Poly(((((other, 1),), ONE.terms[0][1]),)))
             for own, other in self.match.devices.items()
@@ -162,7 +162,7 @@ class _Instance:
             return None
         if not self.ambient.isdisjoint(self.match.devices.values()):
             return None
-        # Inputs with one group at most come first: they determine the groups of the others.
+        # Inputs with at most one group come first: they determine the groups of the others.
         for own_dims, dims in sorted(pending, key=lambda pair: sum(map(_is_group, pair[0]))):
             found = self._dims(own_dims, dims)
             if found is None:
@@ -198,7 +198,7 @@ class _Instance:
     # ------------------------------------------------------------------------------------------ conditions
 
     def _meets(self) -> bool:
-        """Whether sizes are whole and at least 1, and the rule's conditions follow from those of the subject."""
+        """Whether sizes are integers of at least 1, and the rule's conditions follow from those of the subject."""
         rule = self.pattern.rule
         for name, size in self.sizes.items():
             if name in rule.reals:
@@ -273,7 +273,7 @@ Signature: TypeAlias = "tuple[Kind, tuple[Kind | None, ...]]"
 
 
 class PatternIndex:
-    """Patterns of one output by the operators at and below their root: a discrimination tree of two levels."""
+    """Patterns of one output, indexed by the operators at and below their root: a discrimination tree of two levels."""
 
     def __init__(self) -> None:
         self.found: dict[Signature, list[Pattern]] = {}

@@ -1,4 +1,4 @@
-"""Conditions on real numbers as signs of polynomials, and which follow from which by the rules of signs."""
+"""Conditions on real numbers as signs of polynomials, and implications between them by the rules of signs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...syntax.diagnostic import InputError
 
 
 class Sign(IntEnum):
-    """What is known of a number; a greater one implies a lesser one, but for NONZERO."""
+    """Knowledge about the sign of a number. POSITIVE and ZERO imply NOT_NEGATIVE; POSITIVE also implies NONZERO."""
 
     NONZERO = 0
     NOT_NEGATIVE = 1
@@ -34,7 +34,7 @@ class RealFact:
 
 
 def real_poly(expr: Expr, claim: Claim, reals: Collection[str]) -> Poly:
-    """Arithmetic on sizes and real numbers as a polynomial. Raises Unsupported where it divides by a real number."""
+    """Arithmetic on sizes and real numbers as a polynomial. Raises Unsupported if it divides by a real number."""
     try:
         found = attribute_value(expr, claim)
     except (InputError, ValueError, OverflowError, ZeroDivisionError):
@@ -65,12 +65,14 @@ def _scaled(poly: Poly, sign: Sign) -> RealFact:
 
 
 def with_poly(fact: RealFact, poly: Poly) -> RealFact:
-    """The same claim of another polynomial."""
+    """The same claim about another polynomial."""
     return _scaled(poly, fact.sign)
 
 
 def follows(fact: RealFact, known: Sequence[RealFact], reals: Collection[str]) -> bool:
-    """Whether a fact follows from others: it is one of them, a weaker one, or follows from the signs of its names."""
+    """Whether a fact follows from others: it is one of them, is weaker than one, or follows from the signs of its
+    names.
+    """
     if fact in known:
         return True
     sign = _sign(fact.poly, known, reals)
@@ -82,7 +84,7 @@ def follows(fact: RealFact, known: Sequence[RealFact], reals: Collection[str]) -
 
 
 def _sign(poly: Poly, known: Sequence[RealFact], reals: Collection[str]) -> Sign | None:
-    """The sign of a sum of products of which all have one; None where it is not certain."""
+    """The sign of a sum of products whose signs are all known; None if it is not certain."""
     if not poly.terms:
         return Sign.ZERO
     direct = _known_sign(poly, known)
@@ -110,7 +112,7 @@ def _known_sign(poly: Poly, known: Sequence[RealFact]) -> Sign | None:
 
 
 def _is_nonzero(poly: Poly, known: Sequence[RealFact], reals: Collection[str]) -> bool:
-    """Whether a number that has no known sign is not 0: its negative is positive, or it is a product of such."""
+    """Whether a number of unknown sign is nonzero: its negative is positive, or it is a product of nonzero numbers."""
     if _sign(-poly, known, reals) is Sign.POSITIVE:
         return True
     if len(poly.terms) != 1:

@@ -1,4 +1,4 @@
-"""The reverse of a rule: what has to be proved as well for both sides to have values at the same places."""
+"""The reverse of a rule: if it is proved as well, both sides are defined at the same places."""
 
 from __future__ import annotations
 

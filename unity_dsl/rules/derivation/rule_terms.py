@@ -1,4 +1,4 @@
-"""Reads rules as terms: sides, shapes of all their tensors, and what is assumed of sizes and real numbers."""
+"""Reads rules as terms: sides, shapes of all their tensors, and assumptions about sizes and real numbers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Axes: TypeAlias = "tuple[tuple[int, ...], ...]"
 
 @dataclass(frozen=True)
 class RuleTerms:
-    """A rule in a bank of terms. `guards` and `facts` are its conditions on sizes and on its real numbers."""
+    """A rule in a bank of terms. `guards` are its conditions on sizes, `facts` those on its real numbers."""
 
     name: str
     left: tuple[Term, ...]
@@ -46,7 +46,7 @@ class RuleTerms:
         return Arithmetic(self.guards)
 
     def entails(self, guard: Guard) -> bool:
-        """Whether a condition on sizes follows from the rule's."""
+        """Whether a condition on sizes follows from the rule's conditions."""
         if guard.verdict is not None:
             return guard.verdict
         if guard not in self.known:
@@ -60,12 +60,12 @@ class RuleTerms:
             return False
 
     def entails_fact(self, fact: RealFact) -> bool:
-        """Whether a condition on real numbers follows from the rule's by signs."""
+        """Whether a condition on real numbers follows, by signs, from the rule's conditions."""
         return follows(fact, self.facts, self.reals)
 
 
 def read_rule(rule: RuleDecl, library: Library, bank: Terms, instances: Instances | None = None) -> RuleTerms:
-    """The rule as terms of a bank. Raises Unsupported where a shape or an attribute is not determined."""
+    """The rule as terms of a bank. Raises Unsupported if a shape or an attribute is not determined."""
     rule = by_results(rule, library)
     try:
         read, read_library = with_reals(rule, library)
@@ -80,7 +80,7 @@ def read_rule(rule: RuleDecl, library: Library, bank: Terms, instances: Instance
 
 @dataclass
 class _Reader:
-    """A rule, the same with its real numbers as operands, and the shapes of the latter."""
+    """Reads a rule. `other` is the same rule with its real numbers as operands, `shapes` are the shapes of `other`."""
 
     rule: RuleDecl
     other: RuleDecl
@@ -103,7 +103,7 @@ class _Reader:
         return RuleTerms(self.rule.name, left, right, self.reals, self.claim.conditions, facts)
 
     def term(self, expr: GraphExpr, other: GraphExpr) -> Term:
-        """The term of an expression; `other` is the same with real numbers as operands."""
+        """The term of an expression; `other` is the same expression with real numbers as operands."""
         match expr, other:
             case Name(name), _ if name in self.definitions:
                 return self.term(self.definitions[name], self.other_definitions[name])
@@ -130,7 +130,7 @@ class _Reader:
         return self.bank.call(self._head(call, operand, source, target, sizes), operand, shape)
 
     def _pattern_of(self, call: GraphCall) -> GraphView | None:
-        """The view that names a call's axes. Where all axes are one group, it is an operand like any other."""
+        """The view that names a call's axes. None if all axes are one group: the view is then an ordinary operand."""
         decl = declaration(call, self.library)
         found = call_pattern(call, decl)
         return None if call.name != "rearrange" and len(decl.inputs[0].dims) == 1 else found
@@ -138,7 +138,7 @@ class _Reader:
     def _head(
         self, call: GraphCall, children: tuple[Term, ...], source: Axes, target: Axes, sizes: tuple[Poly, ...]
     ) -> Head:
-        """The head of a call. A dimension that is addressed by its number is -1 where it is the last."""
+        """The head of a call. An attribute that is the number of the last dimension is written as -1."""
         decl = declaration(call, self.library)
         if draws(decl):
             raise Unsupported("a random operator: every call draws numbers of its own")
@@ -158,13 +158,13 @@ class _Reader:
         return Head(kind, call.degrees or (), values + sizes)
 
     def _value(self, expr: Expr | None) -> Poly:
-        """An attribute as a polynomial. Raises Unsupported, also for what divides by a real number."""
+        """An attribute as a polynomial. Raises Unsupported, also if it divides by a real number."""
         if expr is None:
             raise Unsupported("an attribute that is missing")
         return real_poly(substitute(expr, self.values), self.claim, self.reals)
 
     def _pattern(self, view: GraphView, shape: TensorShape) -> tuple[Axes, Axes, tuple[Poly, ...]]:
-        """The axes of a view by number, and the sizes of those that share a dimension with others."""
+        """The axes of a view by number, and the sizes of axes that share a dimension with others."""
         numbers: dict[str, int] = {}
         sizes: list[Poly] = []
         if len(view.source) != len(shape.dims):
@@ -184,7 +184,9 @@ class _Reader:
         return numbered(view.source), numbered(view.target), tuple(sizes)
 
     def _shares(self, names: list[str], factors: Factors) -> list[Poly]:
-        """The sizes of the axes that share a dimension: its factors in order, else by name and one from the others."""
+        """The sizes of the axes that share a dimension: its factors in order, else the named sizes and one computed
+        from the others.
+        """
         if len(names) == len(factors):
             return list(factors)
         symbols = {

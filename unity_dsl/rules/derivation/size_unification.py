@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from ...prove.normal_form.polynomial import ONE, ZERO, Poly, Quotient, number, of, power_of, quotient
 
 Sizes = dict[str, Poly]
-"""What the names of a pattern stand for."""
+"""The values of a pattern's names."""
 
 
 class Unbound(Exception):
-    """A name that stands for nothing yet, or an inverse that does not exist."""
+    """A name without a value, or an inverse that does not exist."""
 
 
 def substituted(poly: Poly, sizes: Mapping[str, Poly]) -> Poly:
@@ -51,10 +51,10 @@ def _bound(name: str, sizes: Mapping[str, Poly]) -> Poly:
 
 
 def unify(equations: Iterable[tuple[Poly, Poly]], sizes: Sizes) -> bool:
-    """Extends `sizes` until each pattern equals its target, a polynomial over other names; False where none does.
+    """Extends `sizes` until each pattern equals its target, a polynomial over other names; False if that is impossible.
 
-    An equation with several unknown names waits until others determine all but one, in which it has to be linear. An
-    equation that stays open counts as unsolved.
+    An equation with several unknown names waits until others determine all but one. The equation must be linear in that
+    name. An equation that stays open counts as unsolved.
     """
     pending = list(equations)
     while pending:
@@ -82,7 +82,7 @@ def unify(equations: Iterable[tuple[Poly, Poly]], sizes: Sizes) -> bool:
 
 
 def _solved(pattern: Poly, name: str, target: Poly, sizes: Mapping[str, Poly]) -> Poly | None:
-    """The value of `name` for which pattern == target: of `p * e` what `e` is, of `a + b` what `b` is."""
+    """The value of `name` for which pattern == target, such as `e` in `p * e` or `b` in `a + b`."""
     if pattern == of(name):
         return target
     slope = offset = ZERO

@@ -1,4 +1,4 @@
-"""Terms of operators over named inputs, hash-consed: equal terms are one object, so they are compared by identity."""
+"""Terms of operators over named inputs, hash-consed: equal terms are one object and are compared by identity."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from ...cached_hash import cached_hash
 from ...prove.normal_form.polynomial import Poly
 
 Kind: TypeAlias = "tuple[str, int, int, tuple[str, ...], tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]"
-"""Operator, number of degrees, which result, names of attributes, and a view's axes by dimension on both sides.
+"""Operator, number of degrees, number of the result, names of attributes, and a view's axes by dimension on both sides.
 
-Axes are numbered from the left; -1 is a dimension of size 1 that no axis has.
+Axes are numbered from the left; a dimension of size 1 has none. The number of degrees is -1 for an operator that is not
+a parallel op.
 """
 
 GROUP = ".0"
-"""The end of the name of the dimension that stands for a group `b..`."""
+"""Suffix of the name of the dimension that stands for a group `b..`."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Device axes, dimensions, and the bound of integers. A group `b..` stands as one dimension, `b.0`."""
+    """Device axes, dimensions, and the bound of integers. A group `b..` is one dimension, `b.0`."""
 
     devices: frozenset[str]
     dims: tuple[Poly, ...]
@@ -32,7 +33,9 @@ class Shape:
 @cached_hash
 @dataclass(frozen=True)
 class Head:
-    """A call without its operands. `values` are those of the attributes, then the sizes of split axes of a view."""
+    """A call without its operands. `values` has the values of the attributes, then the sizes of split axes
+    of a view.
+    """
 
     kind: Kind
     degrees: tuple[str, ...] = ()
@@ -70,7 +73,7 @@ class Term:
 
 @dataclass
 class Terms:
-    """A bank of terms. Operands of `commutative` operators are sorted where their shapes allow it."""
+    """A bank of terms. Operands of `commutative` operators are sorted if their shapes allow it."""
 
     commutative: frozenset[str]
     made: dict[object, Term] = field(default_factory=dict)
@@ -79,7 +82,7 @@ class Terms:
         return self._known((name, shape), name, None, (), shape)
 
     def call(self, head: Head, children: tuple[Term, ...], shape: Shape) -> Term:
-        """The term of a call; `shape` counts where it is new."""
+        """The term of a call; `shape` is used only if the term is new."""
         if head.kind[0] in self.commutative and len(children) == 2 and _same_group(*children):
             first, second = children
             children = (first, second) if first.number <= second.number else (second, first)
@@ -92,7 +95,7 @@ class Terms:
         return found
 
     def replaced(self, term: Term, mapping: Mapping[Term, Term]) -> Term:
-        """The term with some of its terms replaced by others of their shapes, wherever they occur."""
+        """The term with some of its subterms replaced by others of equal shapes, wherever they occur."""
         if term in mapping:
             return mapping[term]
         if term.head is None or not any(old in term.calls for old in mapping):
@@ -101,6 +104,6 @@ class Terms:
 
 
 def _same_group(left: Term, right: Term) -> bool:
-    """Whether one's dimensions are the last ones of the other: the operands for which commutativity is proved."""
+    """Whether the dimensions of one are the last dimensions of the other: commutativity is proved for such operands."""
     shorter, longer = sorted((left.shape.dims, right.shape.dims), key=len)
     return left.shape.devices == right.shape.devices and longer[len(longer) - len(shorter) :] == shorter

@@ -1,7 +1,7 @@
-"""Signs of the expressions of a declaration by its text: a square is not negative, nor is a sum of squares.
+"""Signs of the expressions of a declaration, from its text: a square is not negative, nor is a sum of squares.
 
-The prover's signs (prove/decision/signs.py) are those of normal forms, in which `d * d` with `d = x - mean` is expanded
-and no square any more.
+The prover's signs (prove/decision/signs.py) are signs of normal forms. There, `d * d` with `d = x - mean` is expanded
+and no longer visible as a square.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from ...syntax.ast import Apply, Expr, Name, Number, Read, Reduce, ReductionKind
 
 
 def sign_of(expr: Expr, known: Mapping[str, Sign], library: Library) -> Sign:
-    """The sign of an expression wherever it has a value; `known` are those of tensors, parameters and attributes.
+    """The sign of an expression wherever it is defined; `known` has the signs of tensors, parameters and attributes.
 
-    Sums and extrema over axes have at least one term, as no axis is empty.
+    Sums and extrema over axes have at least one term, since no axis is empty.
     """
 
     def sign(part: Expr) -> Sign:
@@ -49,7 +49,7 @@ def sign_of(expr: Expr, known: Mapping[str, Sign], library: Library) -> Sign:
 
 
 def sign_of_number(value: float | Fraction) -> Sign:
-    """The sign of a number; unknown of a negative or infinite one."""
+    """The sign of a number; UNKNOWN for a negative or infinite one."""
     if 0 < value < inf:
         return Sign.POSITIVE
     return Sign.NOT_NEGATIVE if value == 0 else Sign.UNKNOWN

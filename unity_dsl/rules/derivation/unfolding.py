@@ -1,4 +1,4 @@
-"""Unfolds operators that are defined by others: rewriting by defining rules, from left to right, operands first."""
+"""Unfolds operators that are defined by others: rewrites with defining rules, left to right, operands first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from .terms import Term, Terms
 class Unfolding:
     """Proved rules `operator(…) => graph of other operators`, one for each form of an operator's calls.
 
-    A call that no definition matches stays. No definition calls a defined operator on its right side: unfolding ends.
+    A call that no definition matches stays as it is. No definition calls a defined operator on its right side, so
+    unfolding terminates.
     """
 
     library: Library
@@ -27,7 +28,9 @@ class Unfolding:
 
     @classmethod
     def of(cls, rules: Iterable[RuleDecl], library: Library) -> Unfolding:
-        """Raises ValueError for a rule that is no definition, Unsupported for one that cannot be read as terms."""
+        """Raises ValueError for a rule that is not a definition, and Unsupported for one that cannot be
+        read as terms.
+        """
         found = cls(library, Finiteness(library))
         rules = tuple(rules)
         defined = {call.name for rule in rules for call in calls(replace(rule, right=()))}
@@ -42,7 +45,7 @@ class Unfolding:
         return found
 
     def unfolded(self, subject: RuleTerms, bank: Terms) -> RuleTerms:
-        """The rule with all calls unfolded that a definition matches at the sizes that the rule allows."""
+        """The rule with every call unfolded that a definition matches at the sizes that the rule allows."""
         known: dict[Term, Term] = {}
 
         def of(term: Term) -> Term:

@@ -1,1 +1,1 @@
-"""E-graphs: the operators of a graph together with all that proved rules make of them."""
+"""E-graphs: the operators of a graph and all operators that proved rules derive from them."""

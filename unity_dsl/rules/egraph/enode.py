@@ -10,7 +10,7 @@ from ...graph.plan import AppliedRule
 
 @dataclass(frozen=True)
 class Enode:
-    """An operator, and the rules that made it, in the order in which they were applied: none for the graph's own."""
+    """An operator, and the rules that made it in order of application; the graph's own operators have none."""
 
     node: Node
     applied: tuple[AppliedRule, ...] = ()

@@ -1,7 +1,7 @@
-"""E-graphs over computation graphs: values that several operators make.
+"""E-graphs over computation graphs, in which several operators may make one value.
 
-A class of equal values (an e-class) is one Value, under the name that the graph gives it if it has one; an e-node is a
-Node over such values. Equal operators on equal values are one (hash consing), and make equal values (congruence).
+A class of equal values (an e-class) is one Value, with the name that the graph gives it if there is one. An e-node is a
+Node over such values. Equal operators on equal values are identified (hash consing) and make equal values (congruence).
 Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021.
 """
 
@@ -18,11 +18,11 @@ from .enode import Enode
 
 @dataclass
 class EqualityGraph:
-    """The e-graph of one graph, the model's or the body of a segment by its path.
+    """The e-graph of one graph: the model's graph or the body of a segment, identified by its path.
 
-    `stored` are the values that no step of the graph makes, and `leaving` those that something besides its operators
-    reads: both keep their names. The values `kept` must be read by something. `joined` are the rules by which another
-    value stands for one of the graph.
+    `stored` are the values that no operator of the graph makes. `leaving` are the values that are read by something
+    other than its operators. Both keep their names. The values `kept` must be read by some operator. `joined` are the
+    rules by which another value represents a value of the graph.
     """
 
     path: tuple[str, ...]
@@ -43,17 +43,17 @@ class EqualityGraph:
         return [enode.node for enode in self.enodes]
 
     def known(self) -> Made:
-        """Values by what makes them."""
+        """Values by the operators that make them."""
         return made_by(self.nodes)
 
     def find(self, value: Value) -> Value:
-        """The value that stands for a class."""
+        """The value that represents the class of a value."""
         while value.name in self.parents:
             value = self.parents[value.name]
         return value
 
     def makers(self) -> Mapping[str, list[Enode]]:
-        """By class the operators that make it, the graph's own first. What is stored needs none."""
+        """The operators that make each class, the graph's own first."""
         found: dict[str, list[Enode]] = {}
         for enode in self.enodes:
             for value in enode.node.results:
@@ -61,7 +61,7 @@ class EqualityGraph:
         return found
 
     def can_join(self, first: Value, second: Value) -> bool:
-        """Whether one value can stand for both: at most one of them must keep its name, and both have one type."""
+        """Whether one value can represent both: at most one of them must keep its name, and their types are equal."""
         kept = sum(self._keeps_name(self.find(value).name) for value in (first, second))
         return kept < 2 and first.dtype == second.dtype and first.needs_gradient == second.needs_gradient
 
@@ -69,7 +69,9 @@ class EqualityGraph:
         return name in self.stored or name in self.leaving
 
     def join(self, first: Value, second: Value, applied: tuple[AppliedRule, ...] = ()) -> None:
-        """Makes one class of two, as rules say. What keeps its name stands for both, or else what the graph makes."""
+        """Joins two classes, as rules prove. The representative is the value that must keep its name, else one of the
+        graph.
+        """
         one, other = self.find(first), self.find(second)
         if one.name == other.name:
             return
@@ -83,8 +85,8 @@ class EqualityGraph:
         return 0 if self._keeps_name(name) else 1 if name in self.own else 2
 
     def rebuild(self) -> None:
-        """Restores congruence: operators read what stands for their operands, and equal ones are one. Two of the graph
-        itself stay two.
+        """Restores congruence: operators read the representatives of their operands, and equal operators are merged.
+        Two equal operators of the original graph are not merged.
         """
         settled = False
         while not settled:
@@ -106,7 +108,7 @@ class EqualityGraph:
             self.enodes = [enode for enode in kept.values() if self._is_useful(enode.node)]
 
     def _canonical(self, enode: Enode) -> Enode:
-        """Over the values that stand for classes; by the rules besides that say so of the graph's own values."""
+        """The operator over the representatives of classes, with the rules added that joined values of the graph."""
         node = enode.node
         gone = [value.name for value in (*node.arguments, *node.results) if value.name in self.parents]
         if not gone:
@@ -118,7 +120,7 @@ class EqualityGraph:
         )
 
     def _is_useful(self, node: Node) -> bool:
-        """Whether it makes something that is not there anyway, of something else."""
+        """Whether it makes a value that is not stored and that it does not read itself."""
         read = {value.name for value in node.arguments}
         return any(value.name not in self.stored and value.name not in read for value in node.results)
 
@@ -130,8 +132,8 @@ def equality_graph(
     leaving: Iterable[Value],
     kept: frozenset[str] = frozenset(),
 ) -> EqualityGraph:
-    """The e-graph of a graph before rules are applied; `leaving` are values that are read outside it, `kept` names of
-    others that must stay.
+    """The e-graph of a graph before rules are applied. `leaving` are values that are read outside it, `kept` names of
+    other values that must stay.
     """
     stored = {value.name for value in outside}
     stored |= {item.value.name for items in (graph.inputs, graph.weights, graph.buffers) for item in items}

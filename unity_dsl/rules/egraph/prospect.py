@@ -1,4 +1,4 @@
-"""What a graph must have for a rule to fit: looked at before the rule is prepared for matching, which takes longer."""
+"""A cheap necessary condition for a match, checked before a rule is prepared for matching, which takes longer."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from ..substitution import Substitution, outlined
 
 VIEW = "rearrange"
 Join = tuple[str, str]
-"""An operator, and one of which it reads a result."""
+"""An operator, and an operator whose result it reads."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prospect:
-    """A rule that is prepared for matching when a graph may have its left side."""
+    """A rule that is prepared for matching only when a graph may contain its left side."""
 
     rule: RuleDecl
     library: Library
 
     @cached_property
     def prepared(self) -> Substitution | None:
-        """None for a rule that applies to no model, as far as is known before its sizes are looked at."""
+        """The prepared rule; None if it applies to no model. The check of its sizes is left out."""
         found = outlined(self.rule, self.library)
         return found if isinstance(found, Substitution) else None
 
 
 @dataclass(frozen=True)
 class Skeleton:
-    """Operators, by name, and which read results of which."""
+    """The names of operators, and pairs of names in which the first reads a result of the second."""
 
     operators: frozenset[str]
     joins: frozenset[Join]
@@ -45,7 +45,9 @@ class Skeleton:
 
 
 def skeleton_of(nodes: Sequence[Node]) -> Skeleton:
-    """Of operators of which several may make one value. What leaves a value as it is joins its neighbours, too."""
+    """The skeleton of operators, several of which may make one value. Operators that return their input unchanged also
+    link their neighbours.
+    """
     makers: dict[str, list[Node]] = {}
     for node in nodes:
         for value in node.results:
@@ -53,9 +55,9 @@ def skeleton_of(nodes: Sequence[Node]) -> Skeleton:
     reached: dict[str, frozenset[str]] = {}
 
     def made_by(value: str) -> frozenset[str]:
-        """The operators that make a value, and those before what leaves it as it is."""
+        """The operators that make a value, also through operators that return their input unchanged."""
         if value not in reached:
-            reached[value] = frozenset()  # of itself: nothing more
+            reached[value] = frozenset()  # a cycle adds nothing
             own = makers.get(value, ())
             before = (made_by(node.arguments[0].name) for node in own if leaves_as_is(node.instance))
             reached[value] = frozenset(node.instance.name for node in own).union(*before)
@@ -67,7 +69,7 @@ def skeleton_of(nodes: Sequence[Node]) -> Skeleton:
 
 @lru_cache(maxsize=4096)
 def left_skeleton(rule: RuleDecl, library: Library) -> Skeleton:
-    """What every graph has that a rule fits. Raises InputError for unknown operators."""
+    """The skeleton that a graph must contain for a rule to match. Raises InputError for unknown operators."""
     operators, joins = set[str](), set[Join]()
     for side in rule.left:
         for reader, made in _calls(side, dict(rule.definitions), library):
@@ -80,7 +82,7 @@ def left_skeleton(rule: RuleDecl, library: Library) -> Skeleton:
 def _calls(
     expr: GraphExpr, definitions: Mapping[str, GraphExpr], library: Library, reader: str | None = None
 ) -> Iterator[tuple[str | None, str]]:
-    """Every call of an expression, with the operator that reads it, if there is one."""
+    """Every call of an expression, with the operator that reads it if there is one."""
     while isinstance(expr, Name) and expr.name in definitions:
         expr = definitions[expr.name]
     inner: Iterable[GraphExpr] = ()
@@ -90,7 +92,7 @@ def _calls(
         case GraphCall(name=name, degrees=None, arguments=arguments) if name in library.operators:
             pattern = call_pattern(expr, library.operators[name])
             if pattern is not None:
-                # One operator in a model, or a view and an operator: what is read by which is left open.
+                # In a model this is one operator, or a view and an operator; the links are therefore left open.
                 yield from _calls(pattern.operand, definitions, library)
             else:
                 inner = arguments

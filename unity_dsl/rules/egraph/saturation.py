@@ -1,9 +1,9 @@
 """Equality saturation: applies proved rules to the e-graphs of a model in rounds, within limits.
 
 Willsey et al., "egg: Fast and Extensible Equality Saturation", POPL 2021; rules of several roots as in Yang et al.,
-"Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat). Rules that merge siblings grow without
-end on what they made: here several are merged one after the other in the order of the graph, so that each set of them
-is merged in one way.
+"Equality Saturation for Tensor Graph Superoptimization", MLSys 2021 (Tensat). Rules that merge siblings would apply to
+their own results without end. Here several siblings are merged one after the other in the order of the graph, so that
+each set of them is merged in only one way.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from .equality_graph import EqualityGraph, equality_graph
 from .prospect import Prospect, left_skeleton, skeleton_of
 
 ROUNDS = 4
-"""Rounds in which every rule is applied wherever it fits."""
+"""Rounds in which every rule is applied at all its matches."""
 LARGEST = 2000
-"""Operators of one e-graph."""
+"""Limit of operators in one e-graph."""
 SIBLINGS = 4
-"""Of what rules of several roots merge, one after the other."""
+"""Limit of siblings that rules of several roots merge, one after the other."""
 
 
 @dataclass(frozen=True)
 class Saturated:
-    """The e-graphs of a model, its own first, then those of bodies; `limits` says which limits left something out.
-    `rules` are those that were looked for, by their names.
+    """The e-graphs of a model: first its own, then those of bodies. `limits` says which limits cut the search short.
+    `rules` are the rules whose matches were searched for, by name.
     """
 
     graphs: tuple[EqualityGraph, ...]
@@ -58,9 +58,9 @@ def saturate(
     rounds: int = ROUNDS,
     largest: int = LARGEST,
 ) -> Saturated:
-    """The e-graphs of a model after rules. With a loss, other ways are found to values that have a gradient. Values
-    with paths in `kept` are always computed. A rule is accepted by its name when it first fits, and `poll` is called
-    for every match; raises what these do.
+    """The e-graphs of a model after applying rules. With a loss, alternatives are found only for values that have a
+    gradient. Values with paths in `kept` are always computed. `accept` is called with the name of a rule when it first
+    matches, and `poll` for every match. Raises what these raise.
     """
     known = infinities(model, library)
     names, limits, used = all_names(model), dict[str, None](), dict[str, Substitution]()
@@ -92,12 +92,12 @@ def _egraphs(model: Model, kept: frozenset[str]) -> Iterator[EqualityGraph]:
 
 
 _Joined = tuple[Value, Value, tuple[AppliedRule, ...]]
-"""Two values that are equal, by these rules."""
+"""Two values that are equal, and the rules that prove it."""
 
 
 @dataclass
 class _Saturation:
-    """The saturation of one e-graph. `merged` are the values of the graph that a merge stands for, by its name."""
+    """The saturation of one e-graph. `merged` maps the result of a merge to the values of the graph that it merges."""
 
     egraph: EqualityGraph
     library: Library
@@ -119,7 +119,7 @@ class _Saturation:
         self.limits["rules were applied in so many rounds that others might make more"] = None
 
     def _round(self, rules: Sequence[Substitution | Prospect], largest: int) -> bool:
-        """Applies every rule wherever it fits. Whether that made anything."""
+        """Applies every rule at all its matches. Returns whether that added or joined anything."""
         egraph, nodes = self.egraph, self.egraph.nodes
         operators = Operators.of(nodes)
         known, made, joined = egraph.known(), list[Enode](), list[_Joined]()
@@ -144,7 +144,7 @@ class _Saturation:
         return bool(joined) or len(egraph.enodes) > before
 
     def _possible(self, rules: Sequence[Substitution | Prospect], nodes: Sequence[Node]) -> Iterator[Substitution]:
-        """The rules whose left sides these operators may be, prepared for matching."""
+        """The rules whose left sides may occur among these operators, prepared for matching."""
         skeleton = skeleton_of(nodes)
         for rule in rules:
             if left_skeleton(rule.rule, rule.library).within(skeleton):
@@ -179,7 +179,7 @@ class _Saturation:
         return len(roots) == 1 or self._are_siblings(roots, matched)
 
     def _reorders(self, rule: Substitution) -> bool:
-        """Whether a rule says of an operator that contracts nothing that it is associative or commutative."""
+        """Whether a rule only states that an operator without reductions is associative or commutative."""
         sides = (replace(rule.rule, left=side, right=(), definitions=()) for side in (rule.rule.left, rule.rule.right))
         left, right = (Counter(call.name for call in calls(side)) for side in sides)
         if left != right or len(left) != 1 or rule.rule.definitions:
@@ -188,7 +188,9 @@ class _Saturation:
         return not any(isinstance(term, Reduce) for statement in statements for term in syntax_nodes(statement.value))
 
     def _are_siblings(self, roots: Sequence[Value], matched: Sequence[Node]) -> bool:
-        """Whether the roots read one value, and are a merge or a value of the graph and then a later one of it."""
+        """Whether the roots read a common value and can be merged in graph order. The last root must be a value of the
+        graph that comes after all values of the other roots, which may be merges.
+        """
         read = [{value.name for value in _maker(matched, root).arguments} for root in roots]
         if not set.intersection(*read):
             return False
@@ -203,7 +205,7 @@ class _Saturation:
     def _applied(
         self, match: Match, known: Made, derived: Mapping[int, tuple[AppliedRule, ...]]
     ) -> tuple[list[Enode], list[_Joined]] | None:
-        """The new operators of a match, and the values that it makes one; None where it cannot be applied."""
+        """The new operators of a match, and the values that it makes equal; None if it cannot be applied."""
         self.accept(match.substitution.rule.name)
         local: ChainMap[tuple[object, ...], Value] = ChainMap({}, known)
         right = RightSide(match, local, self.names)
@@ -244,7 +246,9 @@ class _Saturation:
                         self.merged[value.name] = members
 
     def _infinities(self) -> None:
-        """Of the values that are new. What is made later reads what is made before."""
+        """Computes the infinities of new values. An operator is processed after the operators that make its
+        operands.
+        """
         pending = [node for node in self.egraph.nodes if any(value.name not in self.infinite for value in node.results)]
         while pending:
             left = []
@@ -262,7 +266,7 @@ class _Saturation:
 
 
 def _is_of_itself(root: Value, found: Value, made: Sequence[Node]) -> bool:
-    """Whether new operators make a value of the root that it stands for, which no extraction can do."""
+    """Whether new operators compute a value from the root that it replaces; extraction could never use them."""
     makers = {value.name: node for node in made for value in node.results}
     pending, seen = [found.name], set[str]()
     while pending:
@@ -281,6 +285,8 @@ def _maker(nodes: Sequence[Node], root: Value) -> Node:
 
 
 def shares_an_operand(rule: Substitution) -> bool:
-    """Whether all roots of a rule read one tensor: what is merged besides stands anywhere in a graph."""
+    """Whether all roots of a rule read a common tensor. Without one, the merged operators could be anywhere
+    in a graph.
+    """
     calls = [side for side in rule.left if isinstance(side, GraphCall | GraphView)]
     return len(calls) < 2 or bool(set.intersection(*({name.name for name in left_operands(side)} for side in calls)))

@@ -1,4 +1,4 @@
-"""Signatures applied to operands: types by matching, values by the reference evaluation, many operands at once."""
+"""Signatures applied to operands: types by matching, values by the reference evaluation, for many operands at once."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from .signature import Signature
 
 Array = npt.NDArray[Any]
 LARGEST_SPACE = 1 << 21
-"""Positions that are evaluated at once."""
+"""Limit of positions that are evaluated at once."""
 
 
 @dataclass(frozen=True)
 class Application:
-    """A signature at the types of given operands. `letters` are its sizes in those of the context.
+    """A signature at the types of given operands. `letters` maps its sizes to sizes of the context.
 
-    `reals` are the texts of its real numbers, `over` the device axes over which it is mapped.
+    `reals` are the expressions of its real numbers, `over` the device axes over which it is mapped.
     """
 
     signature: Signature
@@ -81,7 +81,7 @@ def applications(
 
 
 def _matched(pairs: list[tuple[Dim, Dim]], letters: dict[str, Dim]) -> Iterator[dict[str, Dim]]:
-    """The letters of the declared dimensions, left, by the given ones, right."""
+    """The values of the letters, found by matching the declared dimensions (left) with the given ones (right)."""
     if not pairs:
         yield letters
         return
@@ -117,13 +117,15 @@ def _matched_dim(declared: Dim, given: Dim, letters: dict[str, Dim]) -> Iterator
 
 
 _OPEN = "?"
-"""The letter that is solved for, which no size has."""
+"""Placeholder for the letter that is solved for; no size contains it."""
 
 
 def _solved(
     declared: Poly, given: Poly, name: str, letters: dict[str, Dim], sizes: Mapping[str, Poly]
 ) -> Iterator[dict[str, Dim]]:
-    """The one open letter of a sum or of a product. The given sizes have letters of their own, of any name."""
+    """Solves for the one open letter of a sum or product. A placeholder replaces it, since given sizes may use the same
+    name.
+    """
     known = {other: Dim(size) for other, size in sizes.items() if other != name}
     others = Dim(declared).replaced(known | {name: Dim(of(_OPEN))}).total
     factor = others.coefficient(_OPEN)
@@ -143,7 +145,7 @@ def _solved(
 
 
 class Values:
-    """Evaluates applications at given sizes and numbers, by the reference evaluation."""
+    """Evaluates applications at given sizes and numbers, with the reference evaluation."""
 
     def __init__(self, library: Library, sizes: Mapping[str, int], numbers: Mapping[str, float]) -> None:
         self.library = library
@@ -152,11 +154,11 @@ class Values:
         self._known: dict[Poly, int] = {}
 
     def shape(self, tensor: TensorType) -> tuple[int, ...]:
-        """Sizes of the device axes, then of the dimensions. Raises ValueError where one is no positive integer."""
+        """Sizes of the device axes, then of the dimensions. Raises ValueError if one is not a positive integer."""
         return (*(self.sizes[name] for name in tensor.devices), *(self.size(dim.total) for dim in tensor.dims))
 
     def size(self, size: Poly) -> int:
-        """A size as a number. Raises ValueError where it is no positive integer."""
+        """A size as a number. Raises ValueError if it is not a positive integer."""
         known = self._known.get(size)
         if known is None:
             value = exactly(size, self.sizes)
@@ -180,7 +182,9 @@ class Values:
         raise ValueError("a number of another form")
 
     def key(self, application: Application) -> tuple[object, ...]:
-        """Equal for applications that are one operator at one set of shapes. Raises ValueError where a size is none."""
+        """Equal for applications of the same operator at the same shapes. Raises ValueError if a size is not a positive
+        integer.
+        """
         operands = tuple(
             (tensor.devices, self.shape(tensor), tensor.bound and self.size(tensor.bound.total))
             for tensor in application.operands
@@ -190,7 +194,9 @@ class Values:
         return application.signature.text, operands, results, sizes, application.reals
 
     def evaluations(self, application: Application) -> tuple[tuple[BatchedEvaluation, int], ...]:
-        """One operator a result, with the number of the result in it. Raises ValueError where the operator has none."""
+        """One evaluation per result, with the number of the result in it. Raises ValueError if the operator cannot be
+        evaluated.
+        """
         sizes = {name: self.size(value.total) for name, value in application.letters}
         reals = tuple((name, self.real(value)) for name, value in application.reals)
         shapes = []
@@ -209,7 +215,9 @@ class Values:
             raise ValueError(error.diagnostic.message) from None
 
     def results(self, application: Application, operands: Sequence[Array]) -> list[Array]:
-        """The results for many operands: arrays with a leading axis for them, then those of devices and dimensions."""
+        """The results for many operands. Arrays have a leading axis over the operands, then device axes, then
+        dimensions.
+        """
         count = len(operands[0])
         lead = prod(self.sizes[name] for name in application.over)
         flat = [
@@ -226,7 +234,7 @@ class Values:
         return made
 
     def _flat(self, array: Array, tensor: TensorType, application: Application) -> Array:
-        """The device axes over which the operator is mapped become part of the leading axis."""
+        """The array with the device axes over which the operator is mapped merged into the leading axis."""
         own = tuple(name for name in tensor.devices if name not in application.over)
         ordered = _in_order(array, tensor.devices, (*application.over, *own))
         return ordered.reshape((-1, *ordered.shape[1 + len(application.over) :]))
@@ -240,7 +248,7 @@ def _in_order(array: Array, devices: tuple[str, ...], wanted: tuple[str, ...]) -
 
 
 def result_number(expr: GraphExpr) -> int:
-    """Which result of its operator a graph takes."""
+    """The number of the operator's result that a graph takes."""
     return expr.result if isinstance(expr, GraphCall) else 0
 
 
@@ -286,7 +294,9 @@ def _number(expr: Expr, known: Mapping[str, float]) -> Value:
 
 
 def _binding(view: GraphView, given: Sequence[Shape], known: Mapping[str, float]) -> Binding:
-    """The axes of a view with their sizes: a name that stands alone has its dimension's, any other is a size."""
+    """The axes of a view with their sizes. A name that stands alone has the size of its dimension; any other name is a
+    size.
+    """
     sizes = {name: int(value) for name, value in known.items()}
     for names, size in zip(view.source, given[0].dims, strict=True):
         named = [str(name) for name in names if name != 1]
@@ -300,7 +310,7 @@ def _binding(view: GraphView, given: Sequence[Shape], known: Mapping[str, float]
 
 
 def _in_parts(evaluation: BatchedEvaluation, operands: Sequence[Array]) -> list[Array]:
-    """The results for all operands, so many at once that no equation has too many positions."""
+    """The results for all operands, computed in parts so that no equation has too many positions at once."""
     count = len(operands[0])
     instance = evaluation.instance
     space = max(prod(instance.sizes[axis] for axis in equation.space) for equation in instance.equations)

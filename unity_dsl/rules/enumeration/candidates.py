@@ -1,4 +1,6 @@
-"""The candidates of a context: rules that hold on random operands, distinct up to renaming, for the prover to judge."""
+"""The candidates of a context: rules that hold on random operands, distinct up to renaming. The prover decides about
+them.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,13 @@ from .signature import read_signature
 from .terms import Pool, Term, is_wider
 
 NUMBERS = {"c": 1.375, "d": -0.71875}
-"""The real numbers of a context's graphs."""
+"""Values of the real numbers in a context's graphs."""
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Graphs; those of them that were evaluated, and that have no finite values; classes of equal ones; pairs of a
-    graph and the first of its class, at types that link all that is of one size in the context; candidates.
+    """Numbers of graphs, evaluated graphs, graphs without finite values, classes of equal graphs, pairs and candidates.
+    A pair is a graph and the first graph of its class, at types that link all dimensions of equal size in the context.
     """
 
     terms: int
@@ -39,7 +41,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Enumeration:
-    """The candidates of a context, sorted by size and text, and how many there were at each stage."""
+    """The candidates of a context, and the number of graphs at each stage."""
 
     candidates: tuple[RuleDecl, ...]
     counts: Counts
@@ -49,7 +51,7 @@ class Enumeration:
 def candidates(context: Context, library: Library) -> Enumeration:
     """All substitutions over the context's operands that are most general at their types. Deterministic.
 
-    Raises E509 where a signature of the context does not fit the library.
+    Raises E509 if a signature of the context does not fit the library.
     """
     pool = pool_of(context, library)
     pool.run()
@@ -69,7 +71,7 @@ def candidates(context: Context, library: Library) -> Enumeration:
 
 
 def _has_any(roots: Sequence[Term], only: frozenset[str]) -> bool:
-    """Whether a graph has one of these operators; true where there are none."""
+    """Whether a graph has one of these operators; true if `only` is empty."""
     pending = list(roots)
     while pending and only:
         term = pending.pop()
@@ -80,7 +82,7 @@ def _has_any(roots: Sequence[Term], only: frozenset[str]) -> bool:
 
 
 def _judged(equation: Equation, pool: Pool) -> tuple[RuleDecl, ...]:
-    """The rules of an equation; none where it follows from others, or does not hold at its types."""
+    """The rules of an equation; none if it follows from others or does not hold at its types."""
     degrees = pool.context.degrees
     conditions: tuple[Apply, ...] = ()
     try:
@@ -90,13 +92,13 @@ def _judged(equation: Equation, pool: Pool) -> tuple[RuleDecl, ...]:
             if not holds(equation, pool.library, degrees, signs=(1, 1)):
                 return ()
             conditions = (Apply(">=", (Name("c"), Number(0))),)
-    except ValueError:  # no sizes of a few at which all tensors have elements
+    except ValueError:  # no sizes were found at which all tensors have elements
         return ()
     return tuple(_rules(equation, conditions))
 
 
 def pool_of(context: Context, library: Library) -> Pool:
-    """The graphs of a context, before any is made."""
+    """The pool of a context before any graph is made."""
     sizes = sizes_for(context.inputs, context.degrees)
     signatures = [read_signature(text, library) for text in context.signatures]
     values = Values(library, sizes, NUMBERS)
@@ -105,7 +107,7 @@ def pool_of(context: Context, library: Library) -> Pool:
 
 @lru_cache(maxsize=256)
 def number_expr(text: str) -> Expr:
-    """A real number of a table, `c * d`, as an expression."""
+    """A real number of a table, such as `c * d`, as an expression."""
     (rule,) = parse_rules(Source("number", f"rule number(x: [m])\n  scale(x; factor={text}) => x\n")).rules
     (call,) = rule.left
     assert isinstance(call, GraphCall)
@@ -113,9 +115,10 @@ def number_expr(text: str) -> Expr:
 
 
 def _pairs(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
-    """Graphs that are equal, one output each, then two; between them they read all inputs of the context.
+    """Pairs of equal graphs, first with one output each, then with two. Each pair reads all inputs of the context.
 
-    Left out are those whose types leave apart what is of one size in the context: they belong to a more general one.
+    A pair is left out if its types do not link all dimensions of equal size in the context: it belongs to a more
+    general one.
     """
     for term, first in pool.equal:
         if term.inputs | first.inputs == pool.full and pool.links.join(term.links, first.links) == pool.links.whole:
@@ -124,9 +127,11 @@ def _pairs(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
 
 
 def _pairs_of_two(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ...]]]:
-    """Two outputs that share an operator, where one reads an input that its equal does not: no two rules of one output.
+    """Pairs of outputs that share an operator, where each output reads an input that its equal does not. The equation
+    is therefore not two rules of one output each.
 
-    Left are the two graphs that read fewer inputs, right those that share: a product of concatenated matrices, split.
+    The left side has the two graphs that read fewer inputs, the right side the two that share, such as the split
+    product of concatenated matrices.
     """
     links, most = pool.links, pool.context.operators
     wider = [(term, first, links.join(term.links, first.links)) for term, first in pool.equal if is_wider(term, first)]
@@ -142,7 +147,7 @@ def _pairs_of_two(pool: Pool) -> Iterator[tuple[tuple[Term, ...], tuple[Term, ..
 
 
 def _rules(equation: Equation, conditions: tuple[Apply, ...]) -> Iterator[RuleDecl]:
-    """The rules of an equation: from left to right, and back where the right side has all inputs and numbers."""
+    """The rules of an equation: left to right, and also right to left if the right side has all inputs and numbers."""
     for one, other in ((equation.left, equation.right), (equation.right, equation.left)):
         rule = rule_of(equation.types, one, other, conditions)
         if rule is not None:

@@ -1,4 +1,4 @@
-"""Contexts: the operand types over which graphs are compared, found as the most general types of small graphs."""
+"""Contexts: the operand types over which graphs are compared. They are the most general types of small graphs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from .signature import Signature, read_signature
 from .signature_table import SignatureTable, Theme
 
 LETTERS = (*"mnkhijloqrstuvwabefg", *(f"m{number}" for number in range(1, 40)))
-"""Names of sizes; `c` and `d` are left to real numbers, `p` to degrees."""
+"""Names of sizes. `c` and `d` are reserved for real numbers, `p` for degrees."""
 MAX_LETTERS = len(LETTERS)
 DEGREES = frozenset({"p"})
-"""What tables call the numbers of devices, which keep their names."""
+"""Names of device counts in signature tables. They are never renamed."""
 INPUTS = 5
-"""The most operands of a graph."""
+"""Limit of operands of a graph."""
 MULTIPLE = 2
 TAKEN_APART = 1
-"""In how many places slices and views may take the dimensions of operands apart."""
+"""Limit of places at which slices and views may split dimensions of operands."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Operands of a theme's graphs, by their types. One unit of work: it depends on nothing but its text.
+    """Operands of a theme's graphs, by their types. A context is one unit of work and depends only on its text.
 
-    `only` are operators of which each substitution has at least one.
+    `only` are operators; each substitution must contain at least one of them.
     """
 
     theme: str
@@ -49,12 +49,12 @@ class Context:
 
     @cached_property
     def text(self) -> str:
-        """The operands, readable: `[m, k], [k, n]`."""
+        """The operands in readable form: `[m, k], [k, n]`."""
         return ", ".join(map(type_text, self.inputs))
 
     @cached_property
     def digest(self) -> str:
-        """What the candidates of the context depend on, besides the declarations."""
+        """Hash of everything that the candidates of the context depend on, except the declarations."""
         parts = (str(self.operators), *self.signatures, *self.numbers, *sorted(self.only), context_key(self.inputs))
         return sha256("\n".join(parts).encode()).hexdigest()[:16]
 
@@ -67,9 +67,9 @@ def type_text(tensor: TensorType) -> str:
 
 
 def contexts(table: SignatureTable, library: Library, only: frozenset[str] = frozenset()) -> tuple[Context, ...]:
-    """The contexts of a table's themes, those of few and small operands first.
+    """The contexts of a table's themes; within a theme, contexts with few and small operands come first.
 
-    With `only` those of graphs that have one of these operators. Raises E509.
+    With `only`, contexts of graphs that have one of these operators. Raises E509.
     """
     return tuple(made for theme in table.themes for made in theme_contexts(theme, library, table, only))
 
@@ -78,7 +78,9 @@ def contexts(table: SignatureTable, library: Library, only: frozenset[str] = fro
 def theme_contexts(
     theme: Theme, library: Library, table: SignatureTable, only: frozenset[str] = frozenset()
 ) -> tuple[Context, ...]:
-    """The contexts of one theme: the most general operand types of every graph, operands identified in all ways."""
+    """The contexts of one theme: the most general operand types of every graph, with operands identified in
+    all ways.
+    """
     own = [read_signature(text, library, table.place(text)) for text in theme.signatures]
     special = [read_signature(text, library, table.place(text)) for text in theme.special]
     degrees = frozenset(name for signature in own for name in signature.degrees)
@@ -105,9 +107,9 @@ def theme_contexts(
 
 @dataclass(frozen=True)
 class _Graph:
-    """The types of a graph while it grows: its operands, and its tensors, each with whether something reads it.
+    """The types of a graph during construction: its operands, and its tensors, each with whether an operator reads it.
 
-    `wanted`: whether it has an operator of those that it must have one of.
+    `wanted`: whether it contains one of the required operators.
     """
 
     inputs: tuple[TensorType, ...]
@@ -121,7 +123,9 @@ class _Graph:
 
     @property
     def key(self) -> str:
-        """The same for graphs whose letters are named otherwise; for some whose operands are in another order."""
+        """Equal for graphs that differ only in names of letters, and for some that differ only in the order of
+        operands.
+        """
         renamed = renaming([*self.inputs, *(tensor for tensor, _ in self.tensors)])
         inputs = [structure_text(tensor.replaced(renamed)) for tensor in self.inputs]
         tensors = [(structure_text(tensor.replaced(renamed)), used) for tensor, used in self.tensors]
@@ -131,7 +135,7 @@ class _Graph:
 def _graph_types(
     signatures: Sequence[Signature], operators: int, degrees: frozenset[str], only: frozenset[str]
 ) -> Iterator[tuple[TensorType, ...]]:
-    """Operand types of all graphs of up to so many operators with one root, each operand read once."""
+    """Operand types of all graphs with up to `operators` operators and one root; each operand is read once."""
     level = {"": _Graph((), (), not only)}
     fresh = (f"_{number}" for number in count())
     for made in range(operators):
@@ -151,8 +155,8 @@ def _graph_types(
 
 
 def _is_plain(inputs: Sequence[TensorType]) -> bool:
-    """Whether graphs over the operands are compared: few places are taken apart, and no size is a difference or a large
-    multiple of letters, and there are sizes at which every dimension has elements.
+    """Whether graphs over these operands are compared. Few places may be split, no size may be a difference or a large
+    multiple of letters, and there must be sizes at which every dimension has elements.
     """
     terms = [term for tensor in inputs for part in tensor.parts for term in part.total.terms if term[0]]
     if _taken_apart(inputs) > TAKEN_APART or not all(0 < coefficient <= MULTIPLE for _, coefficient in terms):
@@ -165,13 +169,13 @@ def _is_plain(inputs: Sequence[TensorType]) -> bool:
 
 
 def _multiple(inputs: Sequence[TensorType]) -> Fraction:
-    """The largest multiple of letters among the sizes: 2 for a tensor concatenated with itself."""
+    """The largest multiple of letters among the sizes, such as 2 for a tensor concatenated with itself."""
     terms = [term for tensor in inputs for part in tensor.parts for term in part.total.terms if term[0]]
     return max((coefficient for _, coefficient in terms), default=Fraction(1))
 
 
 def _merged(found: Iterable[tuple[TensorType, ...]]) -> Iterator[tuple[TensorType, ...]]:
-    """Operands of equal sizes once, with what any graph takes apart in them."""
+    """Operands of equal sizes once, with the splits of all graphs joined."""
     by_sizes: dict[str, tuple[TensorType, ...]] = {}
     for inputs in map(_determined, found):
         order = min(_likely_orders(inputs), key=lambda order: (totals_text(order), _ordered_text(order)))
@@ -182,18 +186,18 @@ def _merged(found: Iterable[tuple[TensorType, ...]]) -> Iterator[tuple[TensorTyp
 
 
 def _taken_apart(inputs: Sequence[TensorType]) -> int:
-    """In how many places dimensions of operands are taken apart, those of one size once."""
+    """The number of places at which dimensions of operands are split; dimensions of equal size count once."""
     sizes = {part.total: len(part.cuts) + len(part.prefixes) for tensor in inputs for part in tensor.parts}
     return sum(sizes.values())
 
 
 def _widest(signatures: Sequence[Signature]) -> int:
-    """How many tensors one operator can make one of, less one."""
+    """The most operands of a signature, less one: by so much one operator can reduce the number of unread tensors."""
     return max(len(signature.operands) for signature in signatures) - 1
 
 
 def _applied(graph: _Graph, signature: Signature, degrees: frozenset[str], fresh: Iterator[str]) -> Iterator[_Graph]:
-    """The graph with one more operator, whose operands are its tensors or new inputs."""
+    """The graph with one more operator, whose operands are the graph's tensors or new inputs."""
     names = dict.fromkeys(
         name for tensor in signature.operands for part in tensor.parts for name in letters_of(part.total)
     )
@@ -224,7 +228,7 @@ def _applied(graph: _Graph, signature: Signature, degrees: frozenset[str], fresh
             old = [(tensor, used or place in chosen) for place, (tensor, used) in enumerate(graph.tensors)]
             inputs = (*graph.inputs, *(_lifted(operand, over) for operand in new))
             larger = _Graph(inputs, tuple(old), graph.wanted).replaced(values)
-            # One result of several is taken: the other is what another graph takes.
+            # Each graph takes one result. Another graph takes the other.
             for result in results:
                 yield _Graph(larger.inputs, (*larger.tensors, result), graph.wanted)
 
@@ -246,7 +250,7 @@ def _lifted(tensor: TensorType, over: tuple[str, ...]) -> TensorType:
 
 
 def _identified(inputs: tuple[TensorType, ...], degrees: frozenset[str]) -> Iterator[tuple[TensorType, ...]]:
-    """The operand types with two of the operands made one."""
+    """The operand types with two of the operands identified."""
     fresh = (f"_i{number}" for number in count())
     for second in range(len(inputs)):
         for first in range(second):
@@ -263,7 +267,7 @@ def _identified(inputs: tuple[TensorType, ...], degrees: frozenset[str]) -> Iter
 
 
 def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = DEGREES) -> dict[str, Dim]:
-    """New names of the letters, by their first appearance; of a dimension that is taken apart by its parts."""
+    """New names of the letters, in order of first appearance. The parts of a split dimension come before its total."""
     occurs = _occurrences(tensors)
 
     def ordered(size: Poly) -> list[tuple[_Places, str]]:
@@ -281,12 +285,14 @@ def renaming(tensors: Sequence[TensorType], fixed: frozenset[str] = DEGREES) -> 
 
 
 _Places = tuple[tuple[int, int, int, int, Fraction], ...]
-"""Where a letter occurs: the dimension, how many terms its size has, how many letters the term, power, coefficient."""
+"""The occurrences of a letter: dimension, number of terms in the size, number of letters in the term, power,
+coefficient.
+"""
 
 
 def _occurrences(tensors: Sequence[TensorType]) -> dict[str, _Places]:
-    """The places of each letter in the sizes. Letters of equal places are alike: they are summands of the same sums, or
-    factors of the same products, and it is one type whichever is which.
+    """The places of each letter in the sizes. Letters with equal places are interchangeable: they are summands of the
+    same sums or factors of the same products.
     """
     found: dict[str, _Places] = {}
     for place, part in enumerate(part for tensor in tensors for part in tensor.parts):
@@ -299,14 +305,14 @@ def _occurrences(tensors: Sequence[TensorType]) -> dict[str, _Places]:
 
 
 def _renamed(inputs: tuple[TensorType, ...]) -> tuple[TensorType, ...]:
-    """In the order and with the letters of the context's key."""
+    """The operands in the order and with the letters of the context's key."""
     first = min(_likely_orders(inputs), key=lambda order: (totals_text(order), _ordered_text(order)))
     renamed = renaming(first)
     return tuple(tensor.replaced(renamed) for tensor in first)
 
 
 def structure_text(tensor: TensorType) -> str:
-    """A type with the structure of its dimensions: what tells contexts apart."""
+    """A type with the structure of its dimensions, which distinguishes contexts."""
     dims = []
     for dim in tensor.parts:
         if dim.letter is not None:
@@ -318,7 +324,7 @@ def structure_text(tensor: TensorType) -> str:
 
 
 def context_key(inputs: Sequence[TensorType]) -> str:
-    """A text that is the same for operands in another order, and for other names of letters."""
+    """A text that does not depend on the order of operands or on the names of letters."""
     return min(_ordered_text(order) for order in _likely_orders(inputs))
 
 
@@ -328,7 +334,7 @@ def _plain(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
 
 
 def _determined(inputs: Sequence[TensorType]) -> tuple[TensorType, ...]:
-    """Without the places at which a dimension is taken apart into parts whose sizes no operand determines."""
+    """The operands without splits into parts whose sizes no operand determines."""
     known = {name for tensor in inputs for part in tensor.parts for name in letters_of(part.total)}
 
     def determined(dim: Dim) -> Dim:
@@ -349,19 +355,21 @@ def _ordered_text(inputs: Sequence[TensorType]) -> str:
 
 
 def totals_text(inputs: Sequence[TensorType]) -> str:
-    """The same for operands that differ in names of letters, and in where their dimensions are taken apart."""
+    """A text that does not depend on the names of letters or on the places at which dimensions are split."""
     renamed = _by_totals(inputs)
     return " ".join(structure_text(tensor.replaced(renamed)) for tensor in _plain(inputs))
 
 
 def _by_totals(inputs: Sequence[TensorType]) -> dict[str, Dim]:
-    """New names of the letters, degrees apart, by where they occur in the sizes."""
+    """New names of the letters, except degrees, by where they occur in the sizes."""
     names = sorted((places, name) for name, places in _occurrences(inputs).items() if name not in DEGREES)
     return {name: named(f"~{number:02}") for number, (_, name) in enumerate(names)}
 
 
 def _likely_orders(inputs: Sequence[TensorType]) -> Iterator[tuple[TensorType, ...]]:
-    """Orders by how often the letters of each operand occur: equal for operands in another order, save for ties."""
+    """Candidate orders of the operands, by how often their letters occur. They do not depend on the given order, except
+    for ties.
+    """
     counts = Counter(name for tensor in inputs for part in tensor.parts for name in letters_of(part.total))
 
     def rank(tensor: TensorType) -> str:

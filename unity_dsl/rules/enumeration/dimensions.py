@@ -1,8 +1,8 @@
 """Symbolic types of tensors, and their unification.
 
-A dimension is a size, a polynomial in letters, with the places at which views and slices may take it apart: `cuts` are
-partial sums, `prefixes` partial products, major factor first. Two dimensions of one size are equal whatever their
-structure is.
+A dimension is a size, which is a polynomial in letters, together with the places at which views and slices may split
+it. `cuts` are partial sums. `prefixes` are partial products, major factor first. Two dimensions of equal size are
+equal, whatever their structure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Bindings = Mapping[str, "Dim"]
 
 @dataclass(frozen=True)
 class Dim:
-    """A dimension: its size, the partial sums at which it may be sliced, the partial products at which it splits."""
+    """A dimension: its size, the partial sums at which it may be sliced, and the partial products at which it may be
+    split.
+    """
 
     total: Poly
     cuts: frozenset[Poly] = frozenset()
@@ -26,7 +28,7 @@ class Dim:
 
     @cached_property
     def letter(self) -> str | None:
-        """The name, where the size is a bare letter."""
+        """The name, if the size is a single letter."""
         return letter_of(self.total)
 
     @property
@@ -40,7 +42,7 @@ class Dim:
         return frozenset(name for size in (self.total, *self.inner) for name in letters_of(size))
 
     def replaced(self, values: Bindings) -> Dim:
-        """With letters replaced. The structure of what is put in is kept where it makes up a whole part."""
+        """The dimension with letters replaced. The structure of a replacement is kept if it fills a whole part."""
         if self.letter is not None and not self.cuts and not self.prefixes:
             return values.get(self.letter, self)
         values = {name: values[name] for name in self.letters if name in values}
@@ -61,7 +63,7 @@ class Dim:
         return Dim(substituted(self.total, sizes), frozenset(cuts), frozenset(prefixes))
 
     def joined(self, other: Dim) -> Dim:
-        """The structure of both, which have one size."""
+        """The dimension with the structure of both, which have equal sizes."""
         if other.cuts <= self.cuts and other.prefixes <= self.prefixes:
             return self
         return Dim(self.total, self.cuts | other.cuts, self.prefixes | other.prefixes)
@@ -80,7 +82,7 @@ class TensorType:
         return TensorType(self.devices, tuple(dim.replaced(values) for dim in self.dims), bound)
 
     def joined(self, other: TensorType) -> TensorType:
-        """With the structure of the dimensions of both, which have the same sizes."""
+        """The type with the structure of the dimensions of both, which have equal sizes."""
         dims = tuple(own.joined(given) for own, given in zip(self.dims, other.dims, strict=True))
         return TensorType(self.devices, dims, self.bound)
 
@@ -91,23 +93,23 @@ class TensorType:
 
     @property
     def sizes(self) -> tuple[object, ...]:
-        """What equal types have in common: everything but the structure of their dimensions."""
+        """A key of equal types: everything except the structure of their dimensions."""
         return self.devices, tuple(dim.total for dim in self.dims), self.bound and self.bound.total
 
     @property
     def kind(self) -> tuple[tuple[str, ...], int, bool]:
-        """What no choice of letters changes."""
+        """The properties that no choice of letters changes."""
         return self.devices, len(self.dims), self.bound is not None
 
 
 @lru_cache(maxsize=65536)
 def named(name: str) -> Dim:
-    """A dimension of a size that is a letter."""
+    """A dimension whose size is a single letter."""
     return Dim(of(name))
 
 
 def letter_of(size: Poly) -> str | None:
-    """The letter that a size is, if it is one."""
+    """The letter that makes up a size, if the size is a single letter."""
     if len(size.terms) != 1 or size.terms[0][1] != 1 or len(size.terms[0][0]) != 1:
         return None
     ((symbol, power),) = size.terms[0][0]
@@ -144,11 +146,11 @@ def substituted(size: Poly, values: Mapping[str, Poly]) -> Poly:
 
 
 def unified(pairs: Sequence[tuple[Dim, Dim]], fixed: frozenset[str], fresh: Iterator[str]) -> Iterator[dict[str, Dim]]:
-    """The substitutions that make the dimensions of each pair equal; letters in `fixed`, the degrees, stay.
+    """The substitutions that make the dimensions of each pair equal. Letters in `fixed`, the degrees, are not replaced.
 
-    A sum meets a sum part by part, a product a product, at each pair of places where they may be taken apart: these are
-    the most general types in which the parts keep their meaning, not all solutions in whole numbers. Other sums are
-    linear equations, in which a letter is eliminated whose coefficient divides all others.
+    A sum is unified with a sum part by part, and a product with a product, at each pair of places where they may be
+    split. The results are the most general types in which the parts keep their meaning, not all integer solutions.
+    Other sums are linear equations; a letter is eliminated if its coefficient divides all others.
     """
     for found in _unified(tuple(pairs), {}, fixed, fresh):
         values = {name: _resolved(value, found) for name, value in found.items()}
@@ -159,11 +161,12 @@ def unified(pairs: Sequence[tuple[Dim, Dim]], fixed: frozenset[str], fresh: Iter
 def _unified(
     pairs: Sequence[tuple[Dim, Dim]], found: dict[str, Dim], fixed: frozenset[str], fresh: Iterator[str]
 ) -> Iterator[dict[str, Dim]]:
-    """Substitutions in triangular form: what stands for a letter may contain letters that something stands for.
+    """Substitutions in triangular form: the value of a letter may contain letters that have values themselves.
 
-    What stands for a letter contains neither this letter nor one that something stands for already, in its size or in
-    its structure: so no letter stands for itself, however far it is replaced. `found` is extended in place until a pair
-    has several solutions. Products come last: the other pairs may say where else they are taken apart.
+    The value of a letter contains neither this letter nor one that already has a value, in its size or in its
+    structure. No letter is therefore replaced by itself, however often values are inserted. `found` is extended in
+    place until a pair has several solutions. Products come last, because the other pairs may add places at which they
+    are split.
     """
     products: list[tuple[Dim, Dim]] = []
     for place, (one, other) in enumerate(pairs):
@@ -174,7 +177,7 @@ def _unified(
         if not _may_stand_for(value, name, fixed):
             name, value = right.letter, left
         if name is not None and _may_stand_for(value, name, fixed):
-            # Where a cut of the value depends on the letter, it does so on the whole value.
+            # A cut of the value that depends on the letter depends on the whole value.
             found[name] = value.replaced({name: Dim(value.total)})
         elif left.prefixes and right.prefixes:
             products.append((one, other))
@@ -196,7 +199,7 @@ def _branched(
     fixed: frozenset[str],
     fresh: Iterator[str],
 ) -> Iterator[dict[str, Dim]]:
-    """The substitutions by each of the solutions of a pair."""
+    """The substitutions that follow from each solution of a pair."""
     if left.total == right.total:
         yield from _unified(rest, found, fixed, fresh)
         return
@@ -209,12 +212,12 @@ def _may_stand_for(value: Dim, name: str | None, fixed: frozenset[str]) -> bool:
 
 
 def _may_be_positive(size: Poly) -> bool:
-    """False where no sizes, which are at least 1, make it positive."""
+    """False if no sizes of at least 1 make it positive."""
     return any(coefficient > 0 for _, coefficient in size.terms)
 
 
 def _resolved(dim: Dim, found: dict[str, Dim]) -> Dim:
-    """A dimension with what a substitution in triangular form has for its letters."""
+    """A dimension with its letters replaced by their values in a triangular substitution."""
     inner = [name for name in dim.letters if name in found]
     return dim.replaced({name: _resolved(found[name], found) for name in inner}) if inner else dim
 
@@ -223,7 +226,7 @@ _Step = tuple[dict[str, Dim], list[tuple[Dim, Dim]]]
 
 
 def _steps(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str]) -> Iterator[_Step]:
-    """What a pair of sums or products asks for: letters that it determines, and pairs that are left."""
+    """The ways to reduce a pair of sums or products: letters that it determines, and pairs that remain."""
     yield from _by_parts(left, right)
     yield from _by_degree(left, right, fixed, fresh)
     if not (left.cuts and right.cuts) and not left.prefixes and not right.prefixes:
@@ -231,7 +234,7 @@ def _steps(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str]) -
 
 
 def _by_parts(left: Dim, right: Dim) -> Iterator[_Step]:
-    """Sums by their summands, products by their factors."""
+    """Splits sums into summands, and products into factors."""
     for one in sorted(left.cuts, key=_key):
         for other in sorted(right.cuts, key=_key):
             yield {}, [(Dim(one), Dim(other)), (Dim(left.total - one), Dim(right.total - other))]
@@ -243,7 +246,7 @@ def _by_parts(left: Dim, right: Dim) -> Iterator[_Step]:
 
 
 def _by_degree(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str]) -> Iterator[_Step]:
-    """A product `h * k` that devices divide, `p * e`: its major factor is a multiple of p."""
+    """A product `h * k` meets one that devices divide, `p * e`: its major factor becomes a multiple of p."""
     for one, other in ((left, right), (right, left)):
         degrees = [prefix for prefix in one.prefixes if letter_of(prefix) in fixed]
         majors = [name for prefix in other.prefixes if (name := letter_of(prefix)) is not None and name not in fixed]
@@ -254,9 +257,10 @@ def _by_degree(left: Dim, right: Dim, fixed: frozenset[str], fresh: Iterator[str
 
 
 def _solved(left: Dim, right: Dim, fixed: frozenset[str]) -> Iterator[_Step]:
-    """A letter that occurs linearly, with a coefficient that divides all others, expressed by the others.
+    """Solves for a letter that occurs linearly with a coefficient that divides all others.
 
-    Rather one that is a sum of the others than one that is a difference, then the first one made.
+    A letter that equals a sum of the others is preferred to one that equals a difference, then the letter created
+    first.
     """
     difference = left.total - right.total
     if not _may_be_positive(difference) or not _may_be_positive(-difference):

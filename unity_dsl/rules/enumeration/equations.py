@@ -1,4 +1,6 @@
-"""Pairs of equal graphs at their most general types, checked on other operands, without what smaller pairs imply."""
+"""Pairs of equal graphs at their most general types, checked on other operands; pairs that smaller pairs imply are
+removed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ TOLERANCE = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """One result of an operator at its types, or an input where there is no application."""
+    """One result of an operator at its types, or an input if there is no application."""
 
     number: int
     type: TensorType
@@ -31,13 +33,15 @@ class Node:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal for the results of one operator, given that operands are shared."""
+        """Equal for the results of one operator, provided that operands are shared."""
         return id(self.application), tuple(id(operand) for operand in self.operands)
 
 
 @dataclass(frozen=True)
 class Equation:
-    """Graphs `left` and `right`, output by output, over inputs of `types`, as the left meets them."""
+    """Graphs `left` and `right`, one per output, over inputs of `types`, in the order in which the left side reads
+    them.
+    """
 
     types: tuple[TensorType, ...]
     left: tuple[Node, ...]
@@ -46,9 +50,10 @@ class Equation:
 
 @dataclass(frozen=True)
 class PairTyping:
-    """The most general types at which both sides of a pair are typed, and typed alike.
+    """The most general types at which both sides of a pair are well typed and have equal types.
 
-    `values` are the sizes of the letters of `typing`, `types` those of the inputs, as the left side meets them.
+    `values` are the sizes of the letters of `typing`. `types` are the types of the inputs, in the order in which the
+    left side reads them.
     """
 
     left: tuple[Term, ...]
@@ -60,7 +65,7 @@ class PairTyping:
 
     @property
     def inputs(self) -> tuple[TensorType, ...]:
-        """The types of the inputs, by their numbers."""
+        """The types of the inputs, in the order of their numbers."""
         numbers = [term.number for term in self.order if term.application is None]
         return tuple(kind for _, kind in sorted(zip(numbers, self.types, strict=True), key=lambda pair: pair[0]))
 
@@ -87,7 +92,7 @@ class PairTyping:
 
 
 def pair_typing(left: Sequence[Term], right: Sequence[Term], typing: Typing) -> PairTyping | None:
-    """The most general types of two sides; None where there are none, or where inputs do not decide all sizes."""
+    """The most general types of two sides; None if there are none, or if the inputs do not determine all sizes."""
     order = _ordered((*left, *right))
     pairs = typing.pairs_of(order)
     for one, other in zip(left, right, strict=True):
@@ -105,7 +110,7 @@ def pair_typing(left: Sequence[Term], right: Sequence[Term], typing: Typing) -> 
 
 
 class Typing:
-    """The types of terms as unknowns: a letter for each dimension of an input, and for each size of an operator."""
+    """The types of terms as unknowns: one letter for each dimension of an input and for each size of an operator."""
 
     def __init__(self, inputs: Sequence[TensorType], degrees: frozenset[str]) -> None:
         self.inputs, self.degrees = inputs, degrees
@@ -115,7 +120,9 @@ class Typing:
         self._pairs: dict[tuple[object, ...], list[tuple[Dim, Dim]]] = {}
 
     def pairs_of(self, order: Sequence[Term]) -> list[tuple[Dim, Dim]]:
-        """The dimensions that are equal where these terms, operands first, are typed."""
+        """The pairs of dimensions that must be equal for these terms to be well typed. Operands come before the terms
+        that read them.
+        """
         found: dict[tuple[object, ...], list[tuple[Dim, Dim]]] = {}
         for term in order:
             if term not in self.types:
@@ -164,7 +171,7 @@ def _application(given: Application, letters: dict[str, Dim], operands: tuple[No
 
 
 def _ordered(roots: Sequence[Term]) -> list[Term]:
-    """The terms below the roots, operands first, inputs as they are met."""
+    """The terms reachable from the roots, operands first, inputs in the order of their first reading."""
     found: dict[Term, None] = {}
 
     def visit(term: Term) -> None:
@@ -182,18 +189,19 @@ def _ordered(roots: Sequence[Term]) -> list[Term]:
 
 
 def holds(equation: Equation, library: Library, degrees: frozenset[str], signs: Sequence[int] = (1, -1)) -> bool:
-    """Whether both sides agree at other sizes and operands, and at real numbers of which `c` has each of the signs.
+    """Whether both sides agree at other sizes and operands, with real numbers for which `c` takes each of the signs.
 
-    Raises ValueError where no sizes are found.
+    Raises ValueError if no sizes are found.
     """
     return all(_agree(equation, check, sign, library, degrees) for check, sign in enumerate(signs))
 
 
 def is_instance(equation: Equation, library: Library, degrees: frozenset[str]) -> bool:
-    """Whether it follows from a more general equation: one in which an input is two, or a part of both sides an input.
+    """Whether it follows from a more general equation, in which one input is split into two or a common part becomes an
+    input.
 
-    Each side is evaluated with every set of places at which it reads an input, or a common part, reading another
-    tensor instead. Where the equation is no instance, only sets of all places of some inputs agree.
+    Each side is evaluated for every set of places that read an input, or a common part: these places read another
+    tensor instead. If the equation is no instance, the sides agree only for sets of all places of some inputs.
     """
     random = np.random.default_rng([3, len(equation.types)])
     values = Values(library, sizes_for(equation.types, degrees), _numbers(random))
@@ -225,13 +233,13 @@ def is_instance(equation: Equation, library: Library, degrees: frozenset[str]) -
 
 MAX_PLACES = 8
 _Place = tuple[tuple[object, ...], int]
-"""The operator that reads a tensor (nothing for an output), and the position among its operands."""
+"""The operator that reads a tensor (empty for an output), and the position among its operands."""
 
 
 def _separates(equation: Equation, inputs: Mapping[Node, Array], values: Values) -> bool:
     """Whether the equation holds with two tensors in place of one of its inputs.
 
-    Of an input that each side reads at most once it is enough to change it on the left alone.
+    If each side reads an input exactly once, it is enough to change that input on the left only.
     """
     reads = [Counter(node for node, _ in _reads(side, inputs)) for side in (equation.left, equation.right)]
     repeated = frozenset(node for node in inputs if any(read[node] > 1 for read in reads))
@@ -243,10 +251,12 @@ def _separates(equation: Equation, inputs: Mapping[Node, Array], values: Values)
 def _agreements(
     equation: Equation, leaves: Mapping[Node, Array], values: Values, varied: frozenset[Node], once: Sequence[Node] = ()
 ) -> tuple[int, int]:
-    """How many pairs of sets of places, on the left and on the right, give equal outputs; for how many of the leaves
-    `once` the left side gives what the right side gives without the change.
+    """Counts agreements between outputs of the two sides, as a pair of numbers. The first counts pairs of sets of
+    places, on the left and on the right, with equal outputs. The second counts leaves of `once` that may be changed on
+    the left without changing the output.
 
-    A place in the set reads the second tensor of its leaf, any other the first; the sets are of `varied` leaves.
+    A place in a set reads the second tensor of its leaf, any other place the first. The sets have places of `varied`
+    leaves.
     """
     sides: list[Array] = []
     for side in (equation.left, equation.right):
@@ -263,7 +273,7 @@ def _agreements(
 
 
 def _reads(side: Sequence[Node], leaves: Mapping[Node, Array]) -> list[tuple[Node, _Place]]:
-    """The leaves that a side reads, with the place of each reading."""
+    """The leaves that a side reads, with the place of each read."""
     found: dict[_Place, Node] = {((), position): root for position, root in enumerate(side) if root in leaves}
     pending, seen = [root for root in side if root not in leaves], set[Node]()
     while pending:
@@ -282,9 +292,9 @@ def _reads(side: Sequence[Node], leaves: Mapping[Node, Array]) -> list[tuple[Nod
 def _with_twins(
     side: Sequence[Node], places: Sequence[_Place], leaves: Mapping[Node, Array], values: Values, once: Sequence[Node]
 ) -> Array:
-    """[sets of places, elements]: the outputs where the places of each set read the second tensor of their leaf.
+    """[sets of places, elements]: the outputs when the places of each set read the second tensor of their leaf.
 
-    One more row for each leaf of `once`, for the set of its places.
+    One more row for each leaf of `once`, for the set of all its places.
     """
     bits = {place: bit for bit, place in enumerate(places)}
     sets = np.arange(1 << len(places))
@@ -315,7 +325,9 @@ def _numbers(random: np.random.Generator, sign: int = 1) -> dict[str, float]:
 
 
 def _shared(equation: Equation) -> list[tuple[Node, ...]]:
-    """The greatest graphs that both sides contain, inputs and the sides themselves left out; then every one alone."""
+    """The largest subgraphs that both sides contain, without inputs and the roots of both sides; then each common node
+    by itself.
+    """
     sides = [_below(side) for side in (equation.left, equation.right)]
     roots = {*equation.left} & {*equation.right}
     common = [node for node in sides[0] if node in sides[1] and node.application is not None and node not in roots]
@@ -356,7 +368,9 @@ def _random(tensor: TensorType, values: Values, random: np.random.Generator) -> 
 
 
 def _another(array: Array, tensor: TensorType, values: Values, random: np.random.Generator) -> Array:
-    """A random tensor of a type for one draw; integers differ from those of `array` everywhere, if there are two."""
+    """A random tensor of a type for one draw. Integers differ from those of `array` everywhere, if the range has two or
+    more.
+    """
     if tensor.bound is None:
         return _random(tensor, values, random)[:1]
     bound = values.size(tensor.bound.total)
@@ -390,10 +404,10 @@ def _close(one: Array, other: Array) -> bool:
 
 
 def stable_hash(text: str) -> str:
-    """Ten hexadecimal digits that depend on the text alone."""
+    """Ten hexadecimal digits that depend only on the text."""
     return sha256(text.encode()).hexdigest()[:10]
 
 
 def nodes_of(roots: Sequence[Node]) -> Iterator[Node]:
-    """The nodes below the roots, each once."""
+    """The nodes reachable from the roots, each once."""
     yield from _below(roots)

@@ -1,6 +1,6 @@
 """Fingerprints of graphs: their values on random operands under random linear functionals, grouped by tolerance.
 
-A fingerprint may take different graphs for equal, and the prover has the last word; equal graphs it does not separate.
+Different graphs may get the same fingerprint; the prover makes the final decision. Equal graphs are not separated.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ from .dimensions import TensorType, letters_of
 Array = npt.NDArray[Any]
 DRAWS = 2
 TOLERANCE = 1e-8
-"""Relative to the sum of the magnitudes of the terms of the functional."""
+"""Relative to the sum of the magnitudes of the functional's terms."""
 FLOOR = 1e-11
-"""Below it a difference is rounding, whatever the magnitudes are: of what cancels they are as small as it."""
+"""A difference below this is rounding error at any magnitude: if terms cancel, magnitudes are as small as
+their error.
+"""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,7 @@ class Fingerprints:
 
 
 def random_operand(random: np.random.Generator, shape: tuple[int, ...], bound: int | None) -> Array:
-    """One operand for each draw: [draws, *shape]. Floats are of both signs and of magnitudes from a quarter to two."""
+    """One operand for each draw: [draws, *shape]. Floats have both signs and magnitudes between a quarter and two."""
     if bound is not None:
         return random.integers(0, bound, (DRAWS, *shape))
     magnitude = np.exp2(random.uniform(-2, 1, (DRAWS, *shape)))
@@ -46,9 +48,10 @@ def random_operand(random: np.random.Generator, shape: tuple[int, ...], bound: i
 
 
 def sizes_for(tensors: Sequence[TensorType], degrees: frozenset[str], first: int = 2) -> Mapping[str, int]:
-    """Small sizes of the letters, by turns 2 and 3 (from `first`), larger where a dimension would have no element.
+    """Small sizes of the letters, alternating between 2 and 3 (from `first`), larger if a dimension would have no
+    element.
 
-    Raises ValueError where none of a few are found.
+    Raises ValueError if none are found within `GROWTH` attempts.
     """
     letters: dict[str, int] = dict.fromkeys(sorted(degrees), 2)
     turn = first
@@ -70,7 +73,7 @@ GROWTH = 8
 
 
 def _raising(size: Poly) -> Iterator[str]:
-    """Letters that a size grows with."""
+    """Letters with which a size grows."""
     for monomial, coefficient in size.terms:
         for symbol, _ in monomial:
             if isinstance(symbol, Quotient):
@@ -85,7 +88,7 @@ def functional(random: np.random.Generator, shape: tuple[int, ...]) -> Array:
 
 
 def fingerprints(values: Array, weights: Array) -> Fingerprints:
-    """Of tensors [terms, draws, ...] under functionals [draws, elements]."""
+    """Fingerprints of tensors [terms, draws, ...] under functionals [draws, elements]."""
     flat = values.reshape((*values.shape[:2], -1)).astype(np.float64)
     with np.errstate(all="ignore"):
         keys = np.einsum("tde,de->td", flat, weights)
@@ -94,7 +97,9 @@ def fingerprints(values: Array, weights: Array) -> Fingerprints:
 
 
 def groups(found: Fingerprints) -> list[Array]:
-    """The numbers of terms that have one fingerprint, two or more, ascending; by the number of their first."""
+    """Groups of two or more terms with the same fingerprint. Term numbers ascend within a group; groups are ordered by
+    their first.
+    """
     places = np.flatnonzero(found.finite)
     split = [places]
     for draw in range(found.keys.shape[1]):
@@ -103,7 +108,9 @@ def groups(found: Fingerprints) -> list[Array]:
 
 
 def _runs(places: Array, keys: Array, scales: Array) -> list[Array]:
-    """The places, sorted by key and cut where two neighbours are farther apart than rounding is."""
+    """The places sorted by key, split between neighbours that differ by more than rounding, without runs of
+    one place.
+    """
     order = places[np.argsort(keys[places], kind="stable")]
     gaps = np.diff(keys[order])
     bounds = TOLERANCE * np.maximum(scales[order][1:], scales[order][:-1]) + FLOOR

@@ -1,4 +1,4 @@
-"""Equations as rules: inputs and sizes named in the order in which the left side meets them."""
+"""Equations as rules, with inputs and sizes named in the order in which the left side reads them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ INPUTS = ("x", "y", "z", "w", "v", "u", "t", "s")
 def rule_of(
     types: Sequence[TensorType], left: Sequence[Node], right: Sequence[Node], conditions: tuple[Apply, ...] = ()
 ) -> RuleDecl | None:
-    """The rule `left => right`; None where the left side has no operator or does not bind what the right side needs, or
-    a view cannot name its axes.
+    """The rule `left => right`. None if the left side has no operator or does not bind everything that the right side
+    needs, or if a view cannot name its axes.
     """
     if all(node.application is None for node in left):
         return None
@@ -41,11 +41,11 @@ def rule_of(
 
 
 class _Unnamed(Exception):
-    """A view that has no names for its axes."""
+    """A view whose axes cannot be named."""
 
 
 def _inputs_of(roots: Sequence[Node]) -> Iterator[Node]:
-    """Inputs in the order of the text."""
+    """Inputs in the order in which the text reads them."""
     seen: set[Node] = set()
 
     def visit(node: Node) -> Iterator[Node]:
@@ -76,7 +76,7 @@ def _reals(roots: Sequence[Node]) -> set[str]:
 
 
 def _bound_reals(roots: Sequence[Node]) -> set[str]:
-    """The real numbers that a match of a side determines: those that stand alone."""
+    """The real numbers that a match of a side determines: those that are an attribute by themselves."""
     return {value.name for value in _real_values(roots) if isinstance(value, Name)}
 
 
@@ -96,7 +96,7 @@ def _declared(name: str, tensor: TensorType) -> RuleInput:
 
 
 def size_expr(dim: Dim) -> Expr:
-    """A size as an expression, its parts in the order in which it is taken apart."""
+    """A size as an expression, with its parts in the order in which it is split."""
     if dim.cuts:
         bounds = sorted(dim.cuts, key=lambda cut: (len(cut.terms), cut.key))
         parts = [bounds[0], *(b - a for a, b in zip(bounds, [*bounds[1:], dim.total], strict=True))]
@@ -117,7 +117,7 @@ def _is_positive(size: Poly) -> bool:
 
 
 def poly_expr(size: Poly) -> Expr:
-    """A polynomial as an expression: what is added first, then what is taken away."""
+    """A polynomial as an expression, positive terms first."""
     if not size.terms:
         return Number(0)
     ordered = sorted(size.terms, key=lambda term: (term[1] < 0, not term[0]))
@@ -154,7 +154,7 @@ def _joined(function: str, parts: Sequence[Expr]) -> Expr:
 
 
 def _graph(node: Node, tensors: Mapping[Node, Name], names: Mapping[str, Dim]) -> GraphExpr:
-    """The graph as an expression, by the signatures' own texts."""
+    """The graph as an expression, built from the texts of the signatures."""
     if node.application is None:
         return tensors[node]
     made = node.application
@@ -184,9 +184,9 @@ Pattern = tuple[tuple[str | int, ...], ...]
 
 
 def _view(operand: GraphExpr, source: Pattern, target: Pattern, sizes: Mapping[str, Dim]) -> GraphView:
-    """The view with axes named by the sizes that they have; an axis that has no name of its own gets a new one.
+    """The view with axes named after their sizes; an axis without a name of its own gets a new one.
 
-    Raises _Unnamed where of a dimension's axes more than one has no name.
+    Raises _Unnamed if more than one axis of a dimension has no name.
     """
     taken: set[str] = set()
     chosen: dict[str, str] = {}

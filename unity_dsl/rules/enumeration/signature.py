@@ -1,4 +1,6 @@
-"""One operator at symbolic types: operands, the graphs of its results, and their types by the declaration."""
+"""One operator at symbolic types: its operands, the graphs of its results, and their types according to the
+declaration.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from .dimensions import Dim, TensorType, letter_of, letters_of
 
 @dataclass(frozen=True)
 class Signature:
-    """`(x: [m, k], w: [n, k]) linear(x, w)`. Several results are made by one operator, such as the parts of a split.
+    """`(x: [m, k], w: [n, k]) linear(x, w)`. Several results, such as the parts of a split, are made by one operator.
 
-    `reals` are the names of attributes that are any real number, `degrees` those of device axes.
+    `reals` are the names of attributes that may be any real number, `degrees` the names of device axes.
     """
 
     text: str
@@ -61,7 +63,7 @@ def read_signature(text: str, library: Library, place: Span | None = None) -> Si
 
 
 def _shapes(rule: RuleDecl, library: Library) -> list[TensorShape] | None:
-    """The shapes of the left side's tensors; None where nothing determines them."""
+    """The shapes of the left side's tensors; None if they are not determined."""
     try:
         read, operators = with_reals(rule, library)
         found = shapes_of(read, claim_of(read), operators)
@@ -71,7 +73,7 @@ def _shapes(rule: RuleDecl, library: Library) -> list[TensorShape] | None:
 
 
 def _halves(text: str) -> tuple[str, str]:
-    """The operands in brackets, and the graph."""
+    """The parenthesized operands, and the graph."""
     depth = 0
     for position, char in enumerate(text):
         depth += (char == "(") - (char == ")")
@@ -81,7 +83,7 @@ def _halves(text: str) -> tuple[str, str]:
 
 
 def operand_type(tensor: RuleInput) -> TensorType:
-    """The type that a rule's input declares; `a + b` may be cut at a, `h * k` split into h and k."""
+    """The type that a rule's input declares; `a + b` may be sliced at a, `h * k` split into h and k."""
     devices = tuple(sorted(dim.size.name for dim in tensor.dims if dim.device and isinstance(dim.size, Name)))
     dims = tuple(declared_dim(dim.size) for dim in tensor.dims if not dim.device)
     bound = None if tensor.integer_range is None else declared_dim(tensor.integer_range)
@@ -89,7 +91,7 @@ def operand_type(tensor: RuleInput) -> TensorType:
 
 
 def declared_dim(size: Expr) -> Dim:
-    """A dimension as it is written, with the places at which it may be taken apart."""
+    """A dimension as written, with the places at which it may be split."""
     total = size_of(size)
     match size:
         case Apply("+", (left, _)) if all(letter_of(size_of(part)) for part in _summands(size)):
@@ -137,7 +139,9 @@ def _result_type(shape: TensorShape, order: tuple[str, ...], degrees: frozenset[
 
 
 def _result_dim(factors: tuple[Poly, ...], order: tuple[str, ...], degrees: frozenset[str]) -> Dim:
-    """Summands in the order in which the operands name them; factors as the declaration or the view has them."""
+    """A dimension of a result. Summands are in the order in which the operands name them, factors as in the declaration
+    or view.
+    """
     total = product(factors)
     if len(total.terms) > 1:
         summands = [(order.index(name), of(name)) for name in letters_of(total) if total.coefficient(name) == 1]

@@ -1,7 +1,8 @@
-"""Signature tables: which operators, at which ranks and attributes, substitutions are enumerated over.
+"""Signature tables: the operators, with ranks and attributes, over which substitutions are enumerated.
 
-A table is a toml file of themes. A signature is written in the language of rules: operands with their dimensions, and
-the tensors that one operator makes of them. What an operator means, and its results' shapes, its declaration says.
+A table is a TOML file of themes. A signature is written in the language of rules: operands with their dimensions, and
+the tensors that one operator makes from them. The operator's declaration gives its meaning and the shapes of its
+results.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ _KEYS = ("about", "operators", "numbers", "signatures", "special")
 
 @dataclass(frozen=True)
 class Theme:
-    """Operators whose graphs are compared with each other, of up to `operators` a side.
+    """Operators whose graphs are compared with each other, with up to `operators` operators per side.
 
-    `numbers` are what an attribute that is any real number may be. `special` are signatures at particular types, such
-    as a concatenation of equal parts: operands of their types are tried as well.
+    `numbers` are the values tried for an attribute that may be any real number. `special` are signatures at particular
+    types, such as a concatenation of equal parts: operands of their types are tried as well.
     """
 
     name: str
@@ -38,19 +39,19 @@ class Theme:
 
 @dataclass(frozen=True)
 class SignatureTable:
-    """Themes in the order of the file, each with the place of every signature in it."""
+    """Themes in the order of the file, which gives the place of every signature."""
 
     themes: tuple[Theme, ...]
     source: Source
 
     def place(self, text: str) -> Span:
-        """Where a text stands in the file; the start of the file where it does not."""
+        """The place of a text in the file; the start of the file if the text does not occur."""
         start = self.source.text.find(text)
         return Span(self.source, max(start, 0), max(start, 0) + (len(text) if start >= 0 else 0))
 
 
 def load_table(path: Path) -> SignatureTable:
-    """The table of a file. Raises E0xx where it cannot be read, E509 where it is none."""
+    """The table of a file. Raises E0xx if the file cannot be read, E509 if it is not a table."""
     return read_table(read_source(path))
 
 
@@ -83,7 +84,7 @@ def _theme(source: Source, name: str, entry: Any) -> Theme:
 
 
 def _texts(source: Source, name: str, entry: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """A list of texts. Raises E509 where it is something else, or names one twice."""
+    """A list of texts. Raises E509 if it is something else or contains a text twice."""
     found = entry.get(key, [])
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise _fault(source, key, f"`{key}` of `{name}` is a list of texts")

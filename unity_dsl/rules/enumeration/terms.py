@@ -1,4 +1,6 @@
-"""All graphs of a context, level by level, made of graphs that equal no smaller one, and the classes of equal ones."""
+"""All graphs of a context, level by level, and the classes of equal graphs. A graph is built only from graphs that
+equal no smaller one.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from .type_links import TypeLinks
 class Term:
     """A graph: an input by its `number`, or result `number` of an application to terms.
 
-    `operators` is the set of its operators as bits, `inputs` that of its inputs; `links` is the state of its types.
+    `operators` is the bit set of its operators, `inputs` that of its inputs. `links` is the state of its types.
     """
 
     number: int
@@ -38,7 +40,7 @@ class Term:
 
     @property
     def size(self) -> int:
-        """The number of its operators, shared ones once."""
+        """The number of its operators; shared operators count once."""
         return self.operators.bit_count()
 
     @property
@@ -55,7 +57,7 @@ class Term:
 
 @dataclass
 class Counts:
-    """What was made on the way: graphs, those that were evaluated, those without finite values, and classes."""
+    """Statistics: graphs, evaluated graphs, graphs without finite values, and classes."""
 
     terms: int = 0
     evaluated: int = 0
@@ -65,7 +67,7 @@ class Counts:
 
 @dataclass
 class _Batch:
-    """Terms of one type made by one application: operands as places among those of their types."""
+    """Terms of one type that one application makes."""
 
     application: Application
     result: int
@@ -76,12 +78,12 @@ class _Batch:
 
 
 _Choice = tuple[Application, list[tuple[Term, ...]], list[int]]
-"""An application with the operands of each term, and the operators of these as bits."""
+"""An application, the operands of each of its terms, and the bit set of operators of these operands."""
 
 
 @dataclass
 class Pool:
-    """The graphs over a context's inputs. `equal` are pairs of a term and the first of its class."""
+    """The graphs over a context's inputs. `equal` holds pairs of a term and the first term of its class."""
 
     context: Context
     library: Library
@@ -115,7 +117,9 @@ class Pool:
     # ------------------------------------------------------------------------------------------ types
 
     def type_number(self, tensor: TensorType) -> int:
-        """The number of a type, by its sizes; the structure of its dimensions is that of all tensors of the type."""
+        """The number of a type, by its sizes. The structure of its dimensions is joined over all tensors of
+        the type.
+        """
         number = self._type_numbers.setdefault(tensor.sizes, len(self.types))
         if number == len(self.types):
             self.types.append(tensor)
@@ -131,7 +135,7 @@ class Pool:
         return number
 
     def random(self, what: str) -> np.random.Generator:
-        """Random numbers that depend on the context and on what they are for."""
+        """A random generator that depends on the context and on the purpose `what`."""
         seed = sha256(f"{self.context.digest} {what}".encode()).digest()[:8]
         return np.random.default_rng(int.from_bytes(seed, "big"))
 
@@ -142,7 +146,7 @@ class Pool:
         return self._weights[number]
 
     def applied(self, place: int, types: tuple[int, ...]) -> tuple[Application, ...]:
-        """All applications of a signature to operands of these types that have values at the context's sizes."""
+        """All applications of a signature to operands of these types that can be evaluated at the context's sizes."""
         operands = tuple(self.types[number] for number in types)
         key = place, operands
         if key not in self._applications:
@@ -160,7 +164,7 @@ class Pool:
     # ------------------------------------------------------------------------------------------ levels
 
     def run(self) -> None:
-        """Makes all graphs of up to the context's number of operators, and finds which are equal."""
+        """Makes all graphs with up to the context's number of operators, and finds which are equal."""
         for number, tensor in enumerate(self.context.inputs):
             kind = self.type_number(tensor)
             bound = None if tensor.bound is None else self.values.size(tensor.bound.total)
@@ -183,7 +187,9 @@ class Pool:
         self.prints[term.type].append(np.stack([prints.keys[0], prints.scales[0]]))
 
     def _level(self, size: int, last: bool) -> None:
-        """The graphs of `size` operators: those of one operator at one set of shapes are evaluated together."""
+        """Makes the graphs with `size` operators. Graphs with the same last operator at the same shapes are evaluated
+        together.
+        """
         self._fitting_known.clear()
         made = [choice for place in range(len(self.signatures)) for choice in self._choices(place, size, last)]
         self.counts.terms += sum(len(operands) for _, operands, _ in made)
@@ -199,7 +205,9 @@ class Pool:
             self._classify(number, batches[number], last)
 
     def _choices(self, place: int, size: int, last: bool) -> Iterator[_Choice]:
-        """Operands of a signature with which the graph has so many operators; at the last level all inputs."""
+        """Operands of a signature that give a graph with `size` operators; at the last level, the graph must read all
+        inputs.
+        """
         signature = self.signatures[place]
         swaps = commutes(signature, self.library)
         for types in self._operand_types(signature):
@@ -210,7 +218,7 @@ class Pool:
                 yield application, [operands for operands, _ in found], [operators for _, operators in found]
 
     def _operand_types(self, signature: Signature) -> Iterator[tuple[int, ...]]:
-        """Types of operands in which what the signature names by one letter is of one size."""
+        """Types of operands in which dimensions that share a letter in the signature have equal sizes."""
         fitting = [
             [number for number, tensor in enumerate(self.types) if _fits(tensor, declared)]
             for declared in signature.operands
@@ -232,7 +240,7 @@ class Pool:
         yield from (chosen for chosen, _ in found)
 
     def _may_suffice(self, types: tuple[int, ...], size: int, last: bool) -> bool:
-        """Whether terms of these types can have all operators but one between them; last, all inputs."""
+        """Whether terms of these types can contain `size - 1` operators together and, at the last level, all inputs."""
         operators = inputs = 0
         for kind in types:
             operators += self._most_operators[kind]
@@ -242,7 +250,7 @@ class Pool:
     def _tuples(
         self, types: tuple[int, ...], size: int, last: bool, swaps: bool
     ) -> Iterator[tuple[tuple[Term, ...], int]]:
-        """Operands of these types whose operators are one fewer than `size`, with their set."""
+        """Operands of these types that contain `size - 1` operators together, with the bit set of these operators."""
         partial: list[tuple[tuple[Term, ...], int, int]] = [((), 0, 0)]
         for position, kind in enumerate(types):
             whole = position == len(types) - 1
@@ -259,7 +267,9 @@ class Pool:
                 yield chosen, operators
 
     def _fitting(self, kind: int, operators: int, size: int, whole: bool) -> list[Term]:
-        """Terms of a type with which the operators are fewer than `size`; one fewer where they are the `whole`."""
+        """Terms of a type whose union with `operators` has fewer than `size` operators; exactly one fewer if `whole` is
+        set.
+        """
         key = kind, operators, size, whole
         if key not in self._fitting_known:
             new = size - 1 - operators.bit_count()
@@ -273,9 +283,9 @@ class Pool:
         return self._fitting_known[key]
 
     def _evaluated(self, choices: Sequence[_Choice], last: bool) -> Iterator[_Batch]:
-        """The terms of each choice with their fingerprints; their values unless it is the last level.
+        """The terms of each choice with their fingerprints, and their values unless this is the last level.
 
-        All choices are one operator at one set of shapes.
+        All choices have the same operator at the same set of shapes.
         """
         tuples = [chosen for _, operands, _ in choices for chosen in operands]
         given = []
@@ -300,7 +310,7 @@ class Pool:
     # ------------------------------------------------------------------------------------------ classes
 
     def _classify(self, number: int, batches: list[_Batch], last: bool) -> None:
-        """Finds the terms that equal an earlier one; keeps the others, unless it is the last level."""
+        """Finds the terms that equal an earlier term; keeps the others, unless this is the last level."""
         known = self.terms[number]
         sizes = [len(batch.operands) for batch in batches]
         keys = [np.stack([kept[0] for kept in self.prints[number]])] if known else []
@@ -353,9 +363,10 @@ class Pool:
 
 
 class Matchable:
-    """Which graphs of the last level may be a side of an equation at the context's types and at no more general ones.
+    """Selects graphs of the last level that may be a side of an equation at the context's types and at no more general
+    types.
 
-    A graph and another of its type, or two such pairs: the sides of an equation of two outputs.
+    The other side is another graph of the same type. In an equation of two outputs, the sides are two such pairs.
     """
 
     def __init__(self, pool: Pool, choices: Sequence[_Choice]) -> None:
@@ -370,7 +381,7 @@ class Matchable:
         self._beside: dict[tuple[int, int], set[int]] = {}
 
     def chosen(self) -> Iterator[_Choice]:
-        """The choices with those operands that make such a graph."""
+        """The choices, restricted to operands that make such a graph."""
         states = [[self._states(made, operands) for operands in chosen] for made, chosen, _ in self.choices]
         for (made, _, _), own in zip(self.choices, states, strict=True):
             for results in own:
@@ -396,7 +407,9 @@ class Matchable:
         return False
 
     def _matches_one(self, kind: int, state: int) -> bool:
-        """Whether a graph and another of its type link all that is of one size in the context."""
+        """Whether a graph and another graph of its type together link all dimensions that have equal sizes in the
+        context.
+        """
         if (kind, state) not in self._alone:
             self._alone[kind, state] = any(
                 (count > 1 or other != state) and self.links.join(state, other) == self.links.whole
@@ -405,19 +418,19 @@ class Matchable:
         return self._alone[kind, state]
 
     def _joins(self, kind: int, state: int) -> set[int]:
-        """What a graph links with each of its type that reads fewer inputs."""
+        """The links that a graph has together with each graph of its type that does not read all inputs."""
         if (kind, state) not in self._beside:
             self._beside[kind, state] = {self.links.join(state, other) for other in self.narrow[kind]}
         return self._beside[kind, state]
 
 
 def is_wider(term: Term, other: Term) -> bool:
-    """Whether a term reads what another reads, and more."""
+    """Whether a term reads every input that another term reads, and more."""
     return other.inputs & ~term.inputs == 0 != term.inputs ^ other.inputs
 
 
 def _bits(mask: int) -> Iterator[int]:
-    """The bits of a set, each as a mask."""
+    """The elements of a bit set, each as a mask."""
     while mask:
         yield mask & -mask
         mask &= mask - 1
@@ -430,7 +443,7 @@ def _fits(tensor: TensorType, declared: TensorType) -> bool:
 
 @lru_cache(maxsize=4096)
 def commutes(signature: Signature, library: Library) -> bool:
-    """Whether an operator's two operands, declared alike, may change places: tried on random ones."""
+    """Whether an operator's two operands, of equal declared types, may be swapped; tested on random operands."""
     if len(signature.operands) != 2 or signature.operands[0] != signature.operands[1]:
         return False
     values = Values(library, sizes_for(signature.operands, signature.degrees), {})
@@ -446,7 +459,7 @@ def commutes(signature: Signature, library: Library) -> bool:
 
 @lru_cache(maxsize=4096)
 def _letter_places(signature: Signature) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """The dimensions of each operand that are letters which other operands have too."""
+    """The dimensions of each operand that are single letters shared with other operands."""
     own = [
         [(part.letter, place) for place, part in enumerate(tensor.parts) if part.letter is not None]
         for tensor in signature.operands

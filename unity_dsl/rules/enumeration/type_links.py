@@ -1,9 +1,9 @@
-"""Which graphs of a context may be equal at its types and at no more general ones, by the dimensions that they link.
+"""Filters graphs that may be equal at a context's types but at no more general ones, by the dimensions that they link.
 
-A letter of a context stands at *positions*: in one or more dimensions of its operands. An operator that asks for equal
-sizes links the positions from which their letters come. Where the two sides of an equation, and that their results are
-of one type, leave positions of a letter apart, the letter may be another one at each: the equation holds in a more
-general context, or nowhere.
+A letter of a context stands at *positions*: in one or more dimensions of its operands. An operator that requires equal
+sizes links the positions from which the letters of these sizes come. Suppose that some positions of a letter stay
+unlinked by the two sides of an equation and by the equality of their result types. A different letter may then stand at
+each of these positions: the equation holds in a more general context, or nowhere.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from .dimensions import Dim, TensorType, letters_of
 Origins = tuple[tuple[tuple[str, int], ...], ...]
 """For each dimension its letters, each with the position from which it comes."""
 _Slot = tuple[int, int, str]
-"""A letter in a dimension of an operand: the number of the operand, of the dimension, and the letter."""
+"""A letter in a dimension of an operand: the number of the operand, the number of the dimension, and the letter."""
 
 
 @dataclass(frozen=True)
 class _Links:
-    """What an application links: pairs of slots, and for each result the slot of each letter of each dimension."""
+    """The links of an application: pairs of slots, and for each result the slot of each letter of each dimension."""
 
     pairs: tuple[tuple[_Slot, _Slot], ...]
     results: tuple[tuple[tuple[tuple[str, _Slot], ...], ...], ...]
@@ -38,9 +38,11 @@ class _Links:
 
 @dataclass
 class TypeLinks:
-    """Partitions of the positions of a context's letters, and *states*: what a graph links, and where its type is from.
+    """Partitions of the positions of a context's letters, and *states*. A state has the links of a graph and the
+    origins of its type.
 
-    Both are numbers. `whole` is the partition in which all positions of each letter are linked.
+    Partitions and states are represented by numbers. `whole` is the partition in which all positions of each letter are
+    linked.
     """
 
     inputs: Sequence[TensorType]
@@ -66,7 +68,7 @@ class TypeLinks:
         first: dict[str, int] = {}
         self.whole = self._partition(tuple(first.setdefault(slot[2], place) for slot, place in positions.items()))
         self._first = first
-        # A letter whose position is not known, the place at which a slice ends, counts as linked everywhere.
+        # A letter of unknown position, such as the end of a slice, counts as linked at all its positions.
         self._together = {
             own: self._partition(
                 tuple(first[own] if letter == own else place for (_, _, letter), place in positions.items())
@@ -86,7 +88,7 @@ class TypeLinks:
         return self._state(self.none, origins)
 
     def applied(self, application: Application, operands: tuple[int, ...]) -> tuple[int, ...]:
-        """The states of an application's results, by those of its operands."""
+        """The states of an application's results, given the states of its operands."""
         key = id(application), operands
         if key not in self._applied:
             links = self._links(application)
@@ -109,7 +111,7 @@ class TypeLinks:
         return self._applied[key]
 
     def join(self, one: int, other: int) -> int:
-        """The partition where two graphs of one type are the sides of an equation."""
+        """The partition that results when two graphs of one type are the sides of an equation."""
         key = (one, other) if one <= other else (other, one)
         if key not in self._joins:
             (left, left_origins), (right, right_origins) = (self._states[state] for state in key)
@@ -123,7 +125,7 @@ class TypeLinks:
         return self._joins[key]
 
     def union(self, one: int, other: int) -> int:
-        """The partition of what either of two links."""
+        """The partition that has the links of both."""
         if one == other or other == self.none:
             return one
         if one == self.none:
@@ -160,7 +162,7 @@ class TypeLinks:
     # ------------------------------------------------------------------------------------------ applications
 
     def _links(self, application: Application) -> _Links:
-        """What an application links; kept with it, so that its identity stays its own."""
+        """The links of an application. The application is stored with them, so that its `id` stays unique."""
         if id(application) not in self._known:
             self._known[id(application)] = application, self._made(application)
         return self._known[id(application)][1]
@@ -194,7 +196,7 @@ class TypeLinks:
 
 
 def _bound(declared: Dim, values: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[str, str]]:
-    """The letters of a declared dimension, each with the letters of what it is in the context."""
+    """The letters of a declared dimension, each paired with every letter of its value in the context."""
     for name in letters_of(declared.total):
         for letter in values.get(name, ()):
             yield name, letter

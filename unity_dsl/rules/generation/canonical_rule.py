@@ -1,4 +1,6 @@
-"""Names the tensors, sizes and numbers of a rule in the order of their appearance, so that renamings are equal."""
+"""Names the tensors, sizes and numbers of a rule in order of appearance, so that rules that differ only in names are
+equal.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ DEGREES = ("p", "q", *(f"p{number}" for number in range(1, 512)))
 
 
 def canonical_rule(rule: RuleDecl, library: Library) -> RuleDecl:
-    """The rule without local names and places, its names by order of appearance, left side first.
+    """The rule without local names and source places, with names in order of appearance, left side first.
 
     Inputs are `x`, `y`, `z`, `w`, in the order in which they are read.
     """
@@ -33,7 +35,7 @@ def canonical_rule(rule: RuleDecl, library: Library) -> RuleDecl:
 
 
 def rule_digest(rule: RuleDecl, library: Library) -> str:
-    """A hash of what the canonical rule says, without its name and comment."""
+    """A hash of the canonical rule without its name and comment."""
     return sha256(canonical_text(replace(canonical_rule(rule, library), name="", doc="")).encode()).hexdigest()
 
 
@@ -50,7 +52,7 @@ def _inlined(expr: GraphExpr, made: dict[str, GraphExpr]) -> GraphExpr:
 
 @dataclass
 class _Renaming:
-    """The new names of a rule's tensors; of sizes, groups, degrees and real numbers."""
+    """The new names of a rule's tensors (`tensors`), and of its sizes, groups, degrees and real numbers (`names`)."""
 
     old: RuleDecl
     reals: frozenset[str]
@@ -65,7 +67,7 @@ class _Renaming:
         }
         self.degrees = frozenset(degrees)
         groups = {dim.size.name for one in rule.inputs for dim in one.dims if dim.rest and isinstance(dim.size, Name)}
-        # One group is `b..`; of two, `a..` is the first one.
+        # A single group is named `b..`; the first of two is `a..`.
         self.groups = dict.fromkeys(groups, GROUPS if len(groups) > 1 else GROUPS[1:])
         inputs = {tensor.name: tensor for tensor in rule.inputs}
         for expr in subgraphs((*rule.left, *rule.right)):
@@ -102,13 +104,13 @@ class _Renaming:
                 self.names[name.name] = next(new for new in self._pool(name.name) if new not in used)
 
     def _pool(self, name: str) -> Sequence[str]:
-        """The new names for a name of its kind."""
+        """The candidates for the new name, which depend on the kind of the name."""
         if name in self.groups:
             return self.groups[name]
         return NUMBERS if name in self.reals else DEGREES if name in self.degrees else SIZES
 
     def _condition_order(self, condition: Expr) -> tuple[list[int], str]:
-        """The places of its names in the order of their appearance, then the text."""
+        """The positions of its names in order of appearance, then the text."""
         order = list(self.names.values())
         return [order.index(name.name) for name in names_in(condition)], canonical_text(condition)
 
@@ -140,7 +142,7 @@ class _Renaming:
         return expr
 
     def _axes(self, dims: tuple[tuple[str | int, ...], ...]) -> dict[str, str]:
-        """The axes of a view: sizes of the rule by their new names, others by letters that are no sizes."""
+        """The axes of a view: sizes of the rule have their new names, other axes get letters that are not sizes."""
         axes: dict[str, str] = {}
         letters = (letter for letter in SIZES if letter not in self.names.values())
         for name in (name for names in dims for name in names if isinstance(name, str)):

@@ -1,4 +1,4 @@
-"""What becomes of one candidate: proved as it is or under a condition that is found, and lifted to any rank."""
+"""Examines one candidate: it is proved as it is or under a condition that is searched for, and lifted to any rank."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .fitting_sizes import fitting, with_free_sizes
 from .lifting import lifted_forms
 
 MOST_OPERATORS = 4
-"""Operators of both sides together of a candidate for which a condition is looked for."""
+"""Limit of operators of both sides together of a candidate for which a condition is searched."""
 
 
 @dataclass(frozen=True)
 class Examined:
-    """The outcome for a candidate. `rule` is what was proved; None where it was `refuted` or `not_proved`.
+    """The outcome for a candidate. `rule` is the proved rule; None if the candidate was `refuted` or `not_proved`.
 
-    `seconds` are of the processor.
+    `seconds` is processor time.
     """
 
     rule: RuleDecl | None
@@ -35,16 +35,17 @@ class Examined:
 
 
 def examine(rule: RuleDecl, library: Library, *, conditions: bool = True) -> Examined:
-    """Proves a candidate where its windows fit, under a condition if need be, in its most general form that is proved.
+    """Proves a candidate at sizes where its windows fit, under a condition if needed, in the most general form that is
+    proved.
 
-    The rule of the outcome is canonical, and its obligations are those of its own text.
+    The resulting rule is canonical, and its obligations are those of its own text.
     """
     begun = process_time()
     rule = canonical_rule(fitting(rule, library), library)
     answer = prove_one(rule, library).answer
     if isinstance(answer, Refuted) and conditions and operators(rule) <= MOST_OPERATORS:
         found = find_condition(rule, library)
-        # Where one number alone makes a rule true, `where c == 1`, it says nothing.
+        # A rule that is true for one number only, `where c == 1`, is useless.
         if found is not None and not found.others and all(one.function != "==" for one in found.rule.conditions):
             rule = canonical_rule(found.rule, library)
             answer = prove_one(rule, library).answer
@@ -58,13 +59,13 @@ def examine(rule: RuleDecl, library: Library, *, conditions: bool = True) -> Exa
 
 
 def operators(rule: RuleDecl) -> int:
-    """The calls and views of both sides, one that is repeated counted once."""
+    """The number of distinct calls and views on both sides."""
     found = {expr for side in (rule.left, rule.right) for expr in subgraphs(side) if not isinstance(expr, Name)}
     return len(found)
 
 
 def _lifted(rule: RuleDecl, answer: Proved, library: Library) -> tuple[RuleDecl, Proved]:
-    """The rule with free sizes and as many groups as are proved, one after the other, with its proof."""
+    """The rule with free sizes and as many groups as can be proved, added one after the other, and its proof."""
     for form in (with_free_sizes(rule, library), *lifted_forms(rule, library)):
         lifted = canonical_rule(form, library)
         found = prove_one(lifted, library).answer if lifted != rule and _holds(lifted, library) else None
@@ -74,7 +75,7 @@ def _lifted(rule: RuleDecl, answer: Proved, library: Library) -> tuple[RuleDecl,
 
 
 def _holds(rule: RuleDecl, library: Library) -> bool:
-    """Whether a rule is proved, without a search for what contradicts it. No fault of the prover is one of the rule."""
+    """Whether a rule is proved, without a search for a counterexample. An error of the prover counts as not proved."""
     try:
         return isinstance(prove_rule(rule, library, shrink=False, numbers=False), Proved)
     except Exception:

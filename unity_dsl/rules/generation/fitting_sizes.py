@@ -1,4 +1,6 @@
-"""The sizes at which every tensor of a rule has elements: a window is no larger than what it moves over."""
+"""The sizes at which every tensor of a rule has elements: a window must not be larger than the dimension it
+moves over.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,9 @@ from ..rule_shapes import shapes_of
 
 
 def fitting(rule: RuleDecl, library: Library) -> RuleDecl:
-    """The rule under the conditions on sizes without which a result of its operators has none: `where h >= 3`.
+    """The rule with the conditions on sizes that its operators' results need in order to have elements: `where h >= 3`.
 
-    The rule as it is where no size of a result is a quotient, and where shapes are not determined.
+    The rule is returned unchanged if no size of a result is a quotient, or if shapes are not determined.
     """
     if not any(_divides(declaration(call, library)) for call in calls(rule)):
         return rule
@@ -41,9 +43,10 @@ def fitting(rule: RuleDecl, library: Library) -> RuleDecl:
 
 
 def with_free_sizes(rule: RuleDecl, library: Library) -> RuleDecl:
-    """The rule with a name for every size of inputs of which a name stands in it alone: `[h]` for `[h + r - 1]`.
+    """The rule with a single name for every size of inputs that contains a name used nowhere else: `[h]` for `[h + r -
+    1]`.
 
-    It holds at more sizes, or reads better, under the conditions of `fitting`: `where h >= r`.
+    The rule then holds at more sizes, or reads better, under the conditions of `fitting`: `where h >= r`.
     """
     counts = Counter(_size_names(rule))
     dims = [dim for tensor in rule.inputs for dim in tensor.dims]
@@ -61,7 +64,7 @@ def with_free_sizes(rule: RuleDecl, library: Library) -> RuleDecl:
 
 
 def _size_names(rule: RuleDecl) -> Iterator[str]:
-    """The names of sizes wherever they stand in a rule, also as axes of views and as degrees."""
+    """The names of sizes wherever they occur in a rule, including axes of views and degrees."""
     sizes: list[Expr] = [dim.size for tensor in rule.inputs for dim in tensor.dims]
     sizes += [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
     sizes += rule.conditions
@@ -75,15 +78,15 @@ def _size_names(rule: RuleDecl) -> Iterator[str]:
 
 
 def _divides(decl: OperatorDecl | ParallelDecl) -> bool:
-    """Whether a condition of an operator has a quotient of sizes, as windows that move in steps have."""
+    """Whether a condition of an operator has a quotient of sizes, as operators with strided windows have."""
     nodes = (node for condition in decl.conditions for node in walk(condition))
     return any(isinstance(node, Apply) and node.function == "//" for node in nodes)
 
 
 def _slacks(size: Poly) -> Iterator[Poly]:
-    """The polynomial that is not negative where a size is at least 1; none where that is so at all sizes.
+    """The polynomial that must not be negative for a size to be at least 1; none if that holds at all sizes.
 
-    `1 + (h - r) // 2` is a size where `h - r >= 0`. Sizes of other forms have none.
+    `1 + (h - r) // 2` is at least 1 if `h - r >= 0`. Sizes of other forms have no such polynomial.
     """
     slack = size - ONE
     match slack.terms:
@@ -99,6 +102,6 @@ def _comparison(slack: Poly) -> Apply:
 
 
 def _sum(poly: Poly, sign: int) -> Expr:
-    """The terms of one sign, each without it."""
+    """The sum of the terms with one sign, written without that sign."""
     parts = Poly(tuple((monomial, abs(value)) for monomial, value in poly.terms if value * sign > 0))
     return poly_expr(parts) if parts.terms else Number(0)

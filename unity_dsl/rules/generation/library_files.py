@@ -1,4 +1,4 @@
-"""The library as files: `THEME.rules` and its certificates, the same text for the same rules."""
+"""The library as files: `THEME.rules` and its certificates. Equal rules give equal texts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ThemeFile:
 
 
 def theme_files(kept: Iterable[Kept], about: Mapping[str, str], library: Library) -> tuple[ThemeFile, ...]:
-    """The files of named rules, themes and rules in alphabetical order."""
+    """The files of named rules, with themes and rules in alphabetical order."""
     themes: dict[str, list[Kept]] = {}
     for one in sorted(kept, key=lambda one: (one.theme, one.rule.name)):
         themes.setdefault(one.theme, []).append(one)
@@ -41,14 +41,16 @@ def theme_files(kept: Iterable[Kept], about: Mapping[str, str], library: Library
 def _theme_file(theme: str, kept: Sequence[Kept], about: str, library: Library) -> ThemeFile:
     header = f"{about}.\n{MADE}" if about else MADE
     text = rules_text([one.rule for one in kept], header)
-    # As they will be read: hashes are of the rules in the file.
+    # The rules as they will be read, since hashes are computed from the rules in the file.
     rules = parse_rules(Source(f"{theme}.rules", text)).rules
     certificates = [certify(rule, _proof(rule, one, library), library) for rule, one in zip(rules, kept, strict=True)]
     return ThemeFile(theme, text, render_certificates(certificates), len(rules))
 
 
 def _proof(rule: RuleDecl, kept: Kept, library: Library) -> Proved:
-    """The proof of a rule as it is read: anew where the text names what its sides share, which is then met first."""
+    """The proof of a rule as it is read. It is proved again if the text has local names, because shared expressions are
+    then visited first.
+    """
     if rule.definitions:
         answer = prove_one(rule, library).answer
         assert isinstance(answer, Proved), rule.name
@@ -65,13 +67,13 @@ def write_library(files: Sequence[ThemeFile], folder: Path) -> None:
 
 
 def is_generated(path: Path) -> bool:
-    """Whether a file of rules was written by `write_library`."""
+    """Whether a rule file was written by `write_library`."""
     with path.open(encoding="utf-8") as file:
         return any(MADE in line for line, _ in zip(file, range(4), strict=False))
 
 
 def check_target(folder: Path, themes: Sequence[str]) -> None:
-    """Raises E030 where a file of rules that was written by hand would be replaced, or the folder cannot be made."""
+    """Raises E030 if a handwritten rule file would be replaced, or if the folder cannot be made."""
     make_folder(folder)
     for theme in themes:
         path = folder / f"{theme}.rules"

@@ -1,4 +1,4 @@
-"""Rules of fixed ranks written for any rank: dimensions that always stand together become a group `b..`."""
+"""Lifts rules of fixed ranks to any rank: dimensions that always occur together become a group `b..`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from ..rule_shapes import Shapes, shapes_of
 GROUPS = ("b", "a", *(f"b{number}" for number in range(1, 64)))
 MOST_GROUPS = 2
 MOST_WIDE = 3
-"""Inputs of rank 2 and more of which some alone are given a group."""
+"""Limit of inputs of rank 2 or more up to which every subset of them is given a group. Beyond it, only all
+of them are.
+"""
 
 
 def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
-    """Forms of a rule with one group more: in place of sizes that stand nowhere else, side by side, the widest first;
-    in front of the last dimension of inputs; in front of all inputs.
+    """Forms of a rule with one more group. The group replaces adjacent sizes that occur nowhere else, longest run
+    first; or it stands before the last dimension of inputs; or it stands before all dimensions of all inputs.
 
-    A dimension that is addressed by its number is called -1 where it is the last one.
+    A dimension that is addressed by its number is written as -1 if it is the last one.
     """
     if any(isinstance(expr, GraphView) for expr in subgraphs((*rule.left, *rule.right))):
         return
@@ -45,7 +47,7 @@ def lifted_forms(rule: RuleDecl, library: Library) -> Iterator[RuleDecl]:
 
 
 Place: TypeAlias = "tuple[int, int] | None"
-"""Which dimensions of an input a group replaces, from the first to the one behind the last; none for no group."""
+"""The half-open range of an input's dimensions that a group replaces; None if the input gets no group."""
 
 
 def _groups(rule: RuleDecl) -> frozenset[str]:
@@ -55,19 +57,21 @@ def _groups(rule: RuleDecl) -> frozenset[str]:
 
 
 def _places_of(run: Sequence[str], rule: RuleDecl) -> tuple[Place, ...]:
-    """Where a run of sizes stands in each input."""
+    """The place of a run of sizes in each input."""
     rows = [[dim.size.name if isinstance(dim.size, Name) else "" for dim in tensor.dims] for tensor in rule.inputs]
     return tuple((row.index(run[0]), row.index(run[0]) + len(run)) if run[0] in row else None for row in rows)
 
 
 def _front(rule: RuleDecl) -> tuple[Place, ...]:
-    """In front of the dimensions of all inputs."""
+    """The place before all dimensions of each input."""
     devices = (sum(dim.device for dim in tensor.dims) for tensor in rule.inputs)
     return tuple((count, count) for count in devices)
 
 
 def _inner(rule: RuleDecl) -> Iterator[tuple[Place, ...]]:
-    """In front of the last dimension of inputs with several: of all of them, then, of up to three, of fewer."""
+    """The places before the last dimension of inputs with several dimensions: of all these inputs, then, if they are at
+    most three, of fewer.
+    """
     wide = [place for place, one in enumerate(rule.inputs) if sum(not dim.device for dim in one.dims) > 1]
     ends = [len(tensor.dims) - 1 for tensor in rule.inputs]
     for count in range(len(wide), 0 if len(wide) <= MOST_WIDE else len(wide) - 1, -1):
@@ -76,7 +80,7 @@ def _inner(rule: RuleDecl) -> Iterator[tuple[Place, ...]]:
 
 
 def _runs(rule: RuleDecl, addressed: frozenset[str]) -> Iterator[tuple[str, ...]]:
-    """Sequences of sizes that always stand side by side in the inputs and nowhere else; the longest first."""
+    """Sequences of sizes that are always adjacent in the inputs and occur nowhere else; the longest first."""
     fixed = {*addressed} | {name.name for condition in rule.conditions for name in names_in(condition)}
     calls = [expr for expr in subgraphs((*rule.left, *rule.right)) if isinstance(expr, GraphCall)]
     fixed |= {name.name for call in calls for _, value in call.attributes for name in names_in(value)}
@@ -102,7 +106,7 @@ def _runs(rule: RuleDecl, addressed: frozenset[str]) -> Iterator[tuple[str, ...]
 
 
 def _together(run: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
-    """Whether an input that has one of the sizes has all of them, side by side in this order."""
+    """Whether every input that has one of the sizes has all of them, adjacent and in this order."""
     for row in rows:
         if not set(run).isdisjoint(row):
             start = row.index(run[0]) if run[0] in row else -1
@@ -124,7 +128,7 @@ def _with_group(rule: RuleDecl, places: Sequence[Place]) -> RuleDecl:
 
 @dataclass
 class _Addressed:
-    """The calls of a rule that address a dimension by its number, read with the shapes of their operands."""
+    """Rewrites the calls of a rule that address a dimension by its number. The shapes of their operands are known."""
 
     shapes: Shapes
     library: Library
@@ -132,8 +136,8 @@ class _Addressed:
     from_the_front: bool = False
 
     def counted(self, expr: GraphExpr, other: GraphExpr) -> GraphExpr:
-        """The expression with the last dimension called -1 wherever it is addressed; `other` is the same without real
-        numbers. `names` grow by the sizes of what is addressed.
+        """The expression with -1 wherever the last dimension is addressed. `other` is the same expression with real
+        numbers as operands. The sizes of addressed dimensions are added to `names`.
         """
         if not isinstance(expr, GraphCall) or not isinstance(other, GraphCall):
             return expr
@@ -159,10 +163,10 @@ class _Addressed:
 
 
 def _counted_from_the_end(rule: RuleDecl, library: Library) -> tuple[RuleDecl, frozenset[str], bool]:
-    """The rule with the last dimension called -1 wherever it is addressed, the sizes of all that are addressed, and
-    whether one still is from the front.
+    """The rule with -1 wherever the last dimension is addressed, the sizes of all addressed dimensions, and whether a
+    dimension is still counted from the front.
 
-    The rule as it is where shapes are not determined.
+    The rule is returned unchanged if its shapes are not determined.
     """
     try:
         plain = by_results(rule, library)

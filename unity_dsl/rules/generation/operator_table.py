@@ -1,4 +1,4 @@
-"""The signature table of one operator, from its declaration: the operator at its least ranks, beside common ones."""
+"""The signature table of one operator, from its declaration: the operator at its least ranks, and common operators."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ MOST_RANK = 4
 
 
 def operator_table(name: str, library: Library) -> SignatureTable:
-    """A theme of the operator's own name: its signature, and sums, products, factors and concatenations of its rank,
-    and where its result has a higher one, of that, with transposition and sums of rows.
+    """A theme with the operator's name: its signature and common operators on tensors of the rank of its first operand.
+    If its result has a higher rank than all operands, also sums, factors, concatenations, transposition and row sums of
+    that rank.
 
-    A group of dimensions stands for one, or for two where a tensor has no others. Raises E509 for a parallel op, and
-    for an operator with an attribute that has no default and is not any number.
+    A group of dimensions stands for one dimension, or for two if no operand has any other dimensions. Raises E509 for a
+    parallel op, and for an operator with an attribute that has no default and cannot be any real number.
     """
     help = "write a table of signatures: `unityc rules generate --table FILE`"
     if name not in library.operators:
@@ -65,7 +66,9 @@ def _signature(decl: OperatorDecl, real: Sequence[str]) -> tuple[str, int]:
 
 
 def _raised_rank(decl: OperatorDecl, rank: int) -> int:
-    """The rank of the first result, if no operand has as high a one: 0 else, and of a group of dimensions."""
+    """The rank of the first result if it is higher than that of every operand; else 0, also if there are
+    rest groups.
+    """
     tensors = (*decl.inputs, *decl.outputs[:1])
     if any(dim.rest for tensor in tensors for dim in tensor.dims):
         return 0
@@ -82,7 +85,7 @@ def _dims(tensor: TensorDecl, letters: dict[str, tuple[str, ...]]) -> list[str]:
 
 
 def _partners_of_result(rank: int) -> Iterator[str]:
-    """Signatures of what takes a result of a higher rank apart: its sums, factors, parts, transposes and row sums."""
+    """Signatures of operators on a result of higher rank: sums, factors, concatenations, transposition and row sums."""
     dims = list(LETTERS[: min(rank, MOST_RANK)])
     shape = ", ".join(dims)
     yield f"(x: [{shape}], y: [{shape}]) add(x, y)"

@@ -40,7 +40,7 @@ FORMAT = 2
 
 @dataclass(frozen=True)
 class Enumerated:
-    """The candidates of a context, its counts, and the processor seconds that finding them took."""
+    """The candidates of a context, its counts, and the processor seconds of its enumeration."""
 
     rules: tuple[RuleDecl, ...]
     counts: Mapping[str, int]
@@ -49,7 +49,7 @@ class Enumerated:
 
 @dataclass(frozen=True)
 class ThemeCounts:
-    """How many contexts a theme has, what was counted in them, and the processor seconds of its enumeration."""
+    """The number of a theme's contexts, the counts summed over them, and the processor seconds of the enumeration."""
 
     contexts: int
     enumerated: Mapping[str, int]
@@ -58,8 +58,8 @@ class ThemeCounts:
 
 @dataclass(frozen=True)
 class Generation:
-    """The files of a library; how many there were at each stage, and before the selection of each theme; what was
-    refuted, and what was not proved; processor seconds of each examination.
+    """The files of a library, the counts of all stages, the counts of each theme before the selection, the refuted
+    rules, the rules that were not proved, and the processor seconds of each examination.
     """
 
     files: tuple[ThemeFile, ...]
@@ -71,7 +71,9 @@ class Generation:
 
 
 def known_rules(library: Library, themes: Collection[str] | None) -> tuple[RuleDecl, ...]:
-    """The shipped rules that are well formed and certified; with `themes`, without those of generated files of them."""
+    """The shipped rules that are well formed and certified; with `themes`, without the rules in generated files of
+    these themes.
+    """
     found: list[RuleDecl] = []
     for path in sorted(folder("rules").glob("*.rules")):
         if themes is None or path.stem not in themes or not is_generated(path):
@@ -83,9 +85,10 @@ def known_rules(library: Library, themes: Collection[str] | None) -> tuple[RuleD
 
 @dataclass
 class Generator:
-    """Generates with `processes` processes; `folder` keeps what is finished, one file a context and a proved batch.
+    """Generates with `processes` processes. `folder` stores finished work: one file per context and one per proved
+    batch.
 
-    With `only`, each rule has that operator. `known` rules are used, and not written.
+    With `only`, each rule contains that operator. `known` rules are used for derivations but not written.
     """
 
     library: Library
@@ -97,7 +100,7 @@ class Generator:
     progress: Progress = field(default=lambda what, done, whole: None)
 
     def run(self, table: SignatureTable) -> Generation:
-        """Raises E509 for a table that does not fit the library, E030 where the folder cannot be written."""
+        """Raises E509 for a table that does not fit the library, E030 if the folder cannot be written."""
         if self.folder is not None:
             make_folder(self.folder)
         asked = contexts(table, self.library, frozenset() if self.only is None else frozenset({self.only}))
@@ -115,7 +118,7 @@ class Generator:
     # ------------------------------------------------------------------------------------------ candidates
 
     def _enumerated(self, asked: Sequence[Context]) -> Iterator[Enumerated]:
-        """The candidates of each context, in order, those that the folder has not worked out now."""
+        """The candidates of each context, in order. Contexts that are not stored in the folder are enumerated now."""
         paths = list(map(self._path, asked))
         known = {place: made for place, path in enumerate(paths) if path and (made := _read(path)) is not None}
         missing = [place for place in range(len(asked)) if place not in known]
@@ -125,7 +128,7 @@ class Generator:
                 yield known.pop(place) if place in known else next(fresh)
 
     def _enumerate(self, context: Context) -> Enumerated:
-        """The candidates of a context, which the process that finds them keeps in the folder."""
+        """The candidates of a context. The process that finds them stores them in the folder."""
         begun = process_time()
         found = candidates(context, self.library)
         made = Enumerated(tuple(found.candidates), asdict(found.counts), process_time() - begun)
@@ -167,7 +170,7 @@ class Generator:
             self.progress,
             self.bound,
         )
-        # That operands may be exchanged is what derivations need no step for: it belongs to the library.
+        # Derivations use commutativity without a step, so the rules that state it belong to the library.
         said = {rule_digest(rule, self.library) for rule in self.known}
         exchanged = [(theme, exchange_rule(name)) for name, theme in first.items()]
         exchanged = [one for one in exchanged if rule_digest(one[1], self.library) not in said]
@@ -196,7 +199,7 @@ def _counted(contexts: Sequence[Enumerated]) -> ThemeCounts:
 
 
 def _totals(themes: Iterable[ThemeCounts]) -> dict[str, int]:
-    """The sums of all themes, `enumerated candidates` and so on."""
+    """The sums over all themes, such as `enumerated candidates`."""
     total = Counter[str]()
     for theme in themes:
         total.update({"contexts": theme.contexts})
@@ -220,7 +223,7 @@ def _text(context: Context, made: Enumerated) -> str:
 
 
 def _read(path: Path) -> Enumerated | None:
-    """The candidates in a file, None where it is missing or damaged."""
+    """The candidates in a file; None if it is missing or damaged."""
     try:
         data: Any = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""Examines rules in several processes and keeps the outcomes in a folder: what is finished is never done again."""
+"""Examines rules in several processes and stores the outcomes in a folder, so that no finished work is repeated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMAT = 2
 
 @dataclass
 class Examiner:
-    """Examines rules with `processes` processes, those apart whose outcomes `folder` has."""
+    """Examines rules with `processes` processes. Outcomes that are stored in `folder` are reused."""
 
     library: Library
     processes: int = 1
@@ -44,7 +44,7 @@ class Examiner:
     def __call__(self, rules: Sequence[RuleDecl]) -> list[Examined]:
         keys = [self._key(rule) for rule in rules]
         asked = {key: rule for key, rule in zip(keys, rules, strict=True) if key not in self.known}
-        # As they are read back, so that nothing depends on whether the folder had them.
+        # Outcomes pass through JSON, so that nothing depends on whether the folder had them.
         with closing(process_map(self._examine, list(asked.values()), self.processes)) as examined:
             found = (_from_json(_to_json(one)) for one in examined)
             made = dict(zip(asked, found, strict=True))
@@ -68,7 +68,7 @@ class Examiner:
 
 
 def make_folder(folder: Path) -> None:
-    """Raises E030 where it cannot be made."""
+    """Raises E030 if it cannot be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -76,7 +76,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Writes a file in one step, so that an interruption leaves none that is half done. Raises E030."""
+    """Writes a file in one step, so that an interruption leaves no incomplete file. Raises E030."""
     new = path.with_name(f".{path.name}.new")
     try:
         new.write_text(text, encoding="utf-8")
@@ -92,7 +92,7 @@ def _write(folder: Path, made: Mapping[str, Examined]) -> None:
 
 
 def _read(path: Path) -> dict[str, Examined]:
-    """The outcomes of a file, none where it is damaged: then they are found again."""
+    """The outcomes in a file; none if it is damaged, so that they are computed again."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         if data["format"] != FORMAT:

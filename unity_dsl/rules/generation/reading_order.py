@@ -1,4 +1,4 @@
-"""Writes a rule with the operands of commutative operators in the order that reads best."""
+"""Writes a rule with the operands of commutative operators in the most readable order."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .canonical_rule import canonical_rule
 from .rule_text import sides_text
 
 MOST = 7
-"""Commutative calls of a rule of which all orders are tried."""
+"""Limit of commutative calls in a rule for which all orders of operands are tried."""
 
 
 def in_reading_order(rule: RuleDecl, commutative: Collection[str], library: Library) -> RuleDecl:
-    """The canonical rule of least disorder that commutative operators make of this one, its outputs in any order; of
-    several the first one by its text.
+    """The canonical rule of least disorder among those obtained by swapping operands of commutative operators and by
+    reordering outputs. Ties are broken by text.
 
-    `y * z + x * y => y * (x + z)` becomes `x * y + x * z => x * (y + z)`. Rules that become one by exchanging operands
-    have one reading order.
+    `y * z + x * y => y * (x + z)` becomes `x * y + x * z => x * (y + z)`. Rules that differ only by swapped operands
+    have the same reading order.
     """
     rule = canonical_rule(rule, library)  # without local names
     calls = [
@@ -35,7 +35,7 @@ def in_reading_order(rule: RuleDecl, commutative: Collection[str], library: Libr
     exchanged = (_exchanged(rule, dict(zip(distinct, choice, strict=True))) for choice in choices)
     orders = [made for one in exchanged for made in _permuted(one)]
     costs = [disorder(one, commutative) for one in orders]
-    # Most orders are worse whatever their text is, and are not renamed.
+    # Most orders are worse whatever their text, so they are not renamed.
     best = (canonical_rule(one, library) for one, cost in zip(orders, costs, strict=True) if cost == min(costs))
     return min(best, key=sides_text)
 
@@ -48,7 +48,7 @@ def _permuted(rule: RuleDecl) -> Iterator[RuleDecl]:
 
 
 def _exchanged(rule: RuleDecl, swaps: dict[GraphCall, bool]) -> RuleDecl:
-    """The rule with the operands of some of its calls exchanged, wherever a call stands."""
+    """The rule with the operands of some of its calls swapped, wherever such a call occurs."""
 
     def changed(expr: GraphExpr) -> GraphExpr:
         match expr:
@@ -64,8 +64,8 @@ def _exchanged(rule: RuleDecl, swaps: dict[GraphCall, bool]) -> RuleDecl:
 
 
 def disorder(rule: RuleDecl, commutative: Collection[str]) -> tuple[int, int]:
-    """What keeps a rule from being read easily: commutative calls with the operand of lower rank in front, and pairs of
-    reads of inputs in another order than that of their first reads.
+    """A measure of poor readability. It counts commutative calls whose first operand has lower rank, and pairs of reads
+    of inputs in a different order from that of their first reads.
     """
     ranks = {tensor.name: sum(not dim.device for dim in tensor.dims) for tensor in rule.inputs}
     sides = [list(_reads(side, ranks)) for side in (rule.left, rule.right)]
@@ -77,7 +77,7 @@ def disorder(rule: RuleDecl, commutative: Collection[str]) -> tuple[int, int]:
 
 
 def _rank(expr: GraphExpr, ranks: Mapping[str, int]) -> int:
-    """The highest rank of what an expression reads: its own where all of it is element by element."""
+    """The highest rank of the inputs that an expression reads, which is its own rank if it is element-wise."""
     return max((ranks[name] for name in _reads((expr,), ranks)), default=0)
 
 

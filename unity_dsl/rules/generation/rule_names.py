@@ -1,4 +1,4 @@
-"""Names that tell what a rule says: its operators, each with the axes it is about, and the kind of law.
+"""Descriptive names of rules: the operators, each with the axes that it works on, and the kind of law.
 
 | kind | law |
 | -- | -- |
@@ -13,12 +13,12 @@
 | `f_factors_out_of_g` | `g(f(x), f(y)) => f(g(x, y))` |
 | `f_joined_by_concat` | `f(x), f(y) =>` slices of one `f(concat(x, y))` |
 | `f_of_g_undone` | the right side is an input |
-| `f_of_g_exchanged`, `f_of_g_regrouped` | the same operators, another or the same one outermost |
-| `f_of_g_into_h`, `f_of_g_as_h` | fewer operators, or others |
+| `f_of_g_exchanged`, `f_of_g_regrouped` | the same operators, with another or the same one outermost |
+| `f_of_g_into_h`, `f_of_g_as_h` | fewer operators, or different ones |
 
-Where `f` has several operands, `in_w` tells which one `g` is, by the name that the declaration gives it. Of rules that
-would have one name each tells more: which inputs are of lower rank, which are read at several places, what the right
-side is. What then is left to tell is a number, in the order of the rules' texts.
+If `f` has several operands, `in_w` says which one `g` is, by its declared name. Rules with equal names get details:
+which operand is meant, which inputs have lower rank, which are read at several places, the rank, the right side. Names
+that are still equal get numbers, in the order of the rules' texts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from .rule_text import rule_text
 from .rule_trees import Tree, tree_of
 
 LONGEST = 64
-"""Letters of a name without what tells it from others."""
+"""Limit of characters of a name without its details."""
 MOST = 4
-"""Operators of a side that a name tells."""
+"""Limit of operators of a side that a name lists."""
 
 
 def rule_names(rules: Sequence[RuleDecl], taken: Collection[str], library: Library) -> list[str]:
@@ -56,7 +56,7 @@ def rule_names(rules: Sequence[RuleDecl], taken: Collection[str], library: Libra
 
 
 def _numbered(names: Sequence[str], rules: Sequence[RuleDecl], taken: Collection[str]) -> Iterator[str]:
-    """The names, those that several rules have with a number by the order of the rules' texts."""
+    """The names; equal names get numbers in the order of the rules' texts."""
     texts = [rule_text(rule) for rule in rules]
     for name, text in zip(names, texts, strict=True):
         same = sorted(other for one, other in zip(names, texts, strict=True) if one == name)
@@ -68,7 +68,7 @@ def _numbered(names: Sequence[str], rules: Sequence[RuleDecl], taken: Collection
 
 
 def telling_name(rule: RuleDecl, library: Library) -> str:
-    """The name of a canonical rule that no other rule is to be told from."""
+    """The name of a canonical rule, without details that distinguish it from others."""
     left, right = ([tree_of(expr, library) for expr in side] for side in (rule.left, rule.right))
     if len(left) > 1:
         return _cut(_joined(left, right) or f"{_paths(left)}_as_{_paths(right)}")
@@ -110,7 +110,7 @@ def _same_operators(left: Tree, right: Tree) -> str:
 
 
 def _joined(left: Sequence[Tree], right: Sequence[Tree]) -> str:
-    """The name of a law that computes one operator on concatenated operands once in place of several times."""
+    """The name of a law that computes one operator once, on concatenated operands, instead of several times."""
     bases = {part for tree in right for part in tree.operands}
     if len(bases) != 1 or not all(tree.word.startswith("slice") for tree in right):
         return ""
@@ -121,7 +121,7 @@ def _joined(left: Sequence[Tree], right: Sequence[Tree]) -> str:
 
 
 def _operand(tree: Tree) -> str:
-    """`_in_w`: which of several operands the inner operators are."""
+    """`_in_w`: the operands, out of several, that are not inputs."""
     if len(tree.operands) < 2:
         return ""
     names = [name for name, part in zip(tree.names, tree.operands, strict=False) if part.word]
@@ -137,7 +137,7 @@ def _paths(side: Sequence[Tree]) -> str:
 
 
 def _cut(name: str) -> str:
-    """The name, at most LONGEST letters of whole words."""
+    """The name cut to at most LONGEST characters, in whole words."""
     words = name.split("_")
     while len("_".join(words)) > LONGEST:
         words.pop()
@@ -150,12 +150,12 @@ def _cut(name: str) -> str:
 
 
 def _places(rule: RuleDecl, library: Library) -> str:
-    """`in_w`: the operands of the outermost operator that are no inputs."""
+    """`in_w`: the operands of the outermost operator that are not inputs."""
     return "_and_".join(filter(None, (_operand(tree_of(expr, library)).removeprefix("_") for expr in rule.left)))
 
 
 def _lower_ranks(rule: RuleDecl, library: Library) -> str:
-    """`with_vector_y`: the inputs of lower rank than the first one."""
+    """`broadcast_y`: the inputs of lower rank than the highest one."""
     ranks = {tensor.name: len(tensor.dims) for tensor in rule.inputs}
     lower = [name for name, rank in ranks.items() if rank < max(ranks.values())]
     return f"broadcast_{'_'.join(lower)}" if lower else ""
@@ -169,7 +169,7 @@ def _repeated(rule: RuleDecl, library: Library) -> str:
 
 
 def _rank(rule: RuleDecl, library: Library) -> str:
-    """`of_rank_3`: the rank of inputs without a group."""
+    """`of_rank_3`: the highest rank of inputs without a group."""
     ranks = {len(tensor.dims) for tensor in rule.inputs if not any(dim.rest for dim in tensor.dims)}
     return f"of_rank_{max(ranks)}" if ranks else ""
 

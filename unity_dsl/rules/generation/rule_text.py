@@ -1,4 +1,4 @@
-"""Writes rules as text, in the one layout of `unityc fmt`; parsing the text gives the same rule."""
+"""Writes rules as text in the layout of `unityc fmt`; parsing the text gives the same rule."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOCAL = "r"
 
 
 def rules_text(rules: Iterable[RuleDecl], header: str = "") -> str:
-    """A file of rules, a comment in front."""
+    """A file of rules, with a comment at its start."""
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     text = "\n".join(filter(None, (comment, "\n".join(map(rule_text, rules)))))
     return format_rules(Source("generated.rules", text))
 
 
 def rule_text(rule: RuleDecl) -> str:
-    """A rule: its head, conditions, local names, and its sides on one line if they fit."""
+    """A rule: its head, conditions, local names, and its sides, on one line if they fit."""
     shared = named(rule)
     where = ", ".join(map(condition_text, shared.conditions))
     head = f"rule {shared.name}({', '.join(map(input_text, shared.inputs))})"
@@ -40,7 +40,7 @@ def rule_text(rule: RuleDecl) -> str:
 
 
 def sides_text(rule: RuleDecl) -> str:
-    """Both sides on one line, local names put in."""
+    """Both sides on one line, with local names replaced by their definitions."""
     made = dict(rule.definitions)
 
     def written(expr: GraphExpr) -> GraphExpr:
@@ -58,7 +58,7 @@ def sides_text(rule: RuleDecl) -> str:
 
 
 def _definitions(rule: RuleDecl) -> Iterator[str]:
-    """`r1 = …` for each local name; one line for those of the results of one call."""
+    """`r1 = …` for each local name; the results of one call are on one line."""
     waiting: list[str] = []
     for name, value in rule.definitions:
         waiting.append(name)
@@ -78,7 +78,7 @@ def _dim_text(dim: RuleDim) -> str:
 
 
 def graph_text(expr: GraphExpr) -> str:
-    """A graph; sums and products by their signs."""
+    """A graph, with sums and products in infix notation."""
     return _text(expr, _SUM)
 
 
@@ -94,7 +94,7 @@ def _plain(expr: GraphExpr) -> tuple[str, int]:
         case Number():
             return expression_text(expr), _VALUE
         case GraphView(operand, source, target):
-            # A view reaches as far to the left as one value: where more stands around it, it has brackets.
+            # A view applies to the single value on its left; inside a larger expression it has parentheses.
             return f"{_text(operand, _COMPOUND)}[{_pattern(source)}] -> [{_pattern(target)}]", _SUM
         case GraphCall(name, (left, right), ()) if name in SIGNS:
             own = _SUM if name in ("add", "sub") else _PRODUCT
@@ -124,8 +124,9 @@ def _pattern(side: tuple[tuple[str | int, ...], ...]) -> str:
 
 
 def named(rule: RuleDecl) -> RuleDecl:
-    """The rule with local names for what a side of several tensors reads more than once, and for calls of several
-    results."""
+    """The rule with local names for expressions that a side of several tensors reads more than once, and for calls with
+    several results.
+    """
     if rule.definitions:
         return rule
     several = {
@@ -152,12 +153,12 @@ def named(rule: RuleDecl) -> RuleDecl:
 
 
 def _results(expr: GraphExpr) -> list[GraphExpr]:
-    """A call as each of its results; a view as it is."""
+    """The list of a call's results; a view gives itself."""
     return [replace(expr, result=place) for place in range(expr.results)] if isinstance(expr, GraphCall) else [expr]
 
 
 def _repeated(rule: RuleDecl) -> list[GraphExpr]:
-    """Calls and views that are read at several places, and not only inside another one that is."""
+    """Calls and views that are read at several places, not counting reads inside another repeated expression."""
     counts: dict[GraphExpr, int] = {}
     for expr in (*rule.left, *rule.right):
         for inner in calls_in(expr):
@@ -178,7 +179,7 @@ def _depth(expr: GraphExpr) -> int:
 
 
 def _maximal(repeated: list[GraphExpr], rule: RuleDecl) -> list[GraphExpr]:
-    """Those of the repeated expressions that are read at several places, not only inside another one that is."""
+    """The repeated expressions that are read at several places, not counting reads inside another kept one."""
     kept: list[GraphExpr] = []
     for expr in reversed(repeated):
         names = dict.fromkeys(kept, "")
@@ -189,7 +190,7 @@ def _maximal(repeated: list[GraphExpr], rule: RuleDecl) -> list[GraphExpr]:
 
 
 def _places(expr: GraphExpr, wanted: GraphExpr, names: dict[GraphExpr, str]) -> int:
-    """How often an expression stands in another, those that have names counted once, by themselves."""
+    """How often an expression occurs in another one, outside of expressions that have names."""
     if expr == wanted:
         return 1
     inner = expr.arguments if isinstance(expr, GraphCall) else (expr.operand,) if isinstance(expr, GraphView) else ()

@@ -1,4 +1,4 @@
-"""A side of a rule as a tree of operators whose words tell their axes: `concat_last`, `transpose_01`."""
+"""A side of a rule as a tree of operators whose words name their axes: `concat_last`, `transpose_01`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Pattern: TypeAlias = "tuple[tuple[str | int, ...], ...]"
 
 @dataclass(frozen=True)
 class Tree:
-    """An operator with its operands, or an input, which has no word.
+    """An operator with its operands, or an input, whose word is empty.
 
-    `names` are those of the declared operands, `attributes` the text of what the word does not tell.
+    `names` are the names of the declared operands, `attributes` the texts of the attributes.
     """
 
     word: str
@@ -67,7 +67,7 @@ def _call_tree(call: GraphCall, library: Library) -> Tree:
     decl = declaration(call, library)
     names = tuple(one.name for one in decl.inputs)
     pattern = call_pattern(call, decl)
-    # Where all axes are one group, the view is an operand like any other.
+    # If all axes are one group, the view is an ordinary operand.
     if pattern is not None and len(decl.inputs[0].dims) > 1:
         axes = _axes_word(pattern.source, pattern.target)
         return Tree(f"{call.name}_{axes}", (tree_of(pattern.operand, library),), names)
@@ -77,7 +77,7 @@ def _call_tree(call: GraphCall, library: Library) -> Tree:
 
 
 def _settings(call: GraphCall, counting: frozenset[str]) -> Iterator[str]:
-    """The words of attributes with a value: dimensions, whole numbers, and which part a slice is."""
+    """The words of attributes with a value: dimensions, integers, and whether a slice is the head or the tail."""
     for name, value in call.attributes:
         if name in counting:
             yield _dimension_word(value)
@@ -99,7 +99,7 @@ def _dimension_word(value: Expr) -> str:
 
 
 def _axes_word(source: Pattern, target: Pattern) -> str:
-    """The axes that a reduction leaves out."""
+    """The axes that a reduction removes."""
     kept = {name for names in target for name in names}
     gone = [place for place, names in enumerate(source) if not kept.issuperset(names)]
     if len(gone) == len(source):
@@ -110,7 +110,9 @@ def _axes_word(source: Pattern, target: Pattern) -> str:
 
 
 def _view_word(source: Pattern, target: Pattern) -> str:
-    """`transpose`, or with axes by number: `transpose_01` exchanges two, `merge_01` makes them one, `split_0` cuts."""
+    """`transpose`, or a word with numbers of axes: `transpose_01` swaps two, `merge_01` merges two, `split_0` splits
+    one.
+    """
     if any(isinstance(name, int) for names in (*source, *target) for name in names):
         return "reshape"
     places = {name: place for place, names in enumerate(source) for name in names}

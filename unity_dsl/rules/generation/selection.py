@@ -1,9 +1,9 @@
-"""Chooses from candidates a small set of proved rules from which the others are derived.
+"""Selects from candidates a small set of proved rules from which the others are derived.
 
-Candidates are looked at by the number of their operators, the fewest first, and of equal ones those of most sizes and
-inputs first, since they are the more general ones. One that is derived from the rules kept before it is left out; any
-other one is proved, and kept. At the end the rules are looked at once more, the largest first, and one that the others
-derive is dropped. So no rule of the outcome is derived from the others within the bound.
+Candidates with few operators are examined first; among equals, those with many sizes and inputs, since they are more
+general. A candidate that is derived from the rules kept so far is left out. Any other candidate is proved and kept.
+Finally the kept rules are examined again, largest first, and a rule that the others derive is dropped. No rule of the
+result is therefore derived from the others within the bound.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .reading_order import disorder, in_reading_order
 from .rule_text import rule_text
 
 BATCH = 32
-"""Candidates that are proved at the same time."""
+"""Candidates that are proved together."""
 
 LIBRARY_BOUND = Bound(expansions=96, operators=2)
 """The bound within which no rule of a library is derived from the others."""
@@ -32,7 +32,7 @@ LIBRARY_BOUND = Bound(expansions=96, operators=2)
 Examine = Callable[[Sequence[RuleDecl]], Iterable[Examined]]
 """Examines rules, in their order."""
 Progress = Callable[[str, int, int], None]
-"""Told what is done, how much of it, and how much there is."""
+"""Called with the name of the work, how much of it is done, and how much there is."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Kept:
 
 @dataclass
 class Selection:
-    """The kept rules, and how many candidates went where."""
+    """The kept rules, and the number of candidates with each outcome."""
 
     library: Library
     commutative: frozenset[str]
@@ -68,9 +68,10 @@ class Selection:
         known: Collection[RuleDecl] = (),
         always: Sequence[tuple[str, RuleDecl]] = (),
     ) -> list[Kept]:
-        """The rules that are kept of candidates by theme. `known` ones are proved already: used and not returned.
+        """The rules that are kept from the candidates by theme. `known` rules are already proved: they are used but not
+        returned.
 
-        Rules in `always`, each with its theme, are kept whatever derives them. All of them have to be true.
+        Rules in `always`, each with its theme, are kept even if others derive them. All of them must be true.
         """
         derivability = Derivability(self.library, self.commutative)
         for rule in known:
@@ -84,7 +85,7 @@ class Selection:
         return [*first, *self._backward(kept, derivability, known_count)]
 
     def _ordered(self, candidates: Mapping[str, Sequence[RuleDecl]]) -> list[tuple[str, RuleDecl]]:
-        """Distinct candidates in order of proof."""
+        """Distinct candidates in the order in which they are examined."""
         distinct: dict[str, tuple[str, RuleDecl]] = {}
         for theme, rules in candidates.items():
             for rule in rules:
@@ -95,14 +96,14 @@ class Selection:
         return sorted(distinct.values(), key=lambda one: self._order(one[1]))
 
     def _order(self, rule: RuleDecl) -> tuple[tuple[int, ...], tuple[int, int], str]:
-        """Generality, then what reads best, then the text."""
+        """Sort key: generality, then readability, then the text."""
         return _generality(rule), disorder(rule, self.commutative), rule_text(replace(rule, name=""))
 
     def _forward(self, ordered: Sequence[tuple[str, RuleDecl]], derivability: Derivability) -> list[Kept | None]:
-        """Every rule that is not derived when it is its turn, by its number; None for others that are used.
+        """Every rule that is not derived from earlier ones, by its number; None for other rules that are used.
 
-        Candidates wait to be proved together, and are used for derivations meanwhile: what needs one of them is looked
-        at again when they are proved, and so are those behind it.
+        Candidates wait to be proved together, and are used for derivations meanwhile. A candidate whose derivation uses
+        a waiting one is examined again after the proofs.
         """
         kept: list[Kept | None] = [None] * derivability.count
         dead: set[int] = set()
@@ -135,7 +136,9 @@ class Selection:
         kept: list[Kept | None],
         dead: set[int],
     ) -> None:
-        """Keeps those that are proved, in the form that was, unless those before it derive that."""
+        """Keeps the waiting rules that are proved, in the form that was proved, unless earlier rules derive
+        that form.
+        """
         outcomes = self.examine([rule for _, rule in waiting.values()])
         dead.update(waiting)
         for (theme, rule), examined in zip(waiting.values(), outcomes, strict=True):
@@ -152,9 +155,9 @@ class Selection:
                 kept.append(Kept(theme, examined))
 
     def _backward(self, kept: Sequence[Kept | None], derivability: Derivability, known: int) -> list[Kept]:
-        """The rules without those that the others derive, looked at from the largest one on.
+        """The rules without those that the others derive, examined from the largest to the smallest.
 
-        The first `known` rules may be used, and candidates that were not kept may not.
+        The first `known` rules may be used. Candidates that were not kept may not be used.
         """
         numbers = [number for number, one in enumerate(kept) if one is not None]
         self.counts["kept"] = len(numbers)
@@ -179,8 +182,9 @@ def _rule(kept: Kept | None) -> RuleDecl:
 
 
 def _generality(rule: RuleDecl) -> tuple[int, ...]:
-    """Few operators on the larger side first, then few on both, of few kinds, and few outputs, then low ranks, as rules
-    are lifted to others, then many sizes and inputs, then flat sides, and the smaller one on the right.
+    """Sort key of generality. In order: few operators on the larger side, few on both, few kinds, few outputs, low
+    ranks, many sizes, many inputs, little nesting, and few operators on the right. Low ranks come first because rules
+    are lifted to others.
     """
     sides = [operators(replace(rule, left=side, right=())) for side in (rule.left, rule.right)]
     sizes = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
@@ -191,7 +195,7 @@ def _generality(rule: RuleDecl) -> tuple[int, ...]:
 
 
 def _depth(expr: GraphExpr) -> int:
-    """The most operators one inside the other."""
+    """The nesting depth of operators."""
     match expr:
         case GraphCall(arguments=arguments):
             return 1 + max(map(_depth, arguments), default=0)

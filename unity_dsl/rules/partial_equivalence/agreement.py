@@ -1,8 +1,9 @@
-"""The positions of the output at which the two sides of a rule agree, as a box, from their normal forms.
+"""The output positions at which the two sides of a rule agree, as a box, computed from their normal forms.
 
-The guards and quotients in both forms are affine in an output index; each of them changes its truth at a threshold, the
-split points of PET (Wang et al., OSDI'21, section 5). Between split points the set of elements that contribute does not
-change its form. A box between split points is accepted if the forms are proved equal in it, at all sizes.
+The guards and quotients in both forms are affine in an output index. Each of them changes its truth value at a
+threshold; these are the split points of PET (Wang et al., OSDI'21, section 5). Between split points the set of
+contributing elements keeps its form. A box between split points is accepted if the forms are proved equal in it at all
+sizes.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ from ...prove.translation.symbolic_sizes import exactly, shown
 from ...syntax.parse_rules import RuleDecl
 
 STEPS = 200_000
-"""Step limit of the comparisons of one rule."""
+"""Step limit for the comparisons of one rule."""
 MAX_VARIABLES = 4
-"""Limit of other indices in a guard: each is set to both ends of its range."""
+"""Limit of other indices in a guard; each is set to both ends of its range."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Positions start to stop, without stop, of a dimension of `size`."""
+    """The positions from start to stop, excluding stop, of a dimension of `size`."""
 
     start: Poly
     stop: Poly
@@ -48,7 +49,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Agreement:
-    """A box of one output in which both sides of a rule agree, an interval for each of its dimensions."""
+    """A box of one output in which both sides of a rule agree: one interval per dimension."""
 
     intervals: tuple[Interval, ...]
 
@@ -63,7 +64,7 @@ class Agreement:
 
 @dataclass(frozen=True)
 class _Span:
-    """A box of one index: start <= index < stop."""
+    """An interval of one index: start <= index < stop."""
 
     start: Poly
     stop: Poly
@@ -71,7 +72,7 @@ class _Span:
 
 @dataclass
 class Sides:
-    """A rule inlined at the sizes of a witness: `outputs` are both sides of each output over the same indices."""
+    """A rule inlined at the sizes of a witness. `outputs` has both sides of each output over the same indices."""
 
     rule: RuleDecl
     library: Library
@@ -95,7 +96,9 @@ class Sides:
         return self.graph.arithmetic
 
     def agreement(self, output: int) -> Agreement | None:
-        """The greatest box found in which an output's sides are proved equal; None where there is none."""
+        """The whole output if its sides are proved equal there, else the first such box found, longest intervals first.
+        None if there is no such box.
+        """
         left, right = self.outputs[output]
         majors = [dim[0] for dim in left.dims if dim]
         with limited(STEPS):
@@ -127,7 +130,9 @@ class Sides:
         return True
 
     def _box(self, tensor: Tensor, spans: Mapping[Var, _Span]) -> Agreement:
-        """The box in terms of positions: an interval of the major digit is one of blocks of the others."""
+        """The box in terms of positions. An interval of the major digit is an interval of blocks of the
+        other digits.
+        """
         found = []
         for dim in tensor.dims:
             size = product(var.size for var in dim)
@@ -140,7 +145,7 @@ class Sides:
     # ------------------------------------------------------------------------------------------ split points
 
     def _spans(self, var: Var, left: Tensor, right: Tensor) -> Iterator[_Span]:
-        """The intervals of an index between its split points that are never empty, the longest at the witness first."""
+        """The intervals of an index between its split points that are never empty, longest at the witness first."""
         points = dict.fromkeys([ZERO, var.size, *self._thresholds(var, left, right)])
         inside = [point for point in points if self._holds(compare(">=", point, ZERO), compare(">=", var.size, point))]
         pairs = (_Span(low, high) for low, high in combinations(inside, inside) if (low, high) != (ZERO, var.size))
@@ -151,7 +156,7 @@ class Sides:
         return all(self.arithmetic.certain(condition) for condition in conditions)
 
     def _thresholds(self, var: Var, left: Tensor, right: Tensor) -> Iterator[Poly]:
-        """Values of an index at which a comparison that it is in changes, with other indices at their ends."""
+        """Values of an index at which a comparison that contains it changes, with other indices at their ends."""
         polys = (poly for tensor in (left, right) for poly in _compared(tensor))
         for poly in dict.fromkeys(polys):
             coefficient = poly.coefficient(var)
@@ -163,20 +168,20 @@ class Sides:
                 continue
             for ends in combinations(*((ZERO, other.size - ONE) for other in others)):
                 value = quotient(rest.substitute(dict(zip(others, ends, strict=True))), number(abs(coefficient)))
-                # c v + r >= 0 from v = -(r // c) on, and r - c v >= 0 up to v = r // c.
+                # c v + r >= 0 holds from v = -(r // c) on; r - c v >= 0 holds up to v = r // c.
                 threshold = -value if coefficient > 0 else value + ONE
                 if threshold.is_of_sizes:
                     yield threshold
 
 
 def _inside(tensor: Tensor, indices: Mapping[Var, Var], values: Mapping[Var, Poly]) -> Tensor:
-    """A tensor over the indices of a box in it."""
+    """A tensor restricted to a box, over the indices of the box."""
     dims = tuple(tuple(indices.get(var, var) for var in dim) for dim in tensor.dims)
     return replace(tensor, value=substitute(tensor.value, values), domain=(), dims=dims)
 
 
 def _compared(tensor: Tensor) -> Iterator[Poly]:
-    """The polynomials whose signs the value depends on: those of guards, and the bounds of divided positions."""
+    """The polynomials on whose signs the value depends: those of guards, and the bounds of divided positions."""
     for poly in positions(tensor.value):
         yield poly
         for symbol in poly.symbols():

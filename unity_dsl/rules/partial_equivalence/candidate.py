@@ -1,4 +1,4 @@
-"""A substitution that may hold in part, as text, with the rule that it makes."""
+"""A substitution that may hold only in part, as text, and the rule that the text gives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from ...syntax.span import Source
 
 @dataclass(frozen=True)
 class Candidate:
-    """`left => right` as texts of a rule: its inputs, conditions and local names, one text for each output."""
+    """`left => right` as texts of a rule: its inputs, conditions and local names, and one text per output for each
+    side.
+    """
 
     name: str
     inputs: str
@@ -34,6 +36,6 @@ class Candidate:
         return "\n".join(lines) + "\n"
 
     def rule(self, library: Library) -> RuleDecl:
-        """The rule, one tensor for each output. Raises InputError."""
+        """The rule with one tensor per output. Raises InputError."""
         (rule,) = parse_rules(Source(f"{self.name}.rules", self.text)).rules
         return by_results(rule, library)

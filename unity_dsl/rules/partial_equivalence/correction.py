@@ -1,7 +1,8 @@
-"""The exact correction of a partially equal form: its box, and the original operator on what is outside.
+"""The exact correction of a partially equal form: the form inside its box, and the original operator outside.
 
-Outside of the box the original is computed on slices of its operands, with the halo that its windows reach; so a
-correction costs what its rows cost. The result is a claim like any other, and is proved before it is used.
+Outside the box, the original is computed on slices of its operands, with the halo that its windows need. A correction
+therefore costs as much as the rows that it computes. The result is a claim like any other and is proved before it is
+used.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .windows import Window, windows
 
 @dataclass(frozen=True)
 class Corrected:
-    """A candidate with its boxes and the rule that corrects it; `exact` where the boxes are the whole outputs."""
+    """A candidate, its boxes, and the rule that corrects it. It is `exact` if the boxes are the whole outputs."""
 
     candidate: Candidate
     boxes: tuple[Agreement, ...]
@@ -35,9 +36,9 @@ class Corrected:
 
 
 def corrected(candidate: Candidate, library: Library) -> Corrected | None:
-    """The corrected candidate; None where the sides agree nowhere.
+    """The corrected candidate; None if the sides agree nowhere for some output.
 
-    Raises Failed and Unsupported where a side cannot be inlined or the original cannot be computed in parts.
+    Raises Failed and Unsupported if a side cannot be inlined or the original cannot be computed in parts.
     """
     rule = candidate.rule(library)
     sides = Sides(rule, library)
@@ -54,14 +55,14 @@ def corrected(candidate: Candidate, library: Library) -> Corrected | None:
 
 @dataclass
 class _Writer:
-    """Writes expressions of the original on parts of it; `definitions` are the local names made so far."""
+    """Writes expressions for parts of the original; `definitions` are the local names made so far."""
 
     sides: Sides
     definitions: list[str]
     made: dict[str, str] = field(default_factory=dict)
 
     def named(self, name: str, text: str) -> str:
-        """A local name for an expression, the same for equal ones."""
+        """A local name for an expression; equal expressions get the same name."""
         if text not in self.made:
             taken = {line.split(" = ")[0] for line in self.definitions} | {t.name for t in self.sides.rule.inputs}
             self.made[text] = next(new for new in _names(name) if new not in taken)
@@ -71,7 +72,7 @@ class _Writer:
     # ------------------------------------------------------------------------------------------ the frame of a box
 
     def frame(self, output: int, box: Agreement, fast: str) -> str:
-        """The output from the fast form inside the box and the original outside."""
+        """The output, assembled from the fast form inside the box and the original outside."""
         cut = [(dim, interval) for dim, interval in enumerate(box.intervals) if not interval.whole]
         found = self.named("fast", fast) if cut else fast
         for dim, interval in cut:
@@ -87,7 +88,7 @@ class _Writer:
         return found
 
     def _outside(self, output: int, dim: int, slab: Interval, others: list[tuple[int, Interval]]) -> str:
-        """A slab of the original beside the box, cut to the box along the dimensions that are framed later."""
+        """A slab of the original next to the box, cut to the box along the dimensions that are framed later."""
         if slab.start == slab.stop:
             return ""
         found = self.part(self.sides.rule.left[output], dim, slab)
@@ -104,7 +105,7 @@ class _Writer:
     # ------------------------------------------------------------------------------------------ parts of the original
 
     def part(self, expr: GraphExpr, dim: int, interval: Interval) -> str:
-        """The expression at an interval of a dimension. Raises Unsupported."""
+        """The expression restricted to an interval of a dimension. Raises Unsupported."""
         definitions = dict(self.sides.rule.definitions)
         if isinstance(expr, Name) and expr.name in definitions:
             return self.part(definitions[expr.name], dim, interval)
@@ -141,7 +142,9 @@ class _Writer:
 
 
 def _read_by(window: Window, interval: Interval, before: Poly) -> Interval:
-    """What an interval of the result, with `before` further positions above it, reads of a windowed dimension."""
+    """The interval of a windowed dimension that is read for an interval of the result and `before`
+    positions before it.
+    """
     step = number(window.step)
     start = (interval.start - before) * step
     whole = interval.stop == interval.size
@@ -150,7 +153,7 @@ def _read_by(window: Window, interval: Interval, before: Poly) -> Interval:
 
 
 def _rows_before(window: Window) -> Poly:
-    """How many positions further up a slice begins, so that no padding is read in place of elements."""
+    """How many positions earlier a slice must begin so that no padding is read instead of elements."""
     if window.step == 1:
         return -window.low
     least = window.low.constant

@@ -1,4 +1,4 @@
-"""Partially equal forms from candidates: each with its boxes, its correction, the prover's answer, and its price."""
+"""Partially equal forms from candidates: each with its boxes, its correction and the prover's answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from .correction import Corrected, corrected
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a candidate: not `corrected` where it agrees nowhere or cannot be written; else with a proof."""
+    """The outcome for a candidate. `corrected` is None if it agrees nowhere or cannot be written; otherwise `answer` is
+    the prover's answer.
+    """
 
     candidate: Candidate
     corrected: Corrected | None
@@ -48,7 +50,9 @@ def outcomes(candidates: Iterable[Candidate], library: Library) -> Iterator[Outc
 
 
 def distinct(found: Iterable[Outcome]) -> Iterator[Outcome]:
-    """The proved outcomes whose boxes no earlier form has that moves the same factors to the same dimensions."""
+    """The proved outcomes, except those with the same boxes as an earlier form that moves the same factors to the same
+    dimensions.
+    """
     known = set()
     for outcome in found:
         key = outcome.candidate.name.replace("_interleaved", ""), outcome.boxes

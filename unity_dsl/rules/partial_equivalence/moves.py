@@ -1,8 +1,9 @@
-"""Candidates for partially equal forms: the same operator on images that are laid out anew.
+"""Candidates for partially equal forms: the same operator on rearranged images.
 
-A factor of one dimension of the image becomes the major factor of another, the operator is applied, and the factor is
-moved back: factors of the batch to height or width, phases of a dilated operator to the batch or beside each other. Or
-two images become one, along each dimension. Which of them agree with the original, and where, is not known here.
+A factor of one dimension of the image becomes the major or minor factor of another dimension, the operator is applied,
+and the factor is moved back. Factors of the batch move to height or width; phases of a dilated operator move to the
+batch or become adjacent. Other candidates join two images along a dimension. This module does not determine which
+candidates agree with the original, nor at which positions.
 """
 
 from __future__ import annotations
@@ -19,16 +20,19 @@ DIMENSIONS = ("batch", "channels", "height", "width")
 NAMES = ("n", "c", "h", "w")
 """The axes of an image, by dimension."""
 LAYER = {"n": 1, "b": 32, "c": 64, "o": 64, "h": 56, "w": 56, "u": 56, "v": 56, "m": 1, "a": 1, "e": 1, "d": 2}
-"""Sizes at which forms are priced, those of a layer of a ResNet: 64 channels, 56 by 56 positions, 32 images; or two
-images of 56 by 56; a dilation of 2."""
+"""Sizes at which forms are priced, those of a ResNet layer: 64 channels, 56 by 56 positions, 32 images; or two images
+of 56 by 56; a dilation of 2.
+"""
 
 
 @dataclass(frozen=True)
 class Program:
-    """An operator on images `x`: `dense` is the call on one laid out anew, the same unless the layout undoes dilation.
+    """An operator on images `x`. `call` is applied to the original image, `dense` to the rearranged one; they differ
+    only if the layout undoes dilation.
 
-    `sizes` are the factors of each dimension of x; `split` names the minor ones that may move, each with its dimension,
-    to one of the `targets`. `result` names the height and width of the result: sizes of the rule where they are ones.
+    `sizes` are the factors of each dimension of x. `split` names the minor factors that may move, each with its
+    dimension, to one of the `targets`. `result` names the height and width of the result, by sizes of the rule if
+    possible.
     """
 
     name: str
@@ -105,7 +109,7 @@ PROGRAMS = (
 
 
 def candidates() -> Iterator[Candidate]:
-    """Every candidate, of one program after the other."""
+    """Every candidate, one program after the other."""
     for program in PROGRAMS:
         yield from _moved(program)
         if "*" not in program.sizes[2]:
@@ -113,7 +117,7 @@ def candidates() -> Iterator[Candidate]:
 
 
 def sizes_of_layer(rule: RuleDecl) -> dict[str, int]:
-    """The sizes of `LAYER` that a form has, corrected or not; none for a rule that is not one of the candidates'."""
+    """The sizes of `LAYER` that a form has, corrected or not; empty for a rule that is not one of the candidates."""
     if rule.name not in {candidate.name for candidate in candidates()}:
         return {}
     used = {name.name for tensor in rule.inputs for dim in tensor.dims for name in names_in(dim.size)}
@@ -130,7 +134,7 @@ def _moved(program: Program) -> Iterator[Candidate]:
 
 
 def _is_new(dim: int, name: str, moves: Mapping[str, tuple[int, bool]]) -> bool:
-    """Whether a factor that was the minor one of its dimension has another place."""
+    """Whether a factor changes its place; it was the minor factor of its dimension."""
     return moves[name] != (dim, False)
 
 
@@ -161,7 +165,7 @@ def _said(target: int, major: bool) -> str:
 
 
 def _view(source: list[list[str]], target: list[list[str]]) -> str:
-    """A view between two layouts, each dimension by its factors."""
+    """A view between two layouts, with each dimension given by its factors."""
     return f"{_pattern(source)} -> {_pattern(target)}"
 
 
@@ -171,7 +175,7 @@ def _pattern(dims: list[list[str]]) -> str:
 
 
 def _joined(program: Program) -> Iterator[Candidate]:
-    """Two images with a common border along one dimension, computed as one; the halves are its slices."""
+    """Two images that touch along one dimension, computed as one; the results are slices of the joint result."""
     image = ("n", "c", "h", "w")
     for dim, size, other in ((0, "n", "m"), (2, "h", "u"), (3, "w", "v")):
         second = (*image[:dim], other, *image[dim + 1 :])

@@ -1,4 +1,6 @@
-"""What a call reads of its operands for an interval of its result, from the index expressions of its declaration."""
+"""The elements of its operands that a call reads for an interval of its result, from the index expressions of its
+declaration.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from ...syntax.ast import Name, Read
 
 @dataclass(frozen=True)
 class Window:
-    """Dimension `dim` of operand `operand` is read at `step * i + rest`, low <= rest <= high, for position i.
+    """For position i, dimension `dim` of operand `operand` is read at `step * i + rest`, low <= rest <= high.
 
-    `size` is that of the dimension.
+    `size` is the size of the dimension.
     """
 
     operand: int
@@ -29,14 +31,14 @@ class Window:
 
     @property
     def aligned(self) -> bool:
-        """Whether position i is read for position i alone."""
+        """Whether position i is read only for position i."""
         return self.step == 1 and not self.low.terms and not self.high.terms
 
 
 def windows(call: Call, result: int, dim: int) -> tuple[Window, ...]:
-    """The windows of a call along a dimension of its result, one for each dimension of an operand that it moves over.
+    """The windows of a call along a dimension of its result, one for each dimension of an operand over which it moves.
 
-    Raises Unsupported where reads do not have one step, or go through tensors that the operator computes itself.
+    Raises Unsupported if reads have different steps, or go through tensors that the operator computes itself.
     """
     axes = call.instance.outputs[result].dims[dim]
     if len(axes) != 1 or len(call.instance.equations) != 1:
@@ -85,7 +87,9 @@ def _end(rest: Poly, *, largest: bool) -> Poly:
 
 
 def _grows(rest: Poly, var: Var) -> bool:
-    """Whether an expression grows with an index, by the sign of its multiples. Raises Unsupported where they differ."""
+    """Whether an expression grows with an index, by the signs of its coefficients. Raises Unsupported if the signs
+    differ.
+    """
     signs = {factor > 0 for monomial, factor in rest.terms if any(symbol == var for symbol, _ in monomial)}
     if len(signs) != 1:
         raise Unsupported("an index that may grow or fall with another")

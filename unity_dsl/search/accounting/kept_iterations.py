@@ -1,7 +1,8 @@
-"""How many iterations of the segments that a plan runs again are kept instead: as many as there is room for.
+"""Keeps some iterations of recomputed segments, as far as memory allows (partial activation checkpointing).
 
-What runs a whole segment again leaves room that is a part of what one iteration keeps, or of many: the last iterations
-need not be run again then. The backward pass comes to these first, and what they keep is gone before it runs another.
+A plan that recomputes a whole segment may leave memory unused, enough for what some of its iterations save. The last
+iterations are then not recomputed. The backward pass reaches these first, and frees what they saved before it
+recomputes another one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from .weighed_plan import counted, forward_price, gathered_paths
 
 
 def keeping_iterations(plan: Plan, iterations: Mapping[str, int], budget: Budget) -> Plan:
-    """The plan with so many last iterations of segments that it runs again kept as they are, of a plan that keeps none
-    so. Weights that they gather are gathered again. What it holds is counted, with a warning where that is more than
-    there is.
+    """The plan with the given numbers of last iterations of its recomputed segments kept. The given plan keeps none.
+    Weights that these iterations gather are re-gathered. The memory is counted, with a warning if there is less on a
+    device.
     """
     kept = {path: count for path, count in iterations.items() if count and path in plan.passes.recomputed}
     if not kept:
@@ -35,13 +36,13 @@ def keeping_iterations(plan: Plan, iterations: Mapping[str, int], budget: Budget
 
 
 def _inside(paths: frozenset[str], kept: Collection[str]) -> frozenset[str]:
-    """The paths that are inside of these segments."""
+    """The paths that are inside these segments."""
     return frozenset(path for path in paths if path.startswith(tuple(f"{segment}." for segment in kept)))
 
 
 def with_room_used(plan: Plan, budget: Budget) -> Plan:
-    """A plan that fits the memory with as few iterations run again as the room that is left allows, none of a segment
-    if all have room: of the segments that take the longest first.
+    """A plan that fits the memory, with as few recomputed iterations as the remaining memory allows. Segments whose
+    forward takes longest come first. A segment whose iterations all fit is no longer recomputed.
     """
     if not plan.passes.recomputed or plan.passes.kept_iterations or not budget.fits(plan):
         return plan
@@ -64,15 +65,16 @@ def with_room_used(plan: Plan, budget: Budget) -> Plan:
 
 
 def _without_whole(plan: Plan, counts: Mapping[str, int]) -> Plan:
-    """The plan as one that does not run those segments again of which it keeps all iterations."""
+    """The plan without recomputation of segments whose iterations it keeps all."""
     whole = {path for path, count in plan.passes.kept_iterations.items() if count == counts[path]}
     kept = {path: count for path, count in plan.passes.kept_iterations.items() if path not in whole}
     return plan.with_passes(recomputed=plan.passes.recomputed - whole, kept_iterations=kept) if whole else plan
 
 
 def worth_of_room(plan: Plan, budget: Budget) -> float:
-    """Seconds that a byte of room is worth to a plan that runs segments again: the more there is, the fewer iterations
-    need to, though what they gather is gathered again. 0 where running them again frees nothing.
+    """The shadow price of memory for a plan that recomputes segments, in seconds per byte. With more memory fewer
+    iterations are recomputed, although the weights that they gather are re-gathered. 0 where recomputation frees
+    nothing.
     """
     counts = {path: segment.count for path, segment in segments(plan.model.graph) if path in plan.passes.recomputed}
     less = forward_price(plan, budget.machine, budget.library).of_last(plan.graph, counts)
@@ -81,8 +83,8 @@ def worth_of_room(plan: Plan, budget: Budget) -> float:
 
 
 def most_within(most: int, held: Callable[[int], float], limit: float) -> int:
-    """The largest number, at most so large, of which what is `held` is within a limit, as it is of 0: it is the more
-    the larger the number, and grows nearly evenly. By interpolation, and bisection in turns.
+    """The largest number, up to `most`, for which `held` is within a limit. `held` is within it at 0, and grows with
+    the number, nearly evenly. Alternates interpolation and bisection.
     """
     low, high = (0, held(0)), (most, held(most) if most else limit)
     if high[1] <= limit:
@@ -98,15 +100,15 @@ def most_within(most: int, held: Callable[[int], float], limit: float) -> int:
 
 
 def told_kept(plan: Plan, iterations: Mapping[str, int] | None, budget: Budget) -> Plan:
-    """The plan with so many last iterations kept of what it runs again, or, if None, as many as there is room for; with
-    a note on what is recomputed.
+    """The plan with the given numbers of last iterations of recomputed segments kept; if None, with the most for which
+    there is memory. A note says what is recomputed.
     """
     kept = with_room_used(plan, budget) if iterations is None else keeping_iterations(plan, iterations, budget)
     return replace(kept, notes=(*kept.notes, *describe_recomputed(kept, budget)))
 
 
 def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
-    """What running segments again saves and costs."""
+    """A note on what recomputation saves and costs."""
     if plan.passes.recomputed:
         kept = budget.held_if_kept(plan)
         price = forward_price(plan, budget.machine, budget.library)
@@ -121,12 +123,12 @@ def describe_recomputed(plan: Plan, budget: Budget) -> Iterator[str]:
 
 
 def recomputed_words(plan: Plan, mark: str = "") -> str:
-    """The recomputed segments, their names between marks."""
+    """The names of the recomputed segments, between marks."""
     return segment_words(plan, plan.passes.recomputed, mark)
 
 
 def segment_words(plan: Plan, paths: Collection[str], mark: str = "") -> str:
-    """Segments by their names, with how many first iterations are meant where these are not all."""
+    """Segments by name, with the number of first iterations that are meant where these are not all."""
     counts, kept = {path: segment.count for path, segment in segments(plan.model.graph)}, plan.passes.kept_iterations
     return ", ".join(
         f"{mark}{path}{mark}" + (f" (the first {counts[path] - kept.get(path, 0)} of {counts[path]})" * (path in kept))

@@ -1,8 +1,8 @@
-"""What a plan may hold on each device, and the most that it does: that of the simulated step's tasks.
+"""The memory that a plan may use on each device, and its peak memory: that of the simulated step's tasks.
 
-Counted are weights and buffers as they are stored, the moments of AdamW, gradients as far as there are any,
-activations, and what operators and collectives hold while they run. Not counted is what the allocator cannot use.
-Bodies that the data decide about are taken to be executed, all of them.
+Counted are weights and buffers as they are stored, the moments of AdamW, gradients while they exist, activations, and
+what operators and collectives hold while they run. Not counted is what the allocator cannot use. Bodies whose execution
+depends on data are taken to be executed, all of them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ...syntax.diagnostic import Diagnostic, warn
 from .memory_prediction import predict_memory, stored_memory
 
 SURELY = 1.02
-"""Times the bytes of a device: what a plan that fits does not keep at the end of the forward pass, which is found
-sooner than the most that it holds, but for the lives of a few small tensors.
+"""Factor on the bytes of a device. A plan that keeps more at the end of the forward pass surely does not fit. This
+check is faster than finding peak memory. The margin is for the lifetimes of a few small tensors.
 """
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What plans may hold on each device of a machine. With a `division` a step runs its batch so, and plans are those
-    of a micro-batch. What is `known` of plans is not counted again.
+    """The memory that plans may use on each device of a machine. With a `division`, a step runs its batch in
+    micro-batches, and plans are those of one micro-batch. `known` has the plans that were counted before.
     """
 
     machine: Machine
@@ -41,18 +41,18 @@ class Budget:
         return self.machine.memory_bytes
 
     def fits(self, plan: Plan) -> bool:
-        """Whether there is room for what a plan that was counted holds."""
+        """Whether the memory of a plan that was counted is within the budget."""
         return plan.cost.memory.total <= self.bytes
 
     def held(self, plan: Plan) -> Memory:
-        """The most that a plan holds on a device at a time."""
+        """The peak memory of a plan on a device."""
         key = id(plan.graph), plan.mesh.degrees, plan.passes
         if key not in self.known:
             self.known[key] = plan.graph, self._held(plan)
         return self.known[key][1]
 
     def held_if_kept(self, plan: Plan) -> Memory:
-        """The same if the plan ran nothing again for the backward pass."""
+        """The same if the plan recomputed nothing in the backward pass."""
         return self.held(plan.with_passes(recomputed=frozenset(), kept_iterations={}))
 
     def _held(self, plan: Plan) -> Memory:
@@ -80,7 +80,7 @@ class Budget:
 
 
 def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
-    """W301 where a device does not have what it would hold."""
+    """W301 if a device has less memory than the plan needs."""
     if memory.total <= machine.memory_bytes:
         return
     parts = {
@@ -100,7 +100,7 @@ def memory_warnings(memory: Memory, machine: Machine) -> Iterator[Diagnostic]:
 
 
 def _remedy(memory: Memory, limit: float) -> str:
-    """What would make a plan fit: with less activations, if there is room for all else."""
+    """Advice to make a plan fit: smaller activations, if there is room for everything else."""
     room = limit - (memory.total - memory.activations)
     if room <= 0:
         return (

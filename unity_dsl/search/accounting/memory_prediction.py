@@ -1,13 +1,13 @@
 """Predicts what each device keeps at the end of a forward pass: parameters, gradients, optimizer state, activations.
 
-Counted: parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
-the optimizer of the written train.py, and what the forward pass keeps for the backward one: every storage that a run of
-the lowerings keeps (a view keeps what it is a view of), once for each iteration of a repeat. Of a body that is
-recomputed an iteration keeps what enters it; one is held as a whole while it is run again, with what variables hold,
-which counts where it makes the most. Kernels are those of a GPU: a CPU keeps more of `F.rms_norm`, and of attention
-over values of another length than the keys'. Not counted: what lives only while an operator runs, and buffers of
-collectives; `memory_budget.py` counts these too. Outputs of a training step are held where the backward pass needs them
-alone; a model without a loss returns them whole.
+Counted are parameters and buffers as they are stored, a gradient of every parameter, the two moments of AdamW, which is
+the optimizer of the written train.py, and what the forward pass saves for backward. The last is every storage that a
+run of the lowerings keeps (a view keeps its base), once for each iteration of a repeat. An iteration of a recomputed
+body keeps what enters it. One such body is held as a whole while it is recomputed, with what variables hold; the
+largest sum counts. Kernels are those of a GPU: a CPU keeps more of `F.rms_norm`, and of attention over values of
+another length than the keys'. Not counted are what lives only while an operator runs, and buffers of collectives;
+`memory_budget.py` counts these too. Outputs of a training step are held only where the backward pass needs them. A
+model without a loss returns them whole.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from ..choices.restriction import stored_values
 from .recomputation import steps_again
 
 Place = tuple[str, Layout | str]
-"""A value in a layout, or an operator and the number of what only it knows."""
+"""A value in a layout, or an operator and the number of a tensor that only it knows."""
 
 Saved = dict[Place, float]
-"""Bytes that are kept."""
+"""Bytes that are kept, by place."""
 
 
 @dataclass(frozen=True)
 class Base:
-    """A tensor that is no view of another one."""
+    """A tensor that is not a view of another one."""
 
     place: Place
     bytes: int
@@ -48,7 +48,7 @@ class Base:
 
 @dataclass(frozen=True)
 class Made:
-    """What an operator made: what it is a view of, or itself."""
+    """A tensor that an operator made: a view of a base, or the base itself."""
 
     base: Base
     strides: Shape
@@ -59,8 +59,8 @@ Held = dict[Place, Made]
 
 @dataclass(frozen=True)
 class Kept:
-    """What a graph keeps until its backward pass: bytes `inside` of repeats, and what is kept of its own values. While
-    it runs an iteration again, that pass holds at most so many bytes more, `again`, than at its start.
+    """Bytes that a graph keeps until its backward pass: `inside` its repeats, and of its `own` values. While that pass
+    recomputes an iteration, it holds at most `again` bytes more than at its start.
     """
 
     inside: float
@@ -82,10 +82,9 @@ def predict_memory(
     recomputed: Collection[str] = (),
     kept_iterations: Mapping[str, int] = {},
 ) -> Memory:
-    """Bytes that each device holds at the end of the forward pass of a planned model's step that has the gradients of
-    one before, or at the end of a call of one without a loss.
-    `gathered_again` are paths of weights that are not kept gathered, `recomputed` of segments that are run again, save
-    for so many last iterations as are kept.
+    """Bytes that each device holds at the end of the forward pass of a step that still has the gradients of the
+    previous one. For a model without a loss, bytes at the end of a call. `gathered_again` are paths of weights that are
+    not kept gathered. `recomputed` are paths of recomputed segments, whose last `kept_iterations` are not recomputed.
     """
     graph = with_reused_operands(graph, model, mesh, library, recomputed)
     found = []
@@ -99,7 +98,7 @@ def predict_memory(
 
 
 def stored_memory(graph: PlannedGraph, mesh: Mesh, place: Mapping[int, int]) -> Memory:
-    """Bytes of weights and buffers, of gradients and moments, on a device with these coordinates."""
+    """Bytes of weights, buffers, gradients and moments on a device with these coordinates."""
 
     def held(name: str) -> float:
         planned = graph.values[name]
@@ -120,8 +119,8 @@ def stored_memory(graph: PlannedGraph, mesh: Mesh, place: Mapping[int, int]) -> 
 
 @dataclass(frozen=True)
 class KeptGathered:
-    """A weight that an operator keeps gathered in a layout for the backward pass: `bytes` on each device for all
-    iterations, which are expected to be executed `times`.
+    """A weight that an operator keeps gathered in a layout for the backward pass. `bytes` are those of all iterations
+    on each device; the iterations are expected to be executed `times`.
     """
 
     path: str
@@ -134,7 +133,7 @@ class KeptGathered:
 def kept_gathered(
     graph: PlannedGraph, mesh: Mesh, library: Library, prefix: str = "", count: int = 1, times: float = 1.0
 ) -> Iterator[KeptGathered]:
-    """The weights that operators keep gathered, for each run of a repeat by itself."""
+    """The weights that operators keep gathered, separately for each run of a repeat."""
     activations, gathered = Activations(mesh, library), gathered_once(graph)
     for step in graph.steps:
         if isinstance(step, PlannedNode):
@@ -151,7 +150,7 @@ def kept_gathered(
 
 
 class Activations:
-    """Walks a plan as a device does that has the coordinates `place` along mesh axes, 0 where none is given."""
+    """Walks a plan as a device does with the coordinates `place` along mesh axes, 0 where none is given."""
 
     def __init__(
         self,
@@ -166,7 +165,7 @@ class Activations:
         self.recomputed, self.place, self.kept_iterations = recomputed, place, kept_iterations
 
     def of(self, graph: PlannedGraph, prefix: str, stored: frozenset[str]) -> Kept:
-        """What is kept of a graph. `stored` are names of parameters that are read as they are stored."""
+        """The bytes that a graph keeps. `stored` are names of parameters that are read as they are stored."""
         stored |= {value.name for value in stored_values(graph.graph) if not value.is_cast}
         freed = gathered_once(graph) if self.gathered_again else {}
         gone: set[Place] = {
@@ -189,7 +188,9 @@ class Activations:
         return Kept(inside, kept, max(0.0, most - inside - sum(kept.values())))
 
     def segment(self, planned: PlannedSegment, prefix: str, stored: frozenset[str]) -> Kept:
-        """Bytes kept inside, and what is kept of values from outside. What an iteration leaves the next one enters."""
+        """Bytes kept inside, and values from outside that are kept. The next iteration enters with what the one before
+        leaves.
+        """
         segment = planned.segment
         path = prefix + segment.name
         outside = {value.name for value in segment.captured}
@@ -225,14 +226,14 @@ class Activations:
         return Kept(inside, shared, max(0.0, most - inside))
 
     def keeping_gathered(self) -> Activations:
-        """The same walk of what is held while a body is run again: with all that is gathered for it."""
+        """The same walk for a body that is recomputed, with everything that is gathered for it."""
         return Activations(self.mesh, self.library, (), self.recomputed, self.place, self.kept_iterations)
 
     def recomputed_iteration(
         self, planned: PlannedSegment, run: Run, body: Kept, stored: frozenset[str]
     ) -> tuple[Kept, Saved]:
-        """What an iteration keeps if it is run again, and what all of them capture: what enters it, where it would keep
-        `body` otherwise.
+        """The bytes that an iteration keeps if it is recomputed, and those that all iterations capture. A recomputed
+        iteration keeps what enters it, instead of `body`.
         """
         segment, border = planned.segment, planned.border
         carried = [(value, run.body.values[value.name].produced) for value in segment.entry]
@@ -248,7 +249,7 @@ class Activations:
         return Kept(0.0, entering, body.inside + sum(one[key] for key in others) + max(most, body.again)), shared
 
     def run_again(self, body: PlannedGraph, stored: frozenset[str]) -> tuple[Saved, float]:
-        """What variables hold while a body is run again, and the most that an operator holds besides."""
+        """Bytes that variables hold while a body is recomputed, and the most that one operator holds in addition."""
         stored |= {value.name for value in stored_values(body.graph) if not value.is_cast}
         held: Held = {}
         named: Saved = {}
@@ -261,11 +262,11 @@ class Activations:
         return {key: count for key, count in named.items() if key not in whole}, most
 
     def is_at(self, placement: Placement) -> bool:
-        """Whether the device is one of these."""
+        """Whether the device belongs to a placement."""
         return all(self.place.get(axis, 0) == coordinate for axis, coordinate in placement)
 
     def places(self, values: Iterable[tuple[Value, Layout]]) -> Saved:
-        """What values in layouts take."""
+        """The bytes of values in layouts."""
         return {
             (value.name, layout.without_copies): value.bytes * local_fraction(layout, self.mesh)
             for value, layout in values
@@ -273,21 +274,21 @@ class Activations:
 
     @staticmethod
     def is_whole(key: tuple[str, Layout | str], graph: PlannedGraph) -> bool:
-        """Whether a value is kept as it was made, not converted."""
+        """Whether a value is kept as it was made, without a conversion."""
         name, layout = key
         return graph.values[name].produced.without_copies == layout
 
     def node(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> Saved:
-        """What an operator keeps; its results are added to what is held."""
+        """The bytes that an operator saves. Its results are added to `held`."""
         run, bases = self.executed(planned, graph, held)
         return {bases[storage].place: bases[storage].bytes for storage in run.saved}
 
     def run(self, planned: PlannedNode, graph: PlannedGraph, held: Held, named: Saved) -> float:
-        """Bytes that an operator holds only while it runs; what variables hold of it is added to what is `named`."""
+        """Bytes that an operator holds only while it runs. Bytes that variables hold are added to `named`."""
         run, bases = self.executed(planned, graph, held)
         known = {*run.named, *run.saved}
         over = planned.typed.reuse.over
-        if over is not None:  # the operand is the result from now on
+        if over is not None:  # the result takes the operand's place
             named.pop((planned.node.arguments[over].name, planned.typed.arguments[over].without_copies), None)
         for number, storage in enumerate(known):
             base = bases.get(storage) or Base((f"{planned.node.name}=", str(number)), storage.bytes)
@@ -295,7 +296,7 @@ class Activations:
         return float(sum(storage.bytes for storage in run.built if storage not in known))
 
     def executed(self, planned: PlannedNode, graph: PlannedGraph, held: Held) -> tuple[Execution, dict[Storage, Base]]:
-        """An operator's run, and which storages its tensors have; its results are added to what is held."""
+        """An operator's run, and the base of each storage of its tensors. Its results are added to `held`."""
         node, typed = planned.node, planned.typed
         dtype = arithmetic(node, planned.native, self.library)
         arguments, results = (
@@ -325,7 +326,9 @@ class Activations:
         return run, bases
 
     def slice_of(self, place: Place, graph: PlannedGraph, held: Held) -> Made | None:
-        """What operators made, or a view of it where a conversion is a slice; None for a tensor of its own."""
+        """The tensor that an operator made, or a view of it if a conversion only slices it; None for a tensor of its
+        own.
+        """
         name, layout = place
         if place in held:
             return held[place]
@@ -342,13 +345,13 @@ class Activations:
         return found
 
     def local_shape(self, value: Value, layout: Layout) -> Shape:
-        """The shape that each device has of a value in a layout of slices."""
+        """The shape of each device's part of a value in a layout of slices."""
         degrees = [self.mesh.degree(layout.nesting(dim)) for dim in range(len(value.shape))]
         return tuple(size // degree for size, degree in zip(value.shape, degrees, strict=True))
 
 
 def _is_slice(source: Layout, target: Layout) -> bool:
-    """Whether a device's part is one block of what it holds: nothing is sent, and torch makes a view."""
+    """Whether each device's part is one block of what it holds: nothing is sent, and torch makes a view."""
     pairs = list(zip(source.kinds, target.kinds, strict=True))
     cut = [kind for kind, other in pairs if isinstance(kind, Invariant | Replicate) and isinstance(other, Shard)]
     alike = all(kind == other or isinstance(kind, Invariant | Replicate) for kind, other in pairs)

@@ -27,7 +27,7 @@ from ..layout_problem.variable_meaning import Meaning
 
 @dataclass(frozen=True)
 class _Spent:
-    """What all devices do, and what only those with some coordinates do."""
+    """Cost on all devices (`everywhere`), and cost only on devices with some coordinates (`placed`)."""
 
     everywhere: Cost = field(default_factory=Cost)
     placed: Mapping[Placement, Cost] = field(default_factory=dict)
@@ -43,7 +43,7 @@ class _Spent:
         return _Spent(_sum(self.everywhere, other.everywhere, executed), placed)
 
     def of_the_busiest(self, mesh: Mesh) -> Cost:
-        """What the device does that has the most to do: others wait for it where they communicate."""
+        """The cost on the device that has the most to do: others wait for it where they communicate."""
         if not self.placed:
             return self.everywhere
         axes = sorted({axis for placement in self.placed for axis, _ in placement})
@@ -56,11 +56,10 @@ class _Spent:
 
 
 def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionModel, loss: Value | None) -> Cost:
-    """Seconds of one step on the busiest device; what each device holds is left out. `loss`, if any, is read whole at
-    the end.
+    """The cost of one step on the busiest device, without its memory. `loss`, if any, is read whole at the end.
 
-    Of operators that are placed on some devices the search counts a part of their seconds, as if all devices had as
-    much to do. That is no more than this.
+    For operators that are placed on some devices the search counts a fraction of their seconds, as if all devices had
+    equally much to do. Its cost is no more than this one.
     """
     spent = _graph_cost(graph, meaning, prices, [] if loss is None else [(loss, invariant(prices.mesh))])
     return spent.of_the_busiest(prices.mesh)
@@ -69,7 +68,7 @@ def plan_cost(graph: PlannedGraph, meaning: Meaning, prices: ConversionModel, lo
 def _graph_cost(
     graph: PlannedGraph, meaning: Meaning, prices: ConversionModel, left: Iterable[tuple[Value, Layout]]
 ) -> _Spent:
-    """`left` are values that are read behind the graph."""
+    """The cost of a graph. `left` are values that are read after it."""
     mesh, machine = prices.mesh, prices.machine
     total = _Spent()
     reads: dict[str, set[Layout]] = {}
@@ -119,7 +118,7 @@ def _sum(first: Cost, second: Cost, executed: float = 1.0) -> Cost:
 
 
 def _loop_seconds(step: PlannedSegment, meaning: Meaning, prices: ConversionModel) -> float:
-    """Of a loop besides its iterations."""
+    """Seconds of a loop besides its iterations."""
     segment, border, machine = step.segment, step.border, prices.machine
     seconds = 0.0
     for value, layout in zip(segment.captured, border.captured, strict=True):
@@ -142,7 +141,7 @@ def _node_cost(planned: PlannedNode, prices: ConversionModel) -> Cost:
 
 
 def conversion_seconds(planned: PlannedValue, layout: Layout, prices: ConversionModel) -> float:
-    """Of making a layout from the produced one, without the way back."""
+    """Seconds of making a layout from the produced one, without the gradient's way back."""
     value = planned.value
     found = prices.conversion(planned.produced, layout, value.shape, value.bytes)
     return prices.seconds_of(found.forward, planned.produced, value.shape, value.bytes)
@@ -151,8 +150,8 @@ def conversion_seconds(planned: PlannedValue, layout: Layout, prices: Conversion
 def _conversion_cost(
     planned: PlannedValue, reads: set[Layout], prices: ConversionModel, hidden: Hidden, *, stored: bool
 ) -> Cost:
-    """Backward only where a reader is reached: what merely leaves the program has no cotangent. `stored` says that it
-    is a weight. Conversions may be `hidden` in part.
+    """The cost of a value's conversions. The way back counts only if a reader is reached: a value that merely leaves
+    the program has no gradient. `stored` says that it is a weight. Conversions may be `hidden` in part.
     """
     value = planned.value
     reached = set(reads)

@@ -1,6 +1,6 @@
-"""Which segments of a plan the backward pass runs again, and what that takes.
+"""Which segments of a plan the backward pass recomputes, and what that costs.
 
-An iteration of such a segment keeps what enters it; its forward is run once more before its backward (T. Chen et al.,
+An iteration of such a segment keeps what enters it. Its forward is repeated before its backward (T. Chen et al.,
 "Training deep nets with sublinear memory cost", 2016), up to the last operator that saves something.
 """
 
@@ -25,7 +25,7 @@ Steps = Sequence[PlannedNode | PlannedSegment]
 
 
 def segments(graph: Graph, prefix: str = "") -> Iterator[tuple[str, Segment]]:
-    """The segments of a graph by their paths, those around others first."""
+    """The segments of a graph with their paths, outer ones before those inside."""
     for step in graph.steps:
         if isinstance(step, Segment):
             yield prefix + step.name, step
@@ -33,12 +33,14 @@ def segments(graph: Graph, prefix: str = "") -> Iterator[tuple[str, Segment]]:
 
 
 def outermost(graph: Graph) -> tuple[str, ...]:
-    """The paths of the segments that are in no other."""
+    """The paths of the segments that are in no other one."""
     return tuple(step.name for step in graph.steps if isinstance(step, Segment))
 
 
 def steps_again(body: PlannedGraph, mesh: Mesh, library: Library) -> tuple[Steps, PlannedNode | None]:
-    """The steps of a body up to what it saves last, and the one behind them of which only operands are saved."""
+    """The steps of a body that are recomputed, up to the last that saves something, and the next one if only its
+    operands are saved.
+    """
     for number in range(len(body.steps), 0, -1):
         step = body.steps[number - 1]
         if isinstance(step, PlannedSegment):
@@ -52,12 +54,12 @@ def steps_again(body: PlannedGraph, mesh: Mesh, library: Library) -> tuple[Steps
 
 @dataclass(frozen=True)
 class ForwardPrice:
-    """Prices the forward of bodies in a plan: seconds of operators, and of communication."""
+    """Prices the forward pass of bodies in a plan: seconds of operators, and of communication."""
 
     prices: ConversionModel
 
     def of_segments(self, graph: PlannedGraph, prefix: str = "", times: float = 1.0) -> Iterator[tuple[str, Cost]]:
-        """The paths of a graph's segments, and what it takes to run all their iterations once more in a step."""
+        """The paths of a graph's segments, each with the cost of running all its iterations once more in a step."""
         for step in graph.steps:
             if isinstance(step, PlannedSegment):
                 segment, path = step.segment, prefix + step.segment.name
@@ -70,8 +72,8 @@ class ForwardPrice:
                 yield path, total
 
     def of_last(self, graph: PlannedGraph, iterations: Mapping[str, int], prefix: str = "", times: float = 1.0) -> Cost:
-        """What it takes to run so many last iterations of segments, by their paths, once more in a step, without the
-        conversions of weights.
+        """The cost of running these numbers of last iterations of segments, by path, once more in a step. Conversions
+        of weights are not included.
         """
         total = Cost()
         for step in graph.steps:
@@ -89,8 +91,8 @@ class ForwardPrice:
     def _forward(
         self, graph: PlannedGraph, steps: Steps, last: PlannedNode | None = None, *, weights: bool = True
     ) -> Cost:
-        """Of these steps, and of the conversions to the layouts that they and the `last` one read; those of `weights`
-        may be left out.
+        """The cost of these steps, and of conversions to the layouts that they and the `last` one read. Conversions of
+        `weights` may be left out.
         """
         prices, total = self.prices, Cost()
         mesh, machine, library = prices.mesh, prices.machine, prices.library
@@ -129,13 +131,13 @@ class ForwardPrice:
 
 
 def added(first: Cost, second: Cost, times: float = 1.0) -> Cost:
-    """Seconds of one and, so many times, of another; what is held stays that of the first."""
+    """Seconds of one cost plus `times` those of another. The memory is that of the first."""
     compute, communication = first.compute + times * second.compute, first.communication + times * second.communication
     return replace(first, compute=compute, communication=communication)
 
 
 def _reads(step: PlannedNode | PlannedSegment) -> Iterable[tuple[Value, Layout]]:
-    """What a step of a graph reads of its values."""
+    """The values of its graph that a step reads, with their layouts."""
     if isinstance(step, PlannedNode):
         return zip(step.node.arguments, step.typed.arguments, strict=True)
     return step.border.reads(step.segment)

@@ -7,13 +7,13 @@ from ...graph.plan import Plan, PlannedGraph, PlannedSegment
 
 
 def summed_part(plan: Plan) -> float:
-    """Bytes of the gradients whose way back to what is stored ends in a sum, by those of all gradients: 0 to 1."""
+    """The fraction, 0 to 1, of the bytes of all gradients whose way back to the stored weight ends in a sum."""
     every = plan.model.gradient_bytes
     return _summed_bytes(plan.graph, plan.conversions) / every if every else 0.0
 
 
 def _summed_bytes(graph: PlannedGraph, conversions: Conversions) -> int:
-    """Of a graph, iterations of its repeats counted each."""
+    """Bytes of a graph's summed gradients; each iteration of a repeat counts."""
     total = 0
     for weight in graph.graph.weights:
         planned = graph.values[weight.value.name]

@@ -16,13 +16,13 @@ _NAMED = 3
 
 
 UNDIVIDED_SIZE = "no mesh axis"
-"""What a note begins with on sizes that no mesh axis divides."""
+"""The beginning of a note on sizes that no mesh axis divides."""
 
 
 def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[str]:
-    """One sentence for each size that no mesh axis divides, and of which every device would have two positions or more.
+    """One sentence for each size that no mesh axis divides, if every device would have two positions or more.
 
-    Told are axes of contractions and windows that could be divided, by the values that these make.
+    It lists axes of contractions and windows that could be divided, by the values that these operators make.
     """
     least = 2 * mesh.size
     found: dict[int, list[str]] = {}
@@ -30,7 +30,7 @@ def describe_refusals(model: Model, mesh: Mesh, library: Library) -> Iterator[st
         if place.node is None or not place.node.instance.equations:
             continue
         instance = place.node.instance
-        if lowering_class(instance) in PRODUCT_CLASSES:  # where the work is: for their sake an axis is divided
+        if lowering_class(instance) in PRODUCT_CLASSES:  # most work is here: axes are divided for these operators
             for axis, entry in classify(instance, library).items():
                 size = instance.sizes[axis]
                 if entry.kind is not AxisKind.BLOCKED and size >= least > 2 and _whole(size, mesh):

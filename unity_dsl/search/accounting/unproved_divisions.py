@@ -1,6 +1,6 @@
-"""Notes of a plan (for its user) on operators that devices repeat, as no division of them is proved.
+"""Notes of a plan (for its user) on operators that devices repeat because no division of them is proved.
 
-Told are those that take a part of the step that counts, with every axis that a mesh axis would divide and the reason.
+They list operators that take a relevant part of the step, with every axis that a mesh axis would divide and the reason.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from .undivided_sizes import UNDIVIDED_SIZE, describe_refusals
 
 ALL_WHOLE = Advice("no operator is divided: at these sizes communication would cost more than it saves")
 UNDIVIDED = "not divided: "
-"""What these notes begin with."""
+"""The beginning of these notes."""
 
 LEAST = 0.005
-"""Of a step's work or of what its operators write, as a fraction: less is not told of an operator."""
+"""The smallest fraction of a step's work, or of what its operators write, for which an operator is listed."""
 
 _NAMED = 3
 
 
 @dataclass(frozen=True)
 class _Weighed:
-    """An operator, and its fractions of the time and of the bytes written in the forward pass of a device."""
+    """An operator, and its fraction of the time or of the bytes written in a device's forward pass, whichever is
+    larger.
+    """
 
     planned: PlannedNode
     share: float
@@ -44,8 +46,8 @@ class _Weighed:
 def with_undivided(
     notes: Sequence[str], model: Model, plan: Plan, machine: Machine, library: Library
 ) -> tuple[str, ...]:
-    """Notes, with what is not divided in this plan: sizes that no mesh axis divides, operators of which no division is
-    proved.
+    """The notes, extended by what is not divided in this plan: sizes that no mesh axis divides, and operators without a
+    proved division.
     """
     unproved = list(describe_unproved(plan.graph, plan.mesh, machine, library))
     others = (note for note in notes if not isinstance(note, Undivided) and not note.startswith(UNDIVIDED_SIZE))
@@ -88,7 +90,7 @@ def _weighed(graph: PlannedGraph, machine: Machine) -> list[_Weighed]:
 
 
 def _nodes(graph: PlannedGraph, times: int) -> Iterator[tuple[PlannedNode, int]]:
-    """Every operator, and how often it is run."""
+    """Every operator, with how often it is executed."""
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             for run in step.runs:
@@ -106,7 +108,7 @@ def _idle(planned: PlannedNode, mesh: Mesh) -> list[MeshAxis]:
 def _reasons(
     planned: PlannedNode, idle: Sequence[MeshAxis], library: Library, theorems: ShardingTheorems
 ) -> Mapping[str, str]:
-    """Of each axis that a mesh axis would divide why it is not; nothing where one of them may be divided."""
+    """For each axis that a mesh axis would divide, why it is not divided. Empty if one of the axes may be divided."""
     instance, found = planned.node.instance, dict[str, str]()
     holds = theorems.about(instance, planned.node.gradients)
     windows = windowed(instance, library)
@@ -128,7 +130,7 @@ def _reasons(
 
 
 def _grouped(reasons: Mapping[str, str]) -> list[str]:
-    """Each reason, with the axes that it holds of."""
+    """Each reason, with the axes that it applies to."""
     axes: dict[str, list[str]] = {}
     for axis, reason in reasons.items():
         axes.setdefault(reason, []).append(f"`{axis}`")

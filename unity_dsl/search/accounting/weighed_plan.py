@@ -1,4 +1,4 @@
-"""What a plan holds on each device: which gathered weights it keeps, and which segments it computes again."""
+"""Memory of a plan on each device: which gathered weights it keeps, and which segments it recomputes."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ from .plan_cost import conversion_seconds
 from .recomputation import ForwardPrice, added
 
 MOST_SEGMENTS = 4
-"""Of how many segments every set is tried."""
+"""Up to this number of segments, every set of them is tried."""
 
 
 def counted(plan: Plan, budget: Budget) -> Plan:
-    """The plan with the most that it holds on a device."""
+    """The plan with its peak memory on a device."""
     return replace(plan, cost=replace(plan.cost, memory=budget.held(plan)))
 
 
 def recomputing(plan: Plan, paths: Collection[str], machine: Machine, library: Library) -> Plan:
-    """The plan with the backward pass running these segments again, besides those that it does already, and with the
-    seconds of that; what it holds is not counted.
+    """The plan with these segments recomputed in the backward pass, besides those that are already, and with the
+    seconds that this takes. Its memory is not counted.
     """
     new = frozenset(paths) - plan.passes.recomputed
     return _running_again(plan, new, _prices_again(plan, machine, library)) if new else plan
 
 
 def _prices_again(plan: Plan, machine: Machine, library: Library) -> Sequence[tuple[str, Cost]]:
-    """Paths of segments, and what it takes to run them once more: of one in iterations that differ several times."""
+    """Paths of segments, each with the cost of running it once more. A segment in iterations that differ occurs several
+    times.
+    """
     return tuple(forward_price(plan, machine, library).of_segments(plan.graph))
 
 
 def _running_again(plan: Plan, paths: Collection[str], prices: Sequence[tuple[str, Cost]]) -> Plan:
-    """`recomputing` of segments that the plan does not run again yet."""
+    """`recomputing` for segments that the plan does not recompute yet."""
     cost = plan.cost
     for path, forward in prices:
         if path in paths:
@@ -49,16 +51,16 @@ def _running_again(plan: Plan, paths: Collection[str], prices: Sequence[tuple[st
 
 
 def forward_price(plan: Plan, machine: Machine, library: Library) -> ForwardPrice:
-    """Prices what a plan runs again."""
+    """Prices what a plan recomputes."""
     return ForwardPrice(ConversionModel(plan.mesh, machine, library))
 
 
 def within_memory(plan: Plan, budget: Budget, segments: Sequence[str] = ()) -> Plan:
-    """A plan that was counted; with a warning where it holds more than there is.
+    """A plan that was counted, with a warning if it needs more memory than there is.
 
-    Where there is room for it only without some of the weights that it keeps gathered, the backward pass gathers these
-    again: those that take the least for it. It may also run some of these `segments` again; of the ways in which the
-    plan fits the one of the fewest seconds is taken.
+    If it fits only without some of the weights that it keeps gathered, these are re-gathered in the backward pass,
+    chosen for the least time. It may also recompute some of these `segments`. The fastest way in which the plan fits is
+    taken.
     """
     if not budget.fits(plan):
         plan = _fitting(plan, budget, segments) or plan
@@ -66,8 +68,8 @@ def within_memory(plan: Plan, budget: Budget, segments: Sequence[str] = ()) -> P
 
 
 def _fitting(plan: Plan, budget: Budget, segments: Sequence[str]) -> Plan | None:
-    """Of the ways in which a plan fits, the one of the fewest seconds. Sets of segments are looked at in the order of
-    what they take, and none that takes longer by itself than a way that fits.
+    """The fastest way in which a plan fits. Sets of segments are tried in the order of their cost, until one takes
+    longer by itself than a way that fits.
     """
     new = [path for path in segments if path not in plan.passes.recomputed]
     prices = _prices_again(plan, budget.machine, budget.library) if new else ()
@@ -83,7 +85,7 @@ def _fitting(plan: Plan, budget: Budget, segments: Sequence[str]) -> Plan | None
 
 
 def _subsets(segments: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Every set of segments; where there are many, all of them or one."""
+    """Every set of segments. If there are many: none, each one alone, and all of them."""
     if len(segments) <= MOST_SEGMENTS:
         for count in range(len(segments) + 1):
             yield from combinations(segments, count)
@@ -92,7 +94,7 @@ def _subsets(segments: Sequence[str]) -> Iterator[tuple[str, ...]]:
 
 
 def least_held(plan: Plan, budget: Budget) -> float:
-    """The most bytes on a device, were every weight that can be gathered again."""
+    """The peak memory of a device if every weight that can be were re-gathered."""
     again = gathered_paths(plan, budget.library)
     return (
         budget.held(plan.with_passes(gathered_again=again)).total
@@ -102,12 +104,14 @@ def least_held(plan: Plan, budget: Budget) -> float:
 
 
 def gathered_paths(plan: Plan, library: Library) -> frozenset[str]:
-    """The paths of weights that operators keep gathered for the backward pass, unless they are gathered again."""
+    """The paths of weights that operators keep gathered for the backward pass, unless they are re-gathered."""
     return frozenset(kept.path for kept in kept_gathered(plan.graph, plan.mesh, library))
 
 
 def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | None:
-    """The plan as it fits the memory, if need be with weights gathered once more in the backward pass."""
+    """The plan as it fits the memory, if necessary with weights re-gathered in the backward pass; None if it does not
+    fit.
+    """
     mesh, conversions = plan.mesh, ConversionModel(plan.mesh, budget.machine, budget.library, plan.model.gradient_bytes)
     seconds: dict[str, float] = {}
     freed: dict[str, float] = {}
@@ -141,7 +145,7 @@ def _gathered_again(plan: Plan, budget: Budget, *, is_counted: bool) -> Plan | N
 
 
 def cheapest_of(seconds: Mapping[str, float], freed: Mapping[str, float], needed: float) -> frozenset[str]:
-    """Weights that together free at least `needed` bytes in the least seconds, or all where these do not.
+    """Weights that together free at least `needed` bytes in the least seconds, or all weights if they free less.
 
     The knapsack problem, by dynamic programming over undominated sums (Nemhauser and Ullmann, Management Science 15,
     1969).

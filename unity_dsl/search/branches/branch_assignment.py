@@ -1,8 +1,9 @@
-"""Which branch of a model runs on which coordinate of a mesh axis: those of a series-parallel form, the longest first.
+"""Which branch of a model runs on which coordinate of a mesh axis: branches of a series-parallel form, the longest
+first.
 
-Branches on different coordinates run at the same time, so a region takes as long as the fullest coordinate, and what
-enters and leaves it goes over the links. A parallel composition is a region where that saves more than regions within
-its parts do.
+Branches on different coordinates run at the same time. A region therefore takes as long as the fullest coordinate, and
+what enters and leaves it goes over the links. A parallel composition becomes a region if that saves more than regions
+within its parts do.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Steps:
-    """Of every step its seconds as it is `planned`, and `there`, on one coordinate, None where it cannot be; and the
-    weights that it reads, by name. `moved` are seconds of what enters and leaves groups of steps.
+    """For every step: its seconds as it is `planned`; its seconds `there`, on one coordinate, None where it cannot be
+    there; the `weights` that it reads, by name. `moved` gives the seconds of what enters and leaves groups of steps.
     """
 
     planned: Sequence[float]
@@ -53,8 +54,9 @@ def assign(tree: Tree, steps: Steps, coordinates: int) -> Assignment:
 
 
 def balanced(branches: Sequence[Tree], steps: Steps, coordinates: int) -> Groups:
-    """The branches that can be on one coordinate, those that read the same weights together, in so many groups: the
-    longest first, each to the group that takes the least so far (Graham 1969, longest processing time).
+    """Distributes the branches that can be on one coordinate over so many groups; those that read the same weights stay
+    together. The longest comes first, each goes to the group that takes the least so far (Graham 1969, longest
+    processing time).
     """
     together = _sharing(
         [branch.steps for branch in branches if all(steps.there[n] is not None for n in branch.steps)], steps
@@ -70,7 +72,7 @@ def balanced(branches: Sequence[Tree], steps: Steps, coordinates: int) -> Groups
 
 
 def _sharing(parts: Sequence[tuple[int, ...]], steps: Steps) -> list[tuple[int, ...]]:
-    """Parts joined where they read a weight in common: its gradient would be summed over coordinates."""
+    """Joins parts that read a weight in common: its gradient would be summed over coordinates otherwise."""
     weights = [frozenset[str]().union(*(steps.weights[step] for step in part)) for part in parts]
     groups = [{number} for number in range(len(parts))]
     for first, second in combinations(range(len(parts)), 2):
@@ -88,7 +90,9 @@ def _seconds(part: Sequence[int], steps: Steps) -> float:
 
 
 def _saved(groups: Groups, steps: Steps, least: float) -> float:
-    """What groups save; where that is not more than `least` even without what is moved, no less than they do."""
+    """The seconds that groups save; an upper bound if that is at most `least` even without the cost of what
+    is moved.
+    """
     planned = sum(steps.planned[step] for group in groups for step in group)
     at_most = planned - max(_seconds(group, steps) for group in groups)
     return at_most - steps.moved(groups) if at_most > least else at_most

@@ -1,7 +1,7 @@
 """Ways to place the parallel branches of a plan on disjoint groups of devices, by the prices of operators.
 
-Where kernels are short, a step takes as long as the launches of all of them, which no division makes fewer; on disjoint
-devices each launches those of its own branches alone.
+If kernels are short, a step takes as long as the launches of all of them, and no division makes these fewer. On
+disjoint devices, each device launches the kernels of its own branches alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from .series_parallel import Tree, decompose
 
 @dataclass(frozen=True)
 class Placing:
-    """A mesh with the axis on whose coordinates branches are, and by path of values where each is made."""
+    """A mesh, the axis whose coordinates the branches run on, where each value is made (by path), and the seconds
+    saved.
+    """
 
     mesh: Mesh
     axis: int
@@ -35,8 +37,9 @@ class Placing:
 
 
 def placings(plan: Plan, meshes: Sequence[Mesh], machine: Machine, library: Library) -> list[Placing]:
-    """Ways to place a plan's branches on its mesh or one that splits an axis of it: those that save the most first, by
-    the prices of operators and of what enters and leaves branches; what else the plan would do is left out.
+    """Ways to place a plan's branches on its mesh or one that splits an axis of it, those that save the most first.
+    Savings are by the prices of operators and of what enters and leaves branches; all else that the plan does is left
+    out.
     """
     prices, flow = _Prices(machine.exposing(Exposure()), library), _Flow.of(plan)
     tree = _tree(tuple(map(tuple, flow.before)))
@@ -58,8 +61,8 @@ def _tree(before: tuple[tuple[int, ...], ...]) -> Tree:
 
 @dataclass(frozen=True)
 class _Flow:
-    """The steps of a graph: by value the one that makes it, those that read it, and whether it `left` the graph; by
-    step the weights that it reads.
+    """The steps of a graph. By value: the step that makes it, those that read it, and whether it `left` the graph. By
+    step: the weights that it reads.
     """
 
     steps: Sequence[Node | Segment]
@@ -87,8 +90,8 @@ class _Flow:
         return [sorted({self.maker[v.name] for v in step.reads if v.name in self.maker}) for step in self.steps]
 
     def crossing(self, groups: Groups) -> list[Value]:
-        """What groups of steps are given by others, if it has a gradient, and what they leave to others or at the end:
-        that once more.
+        """The values that groups of steps are given by other steps, if they have a gradient, and those that they leave
+        to other groups or at the end. A value that is left to both counts twice.
         """
         group_of = {step: number for number, group in enumerate(groups) for step in group}
         entering: dict[str, Value] = {}
@@ -109,7 +112,9 @@ Moved = Callable[[Configuration], Configuration]
 
 
 def _axes(given: Mesh, meshes: Sequence[Mesh]) -> Iterator[tuple[Mesh, int, Moved]]:
-    """The axes of a mesh, and those of two devices that an axis is split into."""
+    """Axes for branches, with the roles there: those of a mesh, and axes of two devices that one of them is
+    split into.
+    """
     whole = Uniformly(Invariant())
     for axis, degree in enumerate(given.degrees):
         yield given, axis, lambda roles, axis=axis: (*roles[:axis], whole, *roles[axis + 1 :])  # type: ignore[misc]
@@ -126,14 +131,14 @@ def _axes(given: Mesh, meshes: Sequence[Mesh]) -> Iterator[tuple[Mesh, int, Move
 
 @dataclass(frozen=True)
 class _Prices:
-    """Seconds of operators in a configuration, of equal ones found once."""
+    """Seconds of operators in a configuration, computed once for equal ones."""
 
     machine: Machine
     library: Library
     known: dict[tuple[Hashable, ...], float] = field(default_factory=dict)
 
     def of(self, node: Node, configuration: Configuration, mesh: Mesh) -> float:
-        """Of an operator that can be whole, where it cannot be divided so."""
+        """Seconds of an operator, undivided if it cannot be divided by this configuration."""
         key = node.instance.identity, node.gradients, float_types(node), configuration, mesh
         if key not in self.known:
             typed = type_operator(node.instance, configuration, mesh, self.library)
@@ -153,7 +158,7 @@ class _Prices:
 
 @dataclass(frozen=True)
 class _There:
-    """What the steps of a plan take on one coordinate of a mesh axis."""
+    """The seconds of a plan's steps on one coordinate of a mesh axis."""
 
     flow: _Flow
     mesh: Mesh
@@ -162,7 +167,7 @@ class _There:
     prices: _Prices
 
     def seconds(self, step: PlannedNode | PlannedSegment) -> float | None:
-        """None of a cond, which all devices decide together."""
+        """Seconds of a step; None for a cond, which all devices decide together."""
         if isinstance(step, PlannedNode):
             return self.prices.of(step.node, self.moved(step.typed.configuration), self.mesh)
         if step.segment.predicate is not None:
@@ -176,7 +181,9 @@ class _There:
         return total
 
     def crossing(self, groups: Groups) -> float:
-        """Of what groups of steps leave to others, and of the gradients of what they are given, all-reduces."""
+        """Seconds of the all-reduces of what groups of steps leave to others, and of the gradients of what they are
+        given.
+        """
         step = Step(StepKind.ALL_REDUCE, (self.axis,))
         price, _ = price_step(step, self.mesh, self.prices.machine, 1.0)
         return sum(price.seconds(value.bytes) for value in self.flow.crossing(groups))

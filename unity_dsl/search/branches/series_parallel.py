@@ -1,9 +1,10 @@
 """The series-parallel form of an acyclic graph: steps one behind the other, and branches that may run at the same time.
 
-A set of steps of which some are not comparable with others, directly or by way of others, is a parallel composition of
-these; one whose parts come each after all of the one before, a series of them (Valdes, Tarjan and Lawler 1982, "The
-recognition of series parallel digraphs"). A set that is neither has steps in the form of an N. It is made a series by a
-barrier: all up to one depth come before all that are deeper, which adds dependencies and drops none (SP-ization).
+Two steps are comparable if one comes before the other. A set of steps that is not connected by comparable pairs is a
+parallel composition of its components. If its parts each come after all of the one before, it is a series of them
+(Valdes, Tarjan and Lawler 1982, "The recognition of series parallel digraphs"). A set that is neither has steps in the
+form of an N. A barrier makes it a series: all steps up to one depth come before all that are deeper, which adds
+dependencies and drops none (SP-ization).
 """
 
 from __future__ import annotations
@@ -50,13 +51,13 @@ Tree = Leaf | Series | Parallel
 
 
 def decompose(before: Sequence[Sequence[int]]) -> Tree:
-    """The form of the steps 0 to n - 1, `before[i]` being those, of smaller numbers, that step i reads."""
+    """The form of the steps 0 to n - 1. `before[i]` are the steps that step i reads, which have smaller numbers."""
     return _Decomposition(before).tree((1 << len(before)) - 1)
 
 
 class _Decomposition:
-    """Sets of steps are bit sets. `related[i]` are those that come before or after step i, `depth[i]` is the number of
-    steps on the longest way to it.
+    """Sets of steps are bit sets. `related[i]` are the steps that come before or after step i. `depth[i]` is the number
+    of steps on the longest path to it.
     """
 
     def __init__(self, before: Sequence[Sequence[int]]) -> None:
@@ -90,7 +91,7 @@ class _Decomposition:
         return Series(tuple(one for tree in found for one in (tree.parts if isinstance(tree, Series) else (tree,))))
 
     def barrier(self, steps: Sequence[int]) -> list[int]:
-        """The steps up to a depth and those that are deeper: of such cuts the first that the fewest reads cross."""
+        """The steps up to a depth and those that are deeper: the first of the cuts that the fewest reads cross."""
         inside = sum(1 << step for step in steps)
         begun: dict[int, int] = {self.depth[step]: 0 for step in steps}
         for step in steps:

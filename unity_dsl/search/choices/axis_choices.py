@@ -1,4 +1,4 @@
-"""What choices do along mesh axes, as numbers: one for each role of operators and kind of values, on any mesh."""
+"""Numbers for what choices do along mesh axes: one for each role of operators and kind of values, on any mesh."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AxisChoices = npt.NDArray[np.intp]
 
 @cache
 def role_number(role: Hashable) -> int:
-    """The same in every process."""
+    """A number for a role, the same in every process."""
     return int.from_bytes(blake2b(repr(role).encode(), digest_size=7).digest())
 
 
@@ -26,7 +26,7 @@ def axis_choices(choices: Iterable[Sequence[Hashable]]) -> AxisChoices:
 
 
 def kinds_along(layout: Layout) -> list[Hashable]:
-    """The kinds without the nesting, which differs between axes that cut the same dimension."""
+    """The kinds of a layout without the nesting, which differs between axes that cut the same dimension."""
     return [
         (type(kind), *((kind.dim, kind.by, kind.attributes) if isinstance(kind, Cut) else ())) for kind in layout.kinds
     ]

@@ -1,4 +1,4 @@
-"""Connected components of a graph whose edges come one after the other (disjoint sets).
+"""Connected components of a graph whose edges arrive one by one (disjoint sets).
 
 Tarjan, "Efficiency of a Good But Not Linear Set Union Algorithm", Journal of the ACM 22, 1975.
 """
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Components:
-    """Vertices by name; one that no edge has is a component of its own."""
+    """Vertices by name. A vertex without edges is a component of its own."""
 
     _above: dict[str, str] = field(default_factory=dict)
 
     def of(self, name: str) -> str:
-        """The vertex that stands for the component of another."""
+        """The vertex that represents the component of `name`."""
         path = []
         while (above := self._above.get(name, name)) != name:
             path.append(name)
@@ -24,7 +24,7 @@ class Components:
         return name
 
     def join(self, first: str, second: str) -> bool:
-        """Adds an edge. Whether it joins two components: the edges that do are a spanning forest (Kruskal 1956)."""
+        """Adds an edge. Returns whether it joins two components: these edges are a spanning forest (Kruskal 1956)."""
         one, other = self.of(first), self.of(second)
         self._above[other] = one
         return one != other

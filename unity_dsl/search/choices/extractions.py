@@ -1,8 +1,8 @@
-"""Groups of values among which algebra chooses, and the extractions of each.
+"""Groups of values whose operators algebra chooses together, and the extractions of each group.
 
 An extraction of an e-graph takes one operator for every value that it computes. Values whose choices depend on each
-other form a group: one is read by some operators that make another, and by nothing else. The extractions of a group
-are enumerated, so that a choice of layouts can go with each of them.
+other form a group: a value that only some extractions compute is in one group with the values that may be made of it.
+The extractions of a group are enumerated, so that layouts can be chosen for each of them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from ...rules.egraph.equality_graph import EqualityGraph
 
 MOST = 16
-"""Extractions of a group that are looked at: those that cost least on one device, the graph's own among them."""
+"""Extractions of a group that are kept: those that cost least on one device, the graph's own among them."""
 _ENUMERATED = 2048
-"""Extractions of a group that are enumerated for that."""
+"""Extractions of a group that are enumerated to find these."""
 
 Price = Callable[[Node], float]
 """Seconds of an operator on one device."""
@@ -34,7 +34,9 @@ Price = Callable[[Node], float]
 
 @dataclass(frozen=True)
 class Choice:
-    """A value among whose makers algebra chooses: by extraction of its group one of `enodes`, or None where unused."""
+    """A value whose operator algebra chooses. `enodes` has its operator by extraction of its group, None where it is
+    unused.
+    """
 
     value: Value
     enodes: tuple[Enode | None, ...]
@@ -46,19 +48,21 @@ class Choice:
 
     @cached_property
     def reads(self) -> tuple[tuple[Value, int], ...]:
-        """What it is made of in some extraction, and how often before the same operator has read that."""
+        """The operands of the value in some extraction, each with how often the same operator read it before."""
         return tuple(dict.fromkeys(read for enode in self.enodes for read in _numbered(enode)))
 
     @cached_property
     def partly_read(self) -> frozenset[str]:
-        """What some extractions read less often than others."""
+        """The values that some extractions read less often than others."""
         every = [set(_numbered(enode)) for enode in self.enodes]
         return frozenset(value.name for read in every for value, _ in set().union(*every) - read)
 
 
 @dataclass(frozen=True)
 class Group:
-    """Values whose choices depend on each other. Extraction 0 is that of the graph itself."""
+    """Values whose choices depend on each other. Extraction 0 is that of the graph itself. `complete` says that no
+    limit left an extraction out.
+    """
 
     choices: tuple[Choice, ...]
     extractions: int
@@ -67,7 +71,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Extractions:
-    """The groups of an e-graph, and by value the operators that belong to none: they are in every extraction."""
+    """The groups of an e-graph. `fixed` gives, by value, the operators that belong to no group: every extraction has
+    them.
+    """
 
     egraph: EqualityGraph
     groups: tuple[Group, ...]
@@ -75,23 +81,23 @@ class Extractions:
 
     @cached_property
     def choices(self) -> Mapping[str, Choice]:
-        """By value."""
+        """Choices by value."""
         return {choice.value.name: choice for group in self.groups for choice in group.choices}
 
     @cached_property
     def nodes(self) -> tuple[Node, ...]:
-        """Every operator of some extraction, those of all first."""
+        """Every operator of some extraction, those of all extractions first."""
         enodes = {id(e): e for choice in self.choices.values() for e in choice.enodes if e is not None}
         return tuple(enode.node for enode in (*self.fixed_enodes, *enodes.values()))
 
     @cached_property
     def fixed_enodes(self) -> tuple[Enode, ...]:
-        """Each once: an operator may make several values."""
+        """The fixed operators, each once: an operator may make several values."""
         return tuple({id(enode): enode for enode in self.fixed.values()}.values())
 
     @property
     def changed(self) -> bool:
-        """Whether the operators that are in every extraction are others than the graph's own, by rules."""
+        """Whether rules made some of the operators that are in every extraction."""
         return any(enode.applied for enode in self.fixed_enodes)
 
     @cached_property
@@ -107,7 +113,7 @@ class Extractions:
 
     @cached_property
     def linked(self) -> frozenset[str]:
-        """The values of a group that one operator of it alone reads."""
+        """The values of a group that only one operator reads, one of the same group."""
         outside = set(self.egraph.leaving) | {v.name for enode in self.fixed_enodes for v in enode.node.arguments}
         alone = {name: readers[0] for name, readers in self._readers.items() if len(readers) == 1}
         inside = (name for name, reader in alone.items() if self.group_of[reader] == self.group_of[name])
@@ -115,7 +121,7 @@ class Extractions:
 
     @cached_property
     def _readers(self) -> Mapping[str, list[str]]:
-        """By value the choices that read it in some extraction, as often as they do."""
+        """By value, the choices that read it in some extraction, once for each read."""
         found: dict[str, list[str]] = {}
         for name, choice in self.choices.items():
             for value, _ in choice.reads:
@@ -124,8 +130,8 @@ class Extractions:
 
     @cached_property
     def agreeing(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of choices whose agreement, with that of the `linked` ones, makes each group have one extraction: where
-        it can be of one that reads another.
+        """Pairs of choices that must agree so that each group, with its `linked` values, has one extraction. A pair in
+        which one reads the other is preferred.
         """
         found = []
         for group in self.groups:
@@ -140,7 +146,7 @@ class Extractions:
 
     @property
     def reads(self) -> Iterator[str]:
-        """The names of values, as often as some extraction, or a segment or update of the graph, reads them."""
+        """Names of values, once for each time that an extraction, or a segment or update of the graph, reads them."""
         for choice in self.choices.values():
             yield from (value.name for value, _ in choice.reads)
         for enode in self.fixed_enodes:
@@ -151,7 +157,7 @@ class Extractions:
 
 
 def extractions(egraph: EqualityGraph, price: Price, most: int = MOST) -> Extractions:
-    """The groups of an e-graph with at most so many extractions each."""
+    """The groups of an e-graph, with at most `most` extractions each."""
     return _Grouping(egraph, price, most).run()
 
 
@@ -166,7 +172,7 @@ class _Grouping:
         self.optional = self._reachable() - self.necessary
 
     def _necessary(self) -> set[str]:
-        """The values that every extraction computes: what leaves, what is random, and what these need."""
+        """The values that every extraction computes: those that leave the graph, random ones, and what these need."""
         sites = {value.name for node in self.egraph.nodes if node.site for value in node.results}
         reads = {name: [_read(enode) for enode in enodes] for name, enodes in self.makers.items()}
         return necessary_values(reads, (name for name in reads if name in self.egraph.leaving or name in sites))
@@ -195,7 +201,7 @@ class _Grouping:
         return Extractions(self.egraph, tuple(groups), others)
 
     def _members(self) -> Iterator[list[str]]:
-        """The values of each group in the order of their makers, and the groups in that of their first values."""
+        """The values of each group in the order of their makers, and groups in the order of their first values."""
         components, grouped = Components(), set(self.optional)
         for name in (name for name in self.makers if name in self.necessary or name in self.optional):
             read = set[str]().union(*map(_read, self.makers[name])) & self.optional
@@ -222,7 +228,7 @@ class _Grouping:
         return Group(tuple(computed), len(kept), complete)
 
     def _reads_kept(self, chosen: Mapping[str, Enode], names: Sequence[str]) -> bool:
-        """Whether every value that must be kept is still read, as far as only values of this group may read it."""
+        """Whether each value that must be kept is still read, among values that only this group may read."""
         for name in self.egraph.kept:
             readers = {reader for reader, enodes in self.makers.items() for enode in enodes if name in _read(enode)}
             if readers and readers <= set(names) and not any(name in _read(e) for e in chosen.values()):
@@ -237,8 +243,8 @@ class _Grouping:
     def _extended(
         self, chosen: Mapping[str, Enode], seconds: float, pending: tuple[str, ...]
     ) -> Iterator[tuple[float, Mapping[str, Enode]]]:
-        """Every extraction with what is chosen already, of what is `pending` and what that reads, with its seconds.
-        None makes a value of itself.
+        """Every extraction that has the operators `chosen` so far, with its seconds. It also computes the values
+        `pending` and what these read. No value is made of itself.
         """
         if not pending:
             yield seconds, chosen
@@ -252,7 +258,7 @@ class _Grouping:
 
 
 def _numbered(enode: Enode | None) -> Iterator[tuple[Value, int]]:
-    """What an operator reads, with how often it has before."""
+    """The operands of an operator, each with how often the operator read it before."""
     seen = Counter[str]()
     for value in () if enode is None else enode.node.arguments:
         yield value, seen[value.name]
@@ -264,7 +270,7 @@ def _read(enode: Enode) -> set[str]:
 
 
 def _reaches(enode: Enode, name: str, chosen: Mapping[str, Enode]) -> bool:
-    """Whether an operator reads a value, or something that the chosen ones make of it."""
+    """Whether an operator reads a value, directly or through the `chosen` operators."""
     pending, seen = [value.name for value in enode.node.arguments], set[str]()
     while pending:
         read = pending.pop()
@@ -277,8 +283,9 @@ def _reaches(enode: Enode, name: str, chosen: Mapping[str, Enode]) -> bool:
 
 
 def _makers(egraph: EqualityGraph) -> dict[str, list[Enode]]:
-    """By value the operators that may make it, the graph's own first. Of several results, or of random numbers, there
-    is the graph's own alone. One that reads the same as another of its name, in another order, is left out.
+    """By value, the operators that may make it, the graph's own first. An operator with several results, or with random
+    numbers, has no alternatives. Operators with equal name and attributes that read the same values in another order
+    count as one, the first. An operator that a rule made must have its gradient-free operands ready.
     """
     before = _before(egraph)
     found: dict[str, list[Enode]] = {}
@@ -298,12 +305,14 @@ def _makers(egraph: EqualityGraph) -> dict[str, list[Enode]]:
 
 
 def _before(egraph: EqualityGraph) -> Mapping[str, int]:
-    """The place in the graph where each value is made."""
+    """The place in the graph of the step that makes each value."""
     return {value.name: place for place, step in enumerate(egraph.graph.steps) for value in step.makes}
 
 
 def _is_ready(value: Value, name: str, before: Mapping[str, int]) -> bool:
-    """Whether an operand without a gradient is there when a value is made: whether it is whole is known by then."""
+    """Whether an operand without gradient is made before the value `name`: it must be known by then whether it is
+    whole.
+    """
     if value.needs_gradient or value.name not in before or name not in before:
         return True
     return before[value.name] < before[name]

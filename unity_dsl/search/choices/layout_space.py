@@ -24,12 +24,13 @@ from .restriction import Keeping, storable
 
 
 class Hidden(NamedTuple):
-    """What other work hides of a tensor's conversions, as the gathers of a weight: of the way there, if it begins with
-    an all-gather, all of that but `exposed`. Where they are begun ahead `if_summed`, that is so of those alone whose
-    gradients are summed over devices, and nothing hides the others. Of values in turns it is so of both ways, where
-    both take time, and of whatever they are. A product that takes so many seconds on a device, by which a value is
-    `read` or `made`, hides as many of a gather of its rows, or of its sum, and of the way back: all but the part
-    `exposed`.
+    """The work that overlaps with a tensor's conversions, and the fraction of them that is still exposed.
+
+    By default this is about a leading all-gather, as of a weight: only the fraction `exposed` counts. With `if_summed`
+    that holds only if the gradient is summed over devices; other gathers count in full. With `in_turns` the value is in
+    interleaved repeats: conversions of any kind count by `exposed`, there and back, if both take time. A product takes
+    `read` seconds on a device if it reads the value, `made` seconds if it makes it. It overlaps that much of a gather
+    of rows, or of a sum, and of the way back. At least the fraction `exposed` still counts.
     """
 
     exposed: float = 1.0
@@ -39,11 +40,11 @@ class Hidden(NamedTuple):
     made: float = 0.0
 
     def of(self, source: Layout, target: Layout) -> float:
-        """The part that counts of an all-gather from the layout in which a weight is kept."""
+        """The exposed fraction of an all-gather from the layout in which a weight is stored."""
         return self.exposed if not self.if_summed or sums_back(source, target) else 1.0
 
     def of_both(self, there: Table | float, back: Table | float) -> Table:
-        """The part that counts of conversions of a value in turns that take so many seconds there and back."""
+        """The exposed fraction of conversions in interleaved repeats, given their seconds there and back."""
         return np.where(np.minimum(there, back) > LOCAL, self.exposed, 1.0)
 
     @property
@@ -51,8 +52,8 @@ class Hidden(NamedTuple):
         return self.read > 0 or self.made > 0
 
     def beside(self, seconds: Table | float, sources: AxisChoices, targets: AxisChoices) -> Table:
-        """What counts of conversions of a value, there or back, that take so many seconds, between layouts that are
-        this along every mesh axis, as in `Space.along`.
+        """The exposed seconds of conversions, there or back, that take `seconds` and overlap with a product. `sources`
+        and `targets` say what the layouts are along every mesh axis, as in `Space.along`.
         """
         same, moved = sources == targets, (sources != targets).any(axis=-1)
         gathers = (same | ((sources == _ROWS) & (targets == _COPY))).all(axis=-1) & moved
@@ -64,10 +65,10 @@ class Hidden(NamedTuple):
 _ONE, _COPY, _TERM, _ROWS = (
     int(axis_choices([kinds_along(Layout((kind,)))])[0, 0]) for kind in (Invariant(), Replicate(), Partial(), Shard(0))
 )
-"""What a layout is along a mesh axis, as numbers."""
+"""Role numbers of the kinds that a layout has along a mesh axis."""
 NOT_HIDDEN = Hidden()
 LOCAL = 1e-9
-"""Seconds: a way that takes no more sends nothing."""
+"""Seconds. A conversion that takes no more sends nothing."""
 
 
 class Space:
@@ -79,7 +80,7 @@ class Space:
     def __init__(
         self, shape: tuple[int, ...], prices: ConversionModel, layouts: Iterable[Layout] | None = None
     ) -> None:
-        """`layouts`, if given, are those that count."""
+        """`layouts`, if given, replace those that divide the shape."""
         self.shape = shape
         self.prices = prices
         if layouts is None:
@@ -89,14 +90,16 @@ class Space:
         self._columns: dict[int, tuple[LayoutColumn, Layouts]] = {}
 
     def add(self, layouts: Iterable[Layout]) -> None:
-        """Makes sure that the layouts have numbers. Not after prices were asked for."""
+        """Gives a number to each of these layouts that has none. Must not be called after prices were asked for."""
         for layout in layouts:
             if layout not in self._number:
                 self._number[layout] = len(self.layouts)
                 self.layouts.append(layout)
 
     def of_column(self, column: LayoutColumn) -> Layouts:
-        """The number of every configuration's layout, which it is given if it has none; found once for an object."""
+        """The number of every configuration's layout. New layouts get numbers. The result is cached by the column
+        object.
+        """
         if id(column) not in self._columns:
             self.add(column.layouts)
             self._columns[id(column)] = column, self.numbers(column.layouts)[column.index]
@@ -113,8 +116,8 @@ class Space:
         return np.array([self._number[layout] for layout in layouts], dtype=np.intp)
 
     def seconds(self, count: int, back: int | None, *, hidden: Hidden = NOT_HIDDEN, in_buckets: bool = False) -> Table:
-        """Of conversions of a tensor of `count` bytes there, and of its cotangent of `back` bytes back, if it has one,
-        for every pair of layouts. Both may be `hidden` in part; sums on the way back may be `in_buckets`.
+        """Seconds of converting a tensor of `count` bytes, and its gradient of `back` bytes back if it has one, for
+        every pair of layouts. `hidden` says what overlaps with both. Sums on the way back may be `in_buckets`.
         """
         there = self.forward_seconds(count)
         if hidden.in_turns:
@@ -136,11 +139,11 @@ class Space:
         return there + self.prices.seconds(self._transposed, back, in_buckets=in_buckets).T
 
     def alike(self, back: int | None) -> tuple[Located, Located | None]:
-        """What the prices of its conversions, and of those back, depend on beside bytes."""
+        """The arguments, besides bytes, on which prices of conversions and of those back depend."""
         return self._located, None if back is None else self._transposed
 
     def forward_seconds(self, count: int, *, begun: float = 1.0) -> Table:
-        """Of the conversions alone, without the way back of a gradient; of first all-gathers the part `begun`."""
+        """Seconds of conversions without the gradient's way back. A leading all-gather counts by the part `begun`."""
         return self.prices.seconds(self._located, count, begun=begun)
 
     @cached_property
@@ -153,13 +156,13 @@ class Space:
 
     @cached_property
     def along(self) -> AxisChoices:
-        """What tensors in the layouts are along every mesh axis."""
+        """The role number of each layout along every mesh axis."""
         return axis_choices(map(kinds_along, self.layouts))
 
     @cached_property
     def views(self) -> npt.NDArray[np.bool_]:
-        """Whether a device's part in layout j is a part of what it has in layout i: no tensor of its own. Shape
-        [layouts, layouts].
+        """Whether a device's part in layout j is a part of what it has in layout i, so that it needs no tensor of its
+        own. Shape [layouts, layouts].
         """
         alike = (Invariant, Replicate)
         copies = np.array([[isinstance(kind, alike) for kind in layout.kinds] for layout in self.layouts], dtype=bool)
@@ -173,7 +176,7 @@ class Space:
 
     @cached_property
     def summed_back(self) -> npt.NDArray[np.bool_]:
-        """Whether the cotangent of a conversion from layout i to layout j is summed. Shape [layouts, layouts]."""
+        """Whether the gradient of a conversion from layout i to layout j is summed. Shape [layouts, layouts]."""
         copies = np.array(
             [[isinstance(kind, Replicate) for kind in layout.kinds] for layout in self.layouts], dtype=bool
         )
@@ -185,15 +188,16 @@ class Space:
 
     @cached_property
     def storable(self) -> Layouts:
-        """Layouts in which parameters are kept on all devices: Invariant or Shard, so that a gradient arrives as its
-        parameter is.
+        """Layouts in which parameters are stored on all devices: Invariant or Shard, so that a gradient arrives in its
+        parameter's layout.
         """
         return np.array([i for i, layout in enumerate(self.layouts) if storable(layout) and not layout.placement])
 
     @cached_property
     def kept(self) -> Mapping[Keeping, Layouts]:
-        """Of these, those in which a device holds the least, those in which it does of those that are whole along all
-        mesh axes but the last, those in which it holds all, and all.
+        """Storable layouts by `Keeping`. `SLICES` and `GATHERED`: those with the fewest bytes on a device. `HYBRID`:
+        those with the fewest among layouts that are whole along all mesh axes but the last. `WHOLE`: whole ones.
+        `AS_READ`: all.
         """
         held = self.held[self.storable]
         slices, whole = self.storable[held == held.min()], self.storable[held == 1]
@@ -205,13 +209,13 @@ class Space:
 
     @cached_property
     def held(self) -> Table:
-        """By layout the part of a tensor that a device holds."""
+        """The fraction of a tensor that a device holds, by layout."""
         return np.array([local_fraction(layout, self.prices.mesh) for layout in self.layouts])
 
 
 ConversionTable = dict[tuple[Located, Located | None, int, int | None, Hidden, bool], Table]
-"""By the layouts and their transposes, bytes of the tensor and of its cotangent, if it has one, what hides the way
-there, and whether sums of its gradient are in buckets.
+"""Prices of conversions by layouts and their transposes, bytes of the tensor and of its gradient if any, what overlaps
+with them, and whether sums of the gradient are in buckets.
 """
 
 
@@ -231,14 +235,15 @@ class Spaces:
         return self._spaces[value.shape]
 
     def conversions(self, value: Value, hidden: Hidden = NOT_HIDDEN) -> Table:
-        """Seconds of conversions of a value as it is produced, which may be `hidden` in part, and back, for every pair
-        of layouts of its space; closed under paths but for what is hidden. `TIE`s are included.
+        """Seconds of converting a value from its produced layout, and its gradient back, for every pair of layouts of
+        its space. `hidden` says what overlaps. Without overlap, a layout in between never makes a conversion cheaper.
+        `TIE`s are included.
         """
         return self._seconds(value, hidden, in_buckets=value.is_weight)
 
     def between(self, value: Value) -> Table | None:
-        """The same of a copy in another layout, where that is another price: the gradient of a copy of a weight is
-        summed by itself.
+        """The same for converting a converted copy; None where the price does not differ. The gradient of a weight's
+        copy is summed on its own, not in a bucket.
         """
         return self._seconds(value, NOT_HIDDEN, in_buckets=False) if value.is_weight and value.needs_gradient else None
 

@@ -7,14 +7,14 @@ from functools import reduce
 from operator import or_
 
 Makers = Mapping[str, Collection[Collection[str]]]
-"""By value what each of the operators that may make it reads. What no operator makes is given."""
+"""By value, what each of the operators that may make it reads. A value that no operator makes is given."""
 
 
 def necessary_values(makers: Makers, roots: Iterable[str]) -> set[str]:
-    """What every extraction computes that computes the `roots`: one operator for each value, none made of itself.
+    """The values that are in every extraction of the `roots`: one operator for each value, none made of itself.
 
-    A value needs itself and what all of its makers need, and a maker what any of its operands does: the greatest
-    solution, found by sweeps. Without "and" these are dominators (F. E. Allen, "Control flow analysis", 1970).
+    A value needs itself and whatever all of its makers need. A maker needs whatever any of its operands needs. Sweeps
+    find the greatest solution. Without "and" these are dominators (F. E. Allen, "Control flow analysis", 1970).
     """
     numbers = {name: number for number, name in enumerate(makers)}
     reads = [[[numbers[name] for name in read if name in numbers] for read in every] for every in makers.values()]

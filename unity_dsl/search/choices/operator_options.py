@@ -31,7 +31,7 @@ _TIE = 1e-14
 
 @dataclass(frozen=True)
 class Options:
-    """Configurations of an operator and their seconds. Of those with equal layouts only the cheapest is there."""
+    """Configurations of an operator and their seconds. If several have equal layouts only the cheapest is kept."""
 
     configurations: TypedConfigurations
     seconds: Table
@@ -45,12 +45,12 @@ class Options:
 
     @property
     def arguments(self) -> tuple[LayoutColumn, ...]:
-        """Per operand the layouts that the configurations ask for."""
+        """For each operand, the layouts that the configurations ask for."""
         return self.configurations.columns[: self.configurations.inputs]
 
     @property
     def results(self) -> tuple[LayoutColumn, ...]:
-        """Per result the layouts that the configurations make."""
+        """For each result, the layouts that the configurations make."""
         return self.configurations.columns[self.configurations.inputs :]
 
     @cached_property
@@ -64,7 +64,7 @@ class Options:
 
 
 class OptionTable:
-    """Finds the options of operators on a mesh, of equal ones once, among what is `proved` of them."""
+    """Finds the options of operators on a mesh among their `proved` configurations, once for equal operators."""
 
     def __init__(self, mesh: Mesh, machine: Machine, proved: ProvedConfigurations) -> None:
         self.mesh = mesh
@@ -74,8 +74,8 @@ class OptionTable:
         self._found: dict[object, Options] = {}
 
     def of(self, node: Node, weights: Sequence[bool], placed: Mapping[int, Placed] = {}) -> Options:
-        """Every proved configuration, in a fixed order, the all-Invariant one first; or those in which an operator is
-        `placed` along mesh axes.
+        """Every proved configuration in a fixed order, the all-Invariant one first. With `placed`, the configurations
+        in which the operator is placed along these mesh axes.
         """
         key = *_key(node, weights), tuple(placed.items())
         if key not in self._found:
@@ -83,7 +83,9 @@ class OptionTable:
         return self._found[key]
 
     def near(self, node: Node, weights: Sequence[bool], around: Around) -> Options:
-        """The all-Invariant configuration and those `around` some; every one where there is none around."""
+        """The all-Invariant configuration and those `around` the given ones, or every configuration if there are none
+        around.
+        """
         key = *_key(node, weights), around
         if key not in self._found:
             found = self.proved.near(node, weights, self.mesh, around)
@@ -99,7 +101,9 @@ def _key(node: Node, weights: Sequence[bool]) -> tuple[Hashable, ...]:
 
 
 def float_types(node: Node) -> Hashable:
-    """All that the prices of operators of one instance depend on besides: what is cast, and what it is computed in."""
+    """The float types on which prices of operators of one instance depend: what is cast, and the type of the
+    arithmetic.
+    """
     return node.mixed, node.tf32, *((value.dtype, value.cast_from) for value in (*node.arguments, *node.results))
 
 
@@ -114,8 +118,8 @@ def price_configurations(
 ) -> npt.NDArray[np.float64]:
     """`price_node` of each of many configurations. Shape [configurations].
 
-    Operators on other coordinates of a mesh axis run at the same time. What they take together is the most over
-    coordinates, which is at least the mean: of an operator on one coordinate of `p` that p-th part counts.
+    Operators on different coordinates of a mesh axis run at the same time. Together they take the maximum over
+    coordinates, which is at least the mean. An operator on one coordinate of `p` therefore counts by 1/p.
     """
     seconds = price_node(node, found.local, mesh, machine, library, backward=backward)[found.part]
     made = found.columns[-1]
@@ -134,8 +138,9 @@ def price_node(
     *,
     backward: bool = True,
 ) -> npt.NDArray[np.float64]:
-    """Seconds of an operator in the float types of a model under each of its configurations, casts included, or of its
-    forward alone: those that run the native call may compute in another type than the others. Shape [configurations].
+    """Seconds of an operator in a model's float types under each of its configurations, casts included. Without
+    `backward`, only its forward counts. Configurations that run the native call may compute in another type than the
+    others. Shape [configurations].
     """
     seconds = np.empty(len(typed))
     needs = tuple(backward and gradient for gradient in node.gradients)

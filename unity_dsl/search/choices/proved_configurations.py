@@ -1,4 +1,4 @@
-"""The proved configurations of operators on meshes, found once for problems at whatever prices."""
+"""The proved configurations of operators on meshes, found once for problems with different prices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Around:
 
 
 OperatorKey = tuple[Hashable, ...]
-"""An operator, and what of its operands needs a gradient or is stored."""
+"""An operator, and which of its operands need a gradient or are stored."""
 
 
 def operator_key(node: Node, weights: Sequence[bool]) -> OperatorKey:
@@ -37,7 +37,7 @@ def operator_key(node: Node, weights: Sequence[bool]) -> OperatorKey:
 
 @dataclass(frozen=True)
 class ProvedConfigurations:
-    """What the theorems prove of operators of a library, by operator and mesh."""
+    """What the theorems prove about the operators of a library, by operator and mesh."""
 
     library: Library
     theorems: Theorems
@@ -46,7 +46,9 @@ class ProvedConfigurations:
     _typed: dict[tuple[OperatorKey, Mesh, Hashable], TypedConfigurations | None] = field(default_factory=dict)
 
     def of(self, node: Node, weights: Sequence[bool], mesh: Mesh, placed: Mapping[int, Placed]) -> TypedConfigurations:
-        """Every configuration, the all-Invariant one first; or those in which an operator is `placed` along axes."""
+        """Every configuration, the all-Invariant one first. With `placed`, those in which the operator is placed along
+        axes.
+        """
         key = operator_key(node, weights), mesh, tuple(placed.items())
         if (found := self._typed.get(key)) is None:
             roles = self._roles_of(node, weights, mesh)
@@ -54,7 +56,7 @@ class ProvedConfigurations:
         return found
 
     def near(self, node: Node, weights: Sequence[bool], mesh: Mesh, around: Around) -> TypedConfigurations | None:
-        """The all-Invariant configuration and those `around` some; None where there is none around."""
+        """The all-Invariant configuration and those `around` the given ones; None if there are none around."""
         key = operator_key(node, weights), mesh, around
         if key not in self._typed:
             roles = self._roles_of(node, weights, mesh)
@@ -75,12 +77,12 @@ class ProvedConfigurations:
 
 @lru_cache(maxsize=2)
 def proved_of(library: Library, theorems: Theorems) -> ProvedConfigurations:
-    """The same object for the problems of a search: they differ in prices."""
+    """One shared object for the problems of a search, which differ only in prices."""
     return ProvedConfigurations(library, theorems)
 
 
 def _neighbours(by_axis: Sequence[Sequence[Role]], around: Around) -> list[tuple[int, ...]]:
-    """The places of their roles, in the order of the product of the roles."""
+    """Indices of the neighbours' roles on each axis, sorted as in the product of the roles."""
     places = [{role_number(role): place for place, role in enumerate(roles)} for roles in by_axis]
     found: set[tuple[int, ...]] = set()
     for one in around.chosen:

@@ -1,4 +1,4 @@
-"""Restrictions of the space by strategies and pins: at most one choice for each thing that they name."""
+"""Restrictions of the search space by strategies and pins: choices that are pinned, and layouts that are excluded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ...graph.layout_typing import Configuration
 
 
 class Keeping(Enum):
-    """How all trained weights are kept: `WHOLE` on every device, in as small `SLICES` as they may be, in these and
-    `GATHERED` for whoever reads them, `HYBRID`, in slices along the last mesh axis and whole along others (hybrid
-    sharding of FSDP), or `AS_READ`, as much of each as its reader reads, if there is one alone.
+    """How all trained weights are stored. `WHOLE`: on every device. `SLICES`: in slices as small as possible.
+    `GATHERED`: in such slices, but read whole. `HYBRID`: in slices along the last mesh axis and whole along others
+    (hybrid sharding of FSDP). `AS_READ`: as large a part of each weight as its reader reads, if there is only one.
     """
 
     WHOLE = "whole"
@@ -28,11 +28,12 @@ class Keeping(Enum):
 
 @dataclass(frozen=True)
 class Restriction:
-    """Keys are paths: names, within a repeat after its name (`layer.attn.w`). What is not named is free.
+    """Limits what operators and values may have. Keys are paths: names, within a repeat after its name
+    (`layer.attn.w`). Anything that is not named is free.
 
     `configurations` are of operators, `storage` of weights and buffers, `produced` of other values. A value is neither
-    stored nor produced in the layouts that are `excluded`, and made on the coordinates on which it is `placed`. All
-    trained weights that are not named are kept alike, if `keeping` says how.
+    stored nor produced in its `excluded` layouts. `placed` gives the coordinates on which a value is made. `keeping`,
+    if set, says how all trained weights that are not named are stored.
     """
 
     configurations: Mapping[str, Configuration] = field(default_factory=dict)
@@ -47,8 +48,8 @@ class Restriction:
 class Place:
     """A value of a model by its path; `segments` are the repeats around it, outermost first.
 
-    `node` makes it, if a node does; `stored` tells of weights and buffers, `given` of inputs. `carried` is the path
-    under which the body of a repeat finds it.
+    `node` makes the value, if a node does. `stored` marks weights and buffers, `given` marks inputs. `carried` is the
+    path under which the body of a repeat finds the value.
     """
 
     path: str
@@ -60,7 +61,7 @@ class Place:
     carried: str = ""
 
     def printed(self) -> Iterator[str]:
-        """The names under which the program that is written shows the value: those of its class, with `_` for dots."""
+        """The names under which the written program shows the value: those of its class, and with `_` for dots."""
         around = self.path.removesuffix(self.value.name)
         for name in (self.value.name, self.value.name.replace(".", "_")):
             yield from (name, around + name)
@@ -68,7 +69,7 @@ class Place:
             yield self.carried
 
     def names(self) -> Iterator[str]:
-        """The path with every choice of iterations: `layer.0.w`, `layer.1.w`, …"""
+        """The path for every choice of iterations: `layer.0.w`, `layer.1.w`, …"""
         for around in product(*(segment.paths for segment in self.segments)):
             yield "".join((*around, self.value.name))
 
@@ -81,7 +82,9 @@ def stored_values(graph: Graph) -> Iterator[Value]:
 
 @lru_cache(maxsize=1 << 16)
 def storable(layout: Layout) -> bool:
-    """Whether a parameter can be kept so: Invariant, At, Shard in mesh order; its gradient arrives as it is kept."""
+    """Whether a parameter can be stored in a layout: Invariant, At, or Shard in mesh order. Its gradient then arrives
+    in the same layout.
+    """
     cut = all(isinstance(k, Invariant | At) or (isinstance(k, Shard) and k.by == "partition") for k in layout.kinds)
     return cut and layout == nest(layout.kinds)
 
@@ -109,7 +112,7 @@ def _places(graph: Graph, prefix: str, segments: tuple[Segment, ...]) -> Iterato
         inner = f"{prefix}{step.name}."
         for series in step.sliced:
             yield Place(inner + series.part.name, series.part, (*segments, step))
-        # An entry is no place of its own: it is what came in at first, and the exit of the iteration before then.
+        # An entry is no place of its own: it is the initial value at first, then the exit of the previous iteration.
         yield from _places(step.body, inner, (*segments, step))
         carried = {result.name: inner + entry.name for result, entry in zip(step.results, step.entry, strict=True)}
         for value in step.makes:

@@ -23,7 +23,7 @@ LARGEST_WORK = 1 << 25
 _MOST_DIMENSIONS = 32
 _AT_ONCE = 1 << 16
 _FEW = 1 << 12
-"""Entries of a sum of tables: one with fewer is not worth fewer tables."""
+"""Entries of a sum of tables. For fewer, adding tables in advance is not worth it."""
 
 
 class TooLarge(Exception):
@@ -44,7 +44,7 @@ class Factor:
 
 @dataclass(frozen=True)
 class _Bucket:
-    """What was summed when a variable was eliminated: enough to choose its best value afterwards."""
+    """The factors that were summed when a variable was eliminated: enough to choose its best value afterwards."""
 
     variable: int
     factors: tuple[Factor, ...]
@@ -52,7 +52,9 @@ class _Bucket:
 
 @dataclass(frozen=True)
 class Elimination:
-    """The minimum over all variables but `kept`, as a table over those, and the way back to the minimising values."""
+    """The minimum over all variables but `kept`, as a table over these, and the buckets that lead to the minimising
+    values.
+    """
 
     kept: tuple[int, ...]
     table: Table
@@ -73,11 +75,12 @@ def elimination_order(
     kept: Sequence[int] = (),
     most: int = LARGEST_WORK,
 ) -> list[int]:
-    """The variables that are not kept, each time the one whose joint table is the smallest, the first of equals.
+    """An order of the variables that are not kept: each time the one with the smallest joint table, the first of
+    equals.
 
-    A variable of one value is in no table. One of none counts as if it had two: NumPy refuses an empty array whose
-    other dimensions are too large. Raises TooLarge, before any table is made, where one would be or all together would
-    have more than `most` entries.
+    A variable with one value is in no table. A variable without values counts as if it had two: NumPy refuses an empty
+    array whose other dimensions are too large. Raises TooLarge, before any table is made, if one table would be too
+    large or all together would have more than `most` entries.
     """
     sizes = [size or 2 for size in sizes]
     around = _neighbours([_open(scope, sizes, kept) for scope in scopes])
@@ -109,8 +112,8 @@ def elimination_order(
 def eliminate(
     sizes: Sequence[int], factors: Sequence[Factor], kept: Sequence[int] = (), order: Sequence[int] | None = None
 ) -> Elimination:
-    """Minimise the sum of factors over every variable that is not kept, in an `order` that was found for their scopes.
-    Raises TooLarge where there is none.
+    """Minimises the sum of factors over every variable that is not kept. An `order`, if given, was found for their
+    scopes. Otherwise it is found here, which may raise TooLarge.
     """
     factors = [_without_settled(factor, sizes, kept) for factor in factors]
     constant = sum(float(factor.table) for factor in factors if not factor.scope)
@@ -144,7 +147,7 @@ def eliminate(
 
 
 def _open(scope: Sequence[int], sizes: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:
-    """The variables of a scope that have a choice, and those that are kept."""
+    """The variables of a scope that are kept, or do not have exactly one value."""
     return tuple(variable for variable in scope if sizes[variable] != 1 or variable in kept)
 
 
@@ -154,7 +157,7 @@ def _without_settled(factor: Factor, sizes: Sequence[int], kept: Sequence[int]) 
 
 
 def _neighbours(scopes: Sequence[tuple[int, ...]]) -> dict[int, set[int]]:
-    """Per variable that is in a table those that it shares one with, and itself."""
+    """For each variable that is in a table, the variables that share a table with it, and itself."""
     around: dict[int, set[int]] = {}
     for scope in scopes:
         for variable in scope:
@@ -163,7 +166,7 @@ def _neighbours(scopes: Sequence[tuple[int, ...]]) -> dict[int, set[int]]:
 
 
 def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Factor:
-    """The sum of factors, minimised over one variable: some entries at a time, the longest dimension innermost."""
+    """The sum of factors, minimised over one variable, some entries at a time. The longest dimension is innermost."""
     scope = tuple(sorted({other for factor in factors for other in factor.scope} - {variable}))
     inside = tuple(sorted(scope, key=lambda other: sizes[other]))
     shape = tuple(sizes[other] for other in inside)
@@ -189,8 +192,8 @@ def _join(factors: Sequence[Factor], variable: int, sizes: Sequence[int]) -> Fac
 
 
 def _fewer(tables: list[Table], entries: int) -> list[Table]:
-    """Tables with the same sum, which has so many entries: as long as there are more than two, the smallest of them is
-    added to the one with which it makes the smallest table, unless that is too large to be made at once.
+    """Fewer tables with the same sum, which has `entries` entries. While there are more than two, the smallest is added
+    to the table with which it makes the smallest sum, unless that sum is too large to be made at once.
     """
     if entries <= _FEW:
         return tables
@@ -206,7 +209,9 @@ def _fewer(tables: list[Table], entries: int) -> list[Table]:
 
 
 def _aligned(factor: Factor, scope: tuple[int, ...]) -> Table:
-    """The factor's table with its dimensions in the order of a larger scope, of length 1 where it has none."""
+    """The factor's table with dimensions in the order of a larger scope, of length 1 for variables that it does not
+    have.
+    """
     order = sorted(range(len(factor.scope)), key=lambda i: scope.index(factor.scope[i]))
     table = factor.table.transpose(order)
     present = set(factor.scope)

@@ -1,11 +1,12 @@
 """Cost networks (weighted constraint networks) and lower bounds on them by tree-reweighted message passing.
 
-TRW-S (V. Kolmogorov, PAMI 28, 2006): variables in a fixed order send their share of what they know to those after them,
-then to those before. Hubs, costs of more than two variables, take part as factors do in that method.
+TRW-S (V. Kolmogorov, PAMI 28, 2006): variables in a fixed order send a share of their cost and of the messages they got
+to the variables after them, then to those before. Hubs (costs of more than two variables) act like that method's
+factors.
 
 A variable's value has keys (a node's configuration: the layout it reads or produces). A link between two variables
-costs what the cheapest pair of their keys costs, so it is evaluated on keys (layouts), which are fewer than values. A
-hub joins all variables that produce and read one tensor.
+costs as much as the cheapest pair of their keys. It is evaluated on keys (layouts), which are fewer than values. A hub
+joins all variables that produce and read one tensor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .bucket_elimination import Factor, Table
 from .shared_conversions import GroupedCost, SharedCost
 
 Keys = npt.NDArray[np.intp]
-"""Shape [values, width]: the keys of every value of a variable. Of several keys the cheapest counts."""
+"""Shape [values, width]: the keys of every value of a variable. If a value has several keys, the cheapest counts."""
 Mask = npt.NDArray[np.bool_]
 
 
@@ -38,7 +39,7 @@ class Link:
     cost: Table
 
     def restricted(self, first: Mask | None, second: Mask | None) -> Link:
-        """The link between what is left of its variables, without the keys that nothing has any more."""
+        """The link between the values that the masks leave, without keys that no value has any more."""
         first_keys, rows = _compressed(self.first_keys, first, len(self.cost))
         second_keys, columns = _compressed(self.second_keys, second, self.cost.shape[1])
         return Link(self.first, self.second, first_keys, second_keys, self.cost[np.ix_(rows, columns)])
@@ -50,7 +51,7 @@ class Link:
 
 
 def _compressed(keys: Keys, mask: Mask | None, count: int) -> tuple[Keys, npt.NDArray[np.intp]]:
-    """Keys as places in those, of `count`, that are used."""
+    """The keys as places among the used ones, and which of the `count` keys these are."""
     kept = keys if mask is None else keys[mask]
     used = np.zeros(count, dtype=bool)
     used[kept] = True
@@ -59,10 +60,10 @@ def _compressed(keys: Keys, mask: Mask | None, count: int) -> tuple[Keys, npt.ND
 
 @dataclass(frozen=True)
 class Hub:
-    """What a shared tensor costs. `ends` are the variable that produces it and those that read it.
+    """The cost of a shared tensor. `ends` are the variable that produces it and those that read it.
 
-    `keys[e]` are the layouts of an end's values, of ends in a group those of all numbers of the group one after the
-    other; `always` costs by layout of readers that are no variables.
+    `keys[e]` are the layouts of the values of an end. An end in a group has separate keys for each number of the group,
+    one number after the other. `always` are costs by layout of readers that are no variables.
     """
 
     ends: tuple[int, ...]
@@ -101,7 +102,7 @@ class Network:
 
 
 class _Side:
-    """One end of a link: from values to keys and back, both taking the cheapest."""
+    """One end of a link: maps costs from values to keys and back, taking the cheapest."""
 
     def __init__(self, variable: int, keys: Keys, count: int) -> None:
         self.variable = variable
@@ -110,9 +111,7 @@ class _Side:
 
     @cached_property
     def _groups(self) -> tuple[Keys, Keys, Keys] | None:
-        """The values in the order of their keys, where in these each key begins, and the keys; None if each value has
-        its own.
-        """
+        """The values sorted by key, where each key begins among them, and the keys; None if no values share a key."""
         flat = self.keys.ravel()
         order = flat.argsort(kind="stable")
         ordered = flat[order]
@@ -124,7 +123,7 @@ class _Side:
         return order // self.keys.shape[1], starts, ordered[starts]
 
     def collapse(self, costs: Table) -> Table:
-        """Cheapest value of each key."""
+        """The cost of the cheapest value of each key."""
         result = np.empty(self._count)
         result.fill(np.inf)
         if self._groups is None:
@@ -135,7 +134,7 @@ class _Side:
         return result
 
     def expand(self, costs: Table) -> Table:
-        """Cheapest key of each value."""
+        """The cost of the cheapest key of each value."""
         found = costs[self.keys]
         return found if found.ndim == 1 else np.minimum.reduce(found, axis=1)
 
@@ -162,13 +161,14 @@ class _Edge:
 
 
 _FARTHEST = 1e6
-"""Messages stay finite: seconds that no plan takes stand for impossible."""
+"""Upper limit of a message, in seconds: no plan takes that long. It stands for impossible and keeps messages finite."""
 
 
 class _Joint:
-    """A hub with its messages: what has been moved to each end, by its values, and what each end says, by layout.
+    """A hub with its messages: `moved` is what it has moved to each end, by value, and `said` what each end says, by
+    layout.
 
-    `lowest` is what the hub's part of the cost is at least, as the last bound had it.
+    `lowest` is the minimum of the hub's part of the cost in the last bound.
     """
 
     def __init__(self, hub: Hub) -> None:
@@ -181,11 +181,11 @@ class _Joint:
         self.said = [end.collapse(np.zeros(len(keys))) for end, keys in zip(self.ends, hub.keys, strict=True)]
 
     def least(self, said: Sequence[Table]) -> list[Table]:
-        """By end: the least total with each layout there."""
+        """By end, the least total with each layout there."""
         return self.cost.least(said[0], [*said[1:], *self.always])[: len(self.ends)]
 
     def send(self, ends: Sequence[int], parts: int) -> None:
-        """Moves to these ends an equal part of what the others say."""
+        """Moves to each of these ends an equal part of what the other ends say."""
         if list(ends) == [0]:
             least = [self.cost.least_produced(self.said[0], [*self.said[1:], *self.always])]
         else:
@@ -199,7 +199,7 @@ class _Joint:
 
 @dataclass(frozen=True)
 class Shares:
-    """The network's cost as a sum of parts: of each variable, and of each link and hub what its ends add to it."""
+    """The network's cost as a sum of parts: what each variable keeps, and what its ends give to each link and hub."""
 
     kept: list[Table]
     links: list[list[Table]]
@@ -209,10 +209,9 @@ class Shares:
 class Relaxation:
     """A lower bound on a network's minimum, raised by moving costs between links and variables.
 
-    Every state of the messages is a way to write the same total cost as a sum of parts, so the sum of the parts' minima
-    is a lower bound whatever the messages are: that it is valid does not rest on how they were found. They are found by
-    sequential tree-reweighted message passing (Kolmogorov 2006), in an order in which producers come before readers; a
-    hub is then like a variable behind its producer.
+    Any state of the messages writes the same total cost as a sum of parts. The sum of the parts' minima is therefore a
+    lower bound, however the messages were found. Sequential tree-reweighted message passing (Kolmogorov 2006) finds
+    them, in an order in which producers come before readers. A hub is then like a variable right after its producer.
     """
 
     def __init__(self, network: Network) -> None:
@@ -247,7 +246,7 @@ class Relaxation:
         self._drop_impossible()
 
     def adopt(self, before: Relaxation, kept: Sequence[Mask]) -> None:
-        """Goes on from the messages of a network of which this one has the `kept` values. Any messages are sound."""
+        """Continues from the messages of a larger network, whose `kept` values this one has. Any messages are sound."""
         for old, new in zip(before.edges, self.edges, strict=True):
             new.moved = [m[kept[side.variable]] for m, side in zip(old.moved, old.ends, strict=True)]
         for old_joint, joint in zip(before.joints, self.joints, strict=True):
@@ -260,11 +259,11 @@ class Relaxation:
                 joint.said[end] = joint.ends[end].collapse(share - joint.moved[end])
 
     def _rank(self, joint: _Joint) -> int:
-        """Right behind the producer: variables have even ranks."""
+        """Right after the producer: variables have even ranks."""
         return self.rank[joint.ends[0].variable] + 1
 
     def _drop_impossible(self) -> None:
-        """Makes values infinite that go together with no value of a linked variable, until none is left; the same of
+        """Gives values an infinite cost that fit no value of a linked variable, until none is left. The same holds for
         hubs whose readers may ask for nothing.
         """
         while True:
@@ -274,7 +273,7 @@ class Relaxation:
                 return
 
     def _drop_from(self, joint: _Joint) -> bool:
-        """Drops what goes together with nothing at the other ends of a hub. Whether there was any."""
+        """Drops values that fit nothing at the other ends of a hub. Returns whether there were any."""
         costs, dropped = self.network.costs, False
         said = [end.collapse(np.where(np.isfinite(costs[end.variable]), 0.0, np.inf)) for end in joint.ends]
         for end, least in zip(joint.ends, joint.least(said), strict=True):
@@ -300,7 +299,7 @@ class Relaxation:
                         heappush(queue, other)
 
     def settled(self, variable: int) -> Table:
-        """The variable's cost with what its links have moved to it."""
+        """The variable's cost plus what its links and hubs have moved to it."""
         total = self.network.costs[variable].copy()
         for edge, end, _ in self.incident[variable]:
             total += edge.moved[end]
@@ -339,17 +338,19 @@ class Relaxation:
             joint.send(chosen, max(1, sum(later), len(later) - sum(later)))
 
     def _beyond(self, variable: int, forward: bool) -> tuple[list[tuple[_Edge, int]], list[tuple[_Joint, int]]]:
-        """The links and hubs that come after a variable, or before it, with the end that it is."""
+        """The links and hubs that come after a variable, or before it, each with the end that the variable is."""
         rank = self.rank[variable]
         edges = [(edge, end) for edge, end, other in self.incident[variable] if (other > rank) == forward]
         joints = [(joint, end) for joint, end, other in self.joined[variable] if (other > rank) == forward]
         return edges, joints
 
     def shares(self) -> Shares:
-        """A variable gives a share of its settled cost to each of them that comes before it and keeps the rest."""
+        """Splits the cost into parts. A variable gives a share of its settled cost to each link and hub before it, and
+        keeps the rest.
+        """
         kept = []
         every: list[_Edge | _Joint] = [*self.edges, *self.joints]
-        # What is impossible is so in every part: a message of it may be as much as _FARTHEST, and would be taken.
+        # Impossible values are infinite in every part: their messages end at _FARTHEST, which would look possible.
         impossible = [~np.isfinite(cost) for cost in self.network.costs]
         given = {id(part): [-moved for moved in part.moved] for part in every}
         for whole in every:
@@ -369,7 +370,7 @@ class Relaxation:
         return Shares(kept, [given[id(edge)] for edge in self.edges], [given[id(joint)] for joint in self.joints])
 
     def bound(self) -> tuple[float, list[Table]]:
-        """A lower bound, and per value of each variable how much more any assignment with that value costs at least."""
+        """A lower bound, and by value of each variable, how much more any assignment with that value costs at least."""
         parts = self.shares()
         lower = 0.0
         slacks = []
@@ -387,7 +388,9 @@ class Relaxation:
 
 
 def _joint_margins(joint: _Joint, given: Sequence[Table]) -> Iterator[tuple[int, Table]]:
-    """By variable, the least that a hub costs with each of its values; one that reads twice has the greater."""
+    """By variable, the least cost of a hub with each of its values. A variable that reads twice has the greater of
+    both.
+    """
     said = [side.collapse(costs) for side, costs in zip(joint.ends, given, strict=True)]
     found: dict[int, Table] = {}
     for side, least, own, costs in zip(joint.ends, joint.least(said), said, given, strict=True):
@@ -398,7 +401,7 @@ def _joint_margins(joint: _Joint, given: Sequence[Table]) -> Iterator[tuple[int,
 
 
 def _add_margins(slacks: list[Table], margins: Sequence[tuple[int, Table]]) -> float:
-    """Adds what a part costs with each value more than at least, which is returned."""
+    """Adds to `slacks` how much more than its minimum a part costs with each value. Returns the minimum."""
     least = max(float(margin.min()) for _, margin in margins)
     for variable, margin in margins:
         slacks[variable] += margin - least if np.isfinite(least) else margin
@@ -406,7 +409,7 @@ def _add_margins(slacks: list[Table], margins: Sequence[tuple[int, Table]]) -> f
 
 
 def _ranks(network: Network) -> list[int]:
-    """An even number per variable: producers before readers, as far as links have an order, else by number."""
+    """An even number per variable: producers before readers where links define an order, otherwise by number."""
     after: list[list[int]] = [[] for _ in network.costs]
     for link in network.links:
         after[link.first].append(link.second)

@@ -1,9 +1,9 @@
 """Cost of one tensor converted for several readers, as a function of the layouts that they ask for.
 
-A tensor is produced in one layout, and at most two more are made of it; each reader takes one of the three. Which of
-the readers share a layout is a choice among few, and for each such choice the cost is a sum of tables over one layout
-or two. So the least cost with a given layout at one place is found by (min, +) products of vectors with the price
-table, one for every set of readers.
+A tensor is produced in one layout and converted to at most two more. Each reader takes one of the three. There are few
+ways to assign readers to them, and for each the cost is a sum of tables over one or two layouts. The least cost with a
+given layout at one place is therefore found by (min, +) products of vectors with the price table, one for every set of
+readers.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ Numbers = npt.NDArray[np.intp]
 Mask = npt.NDArray[np.bool_]
 
 MOST_READERS = 6
-"""Readers that are looked at together: every set of them is."""
+"""Readers that are treated together: every subset of them is enumerated."""
 _AT_ONCE = 1 << 20
 """Entries of an intermediate result."""
 _IN_CACHE = 1 << 16
-"""The same, where it is small enough to be made once for many."""
+"""Entries of an intermediate result that is small enough to be made at once."""
 _FEW_SUMS = 1 << 13
-"""The same, where to look for what is left out of it takes longer."""
+"""Sums of a product. For fewer, finding the rows that can be left out takes longer than the sums."""
 _WIDE = 1 << 11
-"""Entries of a result from which on sums are made for all of them at once."""
+"""Entries of a result. From this size on, each step adds one column and one row for all entries at once."""
 
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Pairs of disjoint sets, neither of them empty, in groups: `keys` are the sets that the groups belong to."""
+    """Pairs of disjoint, non-empty sets in groups: each begins at one of `starts` and belongs to a set in `keys`."""
 
     first: Numbers
     second: Numbers
@@ -45,8 +45,8 @@ class _Pairs:
 
 @dataclass(frozen=True)
 class _Sets:
-    """Sets of readers as bit sets: pairs of disjoint ones by their union, and by the first; by reader the sets with it,
-    and those without.
+    """Sets of readers as bit sets. Pairs of disjoint sets are grouped by their union and by the first one. `having`
+    gives, by reader, the sets with it and those without it.
     """
 
     by_union: _Pairs
@@ -72,12 +72,12 @@ def _sets(readers: int) -> _Sets:
 
 @dataclass(frozen=True)
 class SharedCost:
-    """The cost of making what is asked of one tensor. All layouts are numbers of rows of the table.
+    """The cost of making the layouts that readers ask of one tensor. Layouts are row numbers of the table.
 
-    `prices[i, j]` is the price of a conversion of the produced layout; none is more than by way of a layout between.
-    One of a layout that was made is `between`, if that is another price, and no less. Of at most `few` layouts every
-    choice of a produced one and two others is looked at: that is quicker. A reader may ask for nothing, which costs
-    nothing and takes no layout's place: the number `nothing` stands for that, and for a tensor that is not made.
+    `prices[i, j]` is the price of converting the produced layout i, never more than by way of another layout. `between`
+    is the price of converting a layout that was itself made, if it differs, and is no less. With at most `few` layouts,
+    every choice of a produced one and two others is tried, which is quicker. A reader may ask for `nothing`, which is
+    free and takes no layout's place. The same number stands for a tensor that is not made.
     """
 
     prices: Table
@@ -87,7 +87,7 @@ class SharedCost:
 
     @property
     def onward(self) -> Table:
-        """The price of a conversion of a layout that was made."""
+        """The price of converting a layout that was itself made."""
         return self.prices if self.between is None else self.between
 
     @property
@@ -108,7 +108,7 @@ class SharedCost:
     def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
         """The least total with each layout at each end: of the producer, then of each reader. Shape [layouts] each.
 
-        `root` and `readers` are what a layout costs there besides. An infinite one is excluded.
+        `root` and `readers` are additional costs of a layout at these ends. An infinite cost excludes the layout.
         """
         served = self._served(readers)
         merged = _Merged.of(root, served)
@@ -121,7 +121,7 @@ class SharedCost:
         return [found[0], *(self._asking(*end) for end in ends)]
 
     def least_of_each(self, root: Table, readers: Sequence[Table]) -> list[Table]:
-        """`least` of several tensors that cost the same, each of which has a row at every end. Shape [tensors, layouts]
+        """`least` for several tensors with equal prices. Each tensor has a row at every end. Shape [tensors, layouts]
         each.
         """
         served = self._served(readers)
@@ -133,18 +133,18 @@ class SharedCost:
         return [least[0], *(self._asking(*end) for end in ends)]
 
     def least_produced_of_each(self, root: Table, readers: Sequence[Table]) -> Table:
-        """`least_produced` in the same way. Shape [tensors, layouts]."""
+        """`least_produced` for several tensors with equal prices. Shape [tensors, layouts]."""
         choices = _Choices(self, root.ravel(), [reader.ravel() for reader in self._served(readers)])
         return np.asarray((choices.rest + choices.served).min(axis=0).reshape(root.shape))
 
     def _served(self, readers: Sequence[Table]) -> Sequence[Table]:
-        """What readers pay by a layout that is there: no more than for nothing."""
+        """The cost for a reader of using a layout that exists: never more than of asking for nothing."""
         if self.nothing is None:
             return readers
         return [np.minimum(reader, reader[..., self.nothing, None]) for reader in readers]
 
     def _asking(self, reader: Table, served: Table, least: Table) -> Table:
-        """The least totals by what a reader asks for, from those by a layout that is there."""
+        """The least totals by what a reader asks for, from those by the layout that it uses."""
         others = np.full(served.shape, np.inf)
         np.subtract(least, served, out=others, where=np.isfinite(served) & np.isfinite(least))
         found = reader + others
@@ -157,7 +157,7 @@ class SharedCost:
 
     @cached_property
     def _every_choice(self) -> Table:
-        """The price of making two layouts of a produced one. Shape [layouts, layouts, layouts]."""
+        """The price of making two layouts from a produced one. Shape [layouts, layouts, layouts]."""
         prices = self.prices
         making = prices[:, :, None] + np.minimum(prices[:, None, :], self.onward)
         return np.asarray(np.minimum(making, making.transpose(0, 2, 1)))
@@ -170,7 +170,7 @@ class SharedCost:
         found = [np.minimum.reduce(before[-1], axis=(1, 2))]
         after: Table | float = 0.0
         for number in reversed(range(len(taken))):
-            others = before[number] + after  # the two layouts that are made are alike
+            others = before[number] + after  # symmetric in the two layouts that are made
             either = np.minimum.reduce(others, axis=2)
             least = np.minimum(np.minimum.reduce(either, axis=1), np.minimum.reduce(either, axis=0))
             found.insert(1, merged.readers[number] + least)
@@ -189,9 +189,10 @@ class SharedCost:
         return np.concatenate([np.argwhere(near & held) for held in (alone, once, twice)])
 
     def within(self, room: float, root: Table, readers: Sequence[Table]) -> Iterator[Numbers]:
-        """The choices of layouts, produced and further ones, that cost at most `room`. Shape [choices, 3] each.
+        """The choices of a produced layout and further ones that cost at most `room`. Shape [choices, 3] each.
 
-        Where fewer than two further ones are held the produced one is repeated; further ones are read by somebody.
+        With fewer than two further layouts the produced one is repeated. A further layout is one that some reader may
+        take.
         """
         merged, useful = _Merged.of(root, self._served(readers)), _useful(readers)
         if self.nothing is not None:
@@ -214,9 +215,9 @@ class SharedCost:
 
 @dataclass(frozen=True)
 class GroupedCost:
-    """The cost of a tensor some of whose ends have one number of `count` in common, besides their layouts.
+    """The cost of a tensor some of whose ends must have the same number, of `count`, besides their layouts.
 
-    Tables at an end of the group have a row of layouts for each number, one after the other.
+    Tables at such an end have a row of layouts for each number, one after the other.
     """
 
     cost: SharedCost
@@ -232,7 +233,7 @@ class GroupedCost:
         return True
 
     def least_produced(self, root: Table, readers: Sequence[Table]) -> Table:
-        """As of `SharedCost`."""
+        """As in `SharedCost`."""
         found = np.full((self.count, len(self.prices)), np.inf)
         tables, possible = self._possible([root, *readers])
         if len(possible):
@@ -240,7 +241,7 @@ class GroupedCost:
         return found.ravel() if self.grouped[0] else np.minimum.reduce(found)
 
     def least(self, root: Table, readers: Sequence[Table]) -> list[Table]:
-        """As of `SharedCost`."""
+        """As in `SharedCost`."""
         every = [np.full((self.count, len(self.prices)), np.inf) for _ in (root, *readers)]
         tables, possible = self._possible([root, *readers])
         if len(possible):
@@ -250,7 +251,7 @@ class GroupedCost:
         return [found.ravel() if own else np.minimum.reduce(found) for own, found in ends]
 
     def _possible(self, said: Sequence[Table]) -> tuple[list[Table], Numbers]:
-        """What all ends say, by number a row, of the numbers with which no end excludes all; and these."""
+        """The tables of all ends, with a row for each number with which no end excludes all; and these numbers."""
         shape = self.count, len(self.prices)
         ends = zip(self._in_group(said), said, strict=True)
         rows = [table.reshape(shape) if own else np.broadcast_to(table, shape) for own, table in ends]
@@ -258,15 +259,16 @@ class GroupedCost:
         return [table[possible] for table in rows], possible
 
     def _in_group(self, said: Sequence[Table]) -> tuple[bool, ...]:
-        """Of each end whether it is in the group; ends besides those known to be are not."""
+        """Whether each end is in the group. Ends after the known ones are not."""
         return (*self.grouped, *(False,) * (len(said) - len(self.grouped)))
 
 
 @dataclass(frozen=True)
 class _Merged:
-    """Readers that can take one layout only, and the same, count as one; of the only one produced, as none.
+    """Readers that can take only one layout are merged if that layout is the same. If it is the only produced one, they
+    become part of the root.
 
-    `group[r]` is what reader r has become, -1 for none. It is `possible` if no end excludes all.
+    `group[r]` is what reader r has become, -1 for none. `possible` says that no end excludes all layouts.
     """
 
     root: Table
@@ -300,26 +302,26 @@ class _Merged:
         return _Choices(cost, self.root, list(self.readers))
 
     def told_apart(self, least: list[Table]) -> list[Table]:
-        """The least totals at the root and at each of the readers, from those at the root and at the merged ones."""
+        """The least totals at the root and at each reader, from those at the root and at the merged readers."""
         return [least[0], *(least[1 + number] for number in self.group)]
 
 
 _NONE = -1
-"""Stands for the only layout of an end of which all are excluded."""
+"""Stands for the only layout of an end that excludes all layouts."""
 
 
 def _only(costs: Table) -> int | None:
-    """The only layout that is not excluded, if it is; _NONE where all are."""
+    """The only layout that is not excluded; None if there are several, _NONE if there is none."""
     possible = np.isfinite(costs)
     count = np.count_nonzero(possible)
     return None if count > 1 else int(possible.argmax()) if count else _NONE
 
 
 class _Choices:
-    """The costs of one call. A table `[set, layout]` is for the readers of a set taken together; of several tensors
-    that cost the same it has the layouts of one after those of the other.
+    """The costs of one call. A table `[set, layout]` is for the readers of a set taken together. For several tensors
+    with equal prices it has the layouts of all tensors, one tensor after the other.
 
-    The readers of some set take the produced layout; of the others, all take one further layout, or some a second.
+    The readers of some set take the produced layout. All others take one further layout, or some of them a second one.
     """
 
     def __init__(self, cost: SharedCost, root: Table, readers: Sequence[Table]) -> None:
@@ -334,12 +336,12 @@ class _Choices:
 
     @cached_property
     def made(self) -> Table:
-        """A layout made for a set, by the produced one; nothing for the empty set."""
+        """The cost of a layout made for a set, by the produced one; 0 for the empty set."""
         return self._made(self.cost.prices)
 
     @cached_property
     def made_onward(self) -> Table:
-        """The same of a layout that was made."""
+        """The same for a layout that is made of one that was itself made."""
         return self.made if self.cost.between is None else self._made(self.cost.between)
 
     def _made(self, prices: Table) -> Table:
@@ -349,12 +351,14 @@ class _Choices:
 
     @cached_property
     def rest(self) -> Table:
-        """The produced layout with those that are in no further one: what is left to serve is the set."""
+        """The cost of the produced layout with the readers that take it, by the set that is left to serve."""
         return self.root + self.taken[::-1]
 
     @cached_property
     def served(self) -> Table:
-        """What serving a set costs by further layouts, by the produced one: by one, by one of another, or by two."""
+        """The cost of serving a set by further layouts, by the produced one: by one layout, by a second made of the
+        first, or by two made of the produced one.
+        """
         served, pairs = self.made.copy(), self.sets.by_union
         after = _converted(_least_of_groups(self.taken, pairs.first, self.made_onward, pairs), self.cost.prices.T)
         beside = _least_of_groups(self.made, pairs.first, self.made, pairs)
@@ -362,7 +366,7 @@ class _Choices:
         return served
 
     def nearest_pairs(self, rows: Sequence[int]) -> Table:
-        """A lower bound on a produced layout of `rows` with two further ones, of which one is given.
+        """A lower bound on the cost of a produced layout of `rows` with two further ones, if one of the two is given.
 
         Shape [rows, layouts].
         """
@@ -378,7 +382,9 @@ class _Choices:
         return np.broadcast_to(found, direct.shape)
 
     def least(self) -> list[Table]:
-        """A further layout is the only one of a set, beside another, or the first of two in a row; or the second."""
+        """The least totals at the root and each reader. A reader's further layout is the only one, one of two made of
+        the produced layout, or the first or second of two in a row.
+        """
         total, prices, pairs = self.rest + self.served, self.cost.prices, self.sets.by_first
         further, both = np.full_like(self.taken, np.inf), pairs.first | pairs.second
         further[1:] = _converted(self.rest[1:], prices)
@@ -394,19 +400,19 @@ class _Choices:
 
 
 def _taken(reader: Table) -> Table:
-    """What a reader pays that takes the best of three layouts. Shape [layouts, layouts, layouts]."""
+    """The cost for a reader that takes the best of three layouts. Shape [layouts, layouts, layouts]."""
     return np.asarray(np.minimum(np.minimum(reader[:, None], reader)[:, :, None], reader))
 
 
 def _useful(readers: Sequence[Table]) -> Mask:
-    """The layouts that somebody may take."""
+    """The layouts that some reader may take."""
     return np.asarray(np.isfinite(np.stack(readers)).any(axis=0))
 
 
 def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
-    """Each root alone, then each with one of the other useful layouts, then each with every two of those near it.
+    """Each root alone, then each with one other useful layout, then each with every pair of layouts near it.
 
-    `near` has a row for each root. Where fewer than three are held the root is repeated.
+    `near` has a row for each root. The root is repeated where fewer than three layouts are held.
     """
     single = np.repeat(roots[:, None], 3, axis=1)
     root, other = np.meshgrid(roots, np.flatnonzero(useful), indexing="ij")
@@ -420,7 +426,7 @@ def materialised_from(roots: Numbers, useful: Mask, near: Mask) -> Numbers:
 
 
 def price_materialised(prices: Table, held: Numbers, onward: Table) -> Table:
-    """The cheapest way to make the held layouts: each from the produced one or, at prices `onward`, from the other."""
+    """The cheapest way to make the held layouts: each from the produced one, or at prices `onward` from the other."""
     root, first, second = held.T
     both = np.minimum(
         prices[root, first] + np.minimum(prices[root, second], onward[first, second]),
@@ -430,12 +436,12 @@ def price_materialised(prices: Table, held: Numbers, onward: Table) -> Table:
 
 
 def _converted(costs: Table, prices: Table) -> Table:
-    """The same tables at the other end of a conversion: the product with the prices, tensor by tensor."""
+    """The tables at the other end of a conversion: the (min, +) product with the prices, tensor by tensor."""
     return min_plus(costs.reshape(-1, len(prices)), prices).reshape(costs.shape)
 
 
 def min_plus(costs: Table, prices: Table) -> Table:
-    """The product in the (min, +) semiring, `result[s, j]` the least of costs[s, i] + prices[i, j]."""
+    """The product in the (min, +) semiring: `result[s, j]` is the least of costs[s, i] + prices[i, j]."""
     if costs.size * prices.shape[1] > _FEW_SUMS:
         possible = np.flatnonzero(np.isfinite(costs).any(axis=0))
         if len(possible) < costs.shape[1]:
@@ -447,7 +453,7 @@ def min_plus(costs: Table, prices: Table) -> Table:
 
 
 def _least_sums(costs: Table, prices: Table) -> Table:
-    """The same, some entries of all sums at a time."""
+    """`min_plus`, some sums at a time."""
     if len(costs) * prices.shape[1] >= _WIDE:
         return _least_sums_at_once(costs, prices)
     if 0 < costs.size * prices.shape[1] <= _IN_CACHE:
@@ -465,7 +471,7 @@ def _least_sums(costs: Table, prices: Table) -> Table:
 
 
 def _least_sums_at_once(costs: Table, prices: Table) -> Table:
-    """The same, the sums of a column and a row at a time."""
+    """`min_plus`, with the sums of one column and one row at a time."""
     found = np.full((len(costs), prices.shape[1]), np.inf)
     sums = OuterSums(*found.shape)
     for column, row in zip(finite(costs).T, finite(prices), strict=True):
@@ -475,7 +481,7 @@ def _least_sums_at_once(costs: Table, prices: Table) -> Table:
 
 
 def _least_of_groups(first: Table, left: Numbers, second: Table, pairs: _Pairs) -> Table:
-    """The least of first[left] + second[pairs' second] in each group; some layouts at a time."""
+    """The least of first[left] + second[pairs.second] in each group, some layouts at a time."""
     width = first.shape[1]
     if 0 < len(left) * width <= _IN_CACHE:
         return np.asarray(np.minimum.reduceat(first[left] + second[pairs.second], pairs.starts, axis=0))

@@ -1,6 +1,6 @@
 """Exact search: elimination on small domains, then bounds that exclude all other values.
 
-Exact: a value is excluded only where a lower bound says that every plan with it costs more than one already known.
+It is exact: a value is excluded only if a lower bound says that every plan with it costs more than a known plan.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from .presolve import Simplified, simplify
 _STEP = 4.0
 _FIRST = _STEP**-3
 _LAST = _STEP**-6
-"""Of the gap between the best plan and the bound: what is tried to be eliminated first, where all of it is not sure to
-be possible; so many times more or less after that; and at least. A plan that is found within a part of the gap is the
-best one, and found for less than in all of it.
+"""Fractions of the gap between the best plan and the bound. The first part to be eliminated is reduced from the whole
+gap, down to `_FIRST`, until it is sure to be possible. Later parts are `_STEP` times larger or smaller, and at least
+`_LAST`. A plan found within a part of the gap is the best one, and takes less time to find than in the whole gap.
 """
 _FINE_STEP = _STEP**0.5
-"""The same where so many times more was too much."""
+"""The step that is used after `_STEP` was too large."""
 _SURE = 400
-"""Choices of a domain that is eliminated for sure, as far as is known before any is."""
+"""Choices of a domain that can surely be eliminated, as far as is known before the first elimination."""
 _LIKELY = 24
 _FEW = 1000
-"""Values of a variable that has a choice, on average, or of all together: many such domains can be eliminated, and few
-larger ones."""
+"""Values of a domain: on average of a variable that has a choice (`_LIKELY`), or of all together (`_FEW`). Many domains
+of this size can be eliminated, and few larger ones.
+"""
 AT_ONCE = 1 << 23
-"""Entries of tables that are made without a bound, where a domain has few values."""
+"""Entries of tables, at most, with which a domain of few values is solved without bounding it first."""
 ROUNDS = 2
-"""Bounds of one domain that are taken for a proof. Where it takes more, the tables are hopelessly large mostly."""
+"""How often one domain is bounded for a proof. If more rounds are needed, the tables are mostly far too large."""
 
 
 Near = Callable[[Solved], Iterable[Domains]]
@@ -50,9 +51,9 @@ def nowhere(plan: Solved) -> Iterable[Domains]:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The best plan found. `bound` is a lower bound on every plan of the domain; no other is better if `exact`.
+    """The best plan found. `bound` is a lower bound on every plan of the domain. If `exact`, no other plan is better.
 
-    There is no `plan` where none costs less than what was known before, and that is the `cost` then.
+    `plan` is None if none costs less than what was known before; `cost` is that known cost then.
     """
 
     plan: Solved | None
@@ -63,9 +64,9 @@ class Optimum:
 
 @dataclass
 class _Best:
-    """The best plan known so far, and how many domains may still be eliminated.
+    """The best plan known so far, and how many domains may still be eliminated (`attempts`).
 
-    `managed` are the most choices of a domain that was eliminated, `too_many` the fewest of one whose tables were too
+    `managed` is the most choices of a domain that was eliminated. `too_many` is the fewest of one whose tables were too
     large.
     """
 
@@ -104,7 +105,9 @@ class Survey:
 
 
 def survey(part: Part, domains: Domains, known: Bound | None = None) -> Survey:
-    """Bounds a domain, at a fraction of what the best plan takes to find; not again where the bound is `known`."""
+    """Bounds a domain, in a fraction of the time that finding the best plan takes. A `known` bound is not computed
+    again.
+    """
     searched = simplify(part, domains)
     inner, left = searched.part, searched.domains.agreed(searched.part)
     if left.empty:
@@ -125,8 +128,8 @@ def optimise(
     rounds: int = ROUNDS,
     attempts: float = np.inf,
 ) -> Optimum:
-    """The plan of least cost, if that is less than `below`. Where the tables are too large, the best plan that was
-    found is improved within domains `near` it.
+    """The plan of least cost, if that is less than `below`. If the tables are too large, the best plan found is
+    improved within the domains `near` it.
     """
     return search(survey(part, domains), near, below, rounds, attempts)
 
@@ -138,8 +141,9 @@ def search(
     rounds: int = ROUNDS,
     attempts: float = np.inf,
 ) -> Optimum:
-    """As `optimise`, of a domain that is surveyed; it is bounded at most `rounds` times, and so many parts of it are
-    eliminated. Ended before, the best plan known by then, with the bound of the survey.
+    """As `optimise`, for a surveyed domain. The domain is bounded at most `rounds` times, and at most `attempts` of its
+    parts are eliminated. If ended early, returns the best plan known by then, with the bound of the survey. Raises
+    SearchEnded if none is known.
     """
     best = _Best(cost=below, attempts=attempts)
     bound, exact = best.cost, True
@@ -162,8 +166,8 @@ def search(
 
 
 def improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimum:
-    """Takes the best plan near the best one of a domain, one neighbourhood after the other, until none has a better
-    one. Where that is proved, a neighbourhood of a plan is one of those that it holds.
+    """Replaces the plan by the best one of a neighbourhood, one neighbourhood after the other, until none has a better
+    plan. The one just searched is not tried again for the new plan: a neighbourhood is the same for every plan in it.
     """
     if found.plan is None:
         return found
@@ -182,7 +186,7 @@ def improved(part: Part, domains: Domains, near: Near, found: Optimum) -> Optimu
 
 
 def _begin(now: Bounded, best: _Best) -> None:
-    """Finds some plan among the values nearest to the bound: wider and wider, until there is one."""
+    """Finds some plan among the values nearest to the bound, in wider and wider domains until there is one."""
     least = now.bound.least
     if not np.isfinite(least):
         return
@@ -195,8 +199,8 @@ def _begin(now: Bounded, best: _Best) -> None:
 def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
     """Improves the best plan by those of a domain. Returns a lower bound on these, and whether none is better now.
 
-    What costs more than the best plan is excluded. Where the rest is too much to be eliminated, the part of it nearest
-    to the bound is, for a better plan or a better bound, and the bound is raised by more sweeps, while that helps.
+    Values that cost more than the best plan are excluded. If the rest is too large to be eliminated, the part nearest
+    to the bound is eliminated, for a better plan or a better bound. More sweeps raise the bound while that helps.
     """
     proved, before = -np.inf, np.inf
     for number in range(1, rounds + 1):
@@ -214,10 +218,10 @@ def _raise(now: Bounded, best: _Best, rounds: int) -> tuple[float, bool]:
 
 
 def _descend(now: Bounded, best: _Best, finely: bool) -> float:
-    """Eliminates as much as can be of the gap between the bound and the best plan, `finely` in smaller steps at the
-    end. Returns a better bound: the cost of the best plan where that was all.
+    """Eliminates as much as possible of the gap between the bound and the best plan, `finely` in smaller steps at the
+    end. Returns a better bound: the cost of the best plan if the whole gap was eliminated.
 
-    Domains that are likely to be too large are left out; nothing but time depends on that.
+    Domains that are likely to be too large are left out. Only the time depends on that.
     """
     least, gap = now.bound.least, now.gap(best.cost)
     if gap <= abs(least) * TOLERANCE * 2:
@@ -240,19 +244,21 @@ def _descend(now: Bounded, best: _Best, finely: bool) -> float:
             step = _FINE_STEP
         else:
             return least + room
-    # All of the gap: that it ends at the best plan's cost is lost in the sum where the bound is far below.
+    # The whole gap was eliminated. In `least + room` rounding loses the plan's cost if the bound is far below.
     return best.cost
 
 
 def _eliminate(now: Bounded, gap: float, best: _Best) -> bool:
-    """Takes the best plan that costs at most `gap` above the bound. Whether that is likely to be possible, and is."""
+    """Takes the best plan that costs at most `gap` above the bound. Returns whether that was likely to be possible, and
+    was.
+    """
     near = _near(now, gap)
     likely = near.count <= max(_LIKELY * near.open, _FEW) and _choices(near) < best.too_many and best.attempts > 0
     return near.empty or (likely and _attempt(now, near, gap, best))
 
 
 def _near(now: Bounded, gap: float) -> Domains:
-    """What plans that cost at most `gap` above the bound may have, or more."""
+    """The values that plans at most `gap` above the bound may have, or more."""
     return now.bound.within(now.domains, gap).agreed(now.part)
 
 
@@ -262,8 +268,8 @@ def _choices(domains: Domains) -> int:
 
 
 def _attempt(now: Bounded, near: Domains, gap: float, best: _Best) -> bool:
-    """Takes the best plan that costs at most `gap` above the bound, if the tables are small enough; or else, where none
-    is known, the best of those whose iterations do the same.
+    """Takes the best plan at most `gap` above the bound, if the tables are small enough. Otherwise, if no plan is
+    known, takes the best one whose iterations all do the same.
     """
     best.attempts -= 1
     with suppress(TooLarge):

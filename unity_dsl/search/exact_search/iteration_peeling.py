@@ -1,6 +1,6 @@
 """Peels the first and the last iteration off every repeat: those differ from the steady state.
 
-What lies between is then bounded tightly by one body and a potential of the carried layouts.
+The iterations in between are then bounded tightly by one body and a potential of the carried layouts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..folded_solver.problem_part import Domains, Part, Port, Repeat, Tensor
 
 @dataclass(frozen=True)
 class _Copy:
-    """A written-out iteration: where its variables and repeats begin, and what stands for the ports of the body."""
+    """A written-out iteration: where its variables and repeats begin, and the ports that replace those of the body."""
 
     variables: int
     repeats: int
@@ -37,8 +37,8 @@ class _Written:
 class Peeled:
     """A part with written-out iterations, and the way back to the original.
 
-    `variables[i]` is (repeat, variable) of the original that variable i of the part stands for, with repeat -1 outside
-    of repeats and variable -1 for a layout between iterations; `repeats` likewise.
+    `variables[i]` is the (repeat, variable) of the original that variable i stands for. Repeat -1 means outside of
+    repeats, variable -1 a layout between iterations. `repeats` has the same form.
     """
 
     original: Part
@@ -47,10 +47,10 @@ class Peeled:
     repeats: tuple[tuple[int, int], ...]
     written: tuple[_Written, ...]
     results: tuple[tuple[Port, Port], ...]
-    """What a repeat of the original leaves, and what does so in its last iteration."""
+    """The port of each result of a repeat in the original, and the port that its last iteration leaves."""
 
     def domains(self, domains: Domains) -> Domains:
-        """The same restriction, of the peeled part."""
+        """The same restriction on the peeled part."""
         masks = []
         for (repeat, variable), cost in zip(self.variables, self.part.costs, strict=True):
             if variable < 0:
@@ -67,7 +67,7 @@ class Peeled:
         return Domains(masks, bodies)
 
     def restored(self, solved: Solved) -> Solved:
-        """The plan of the original part that a plan of the peeled one is."""
+        """The plan of the original part that a plan of the peeled one stands for."""
         values = list(solved.values[: len(self.original.costs)])
         repeats = []
         for repeat, written in zip(self.original.repeats, self.written, strict=True):
@@ -134,7 +134,7 @@ class _Writer:
         return _Written(tuple(copies), middle)
 
     def outer(self, tensor: Tensor) -> Tensor:
-        """A tensor of the original part, results of repeats being what their last iteration produces."""
+        """A tensor of the original part; results of repeats are replaced by what the last iteration produces."""
         return replace(
             tensor, produced=self._outer_port(tensor.produced), reads=tuple(map(self._outer_port, tensor.reads))
         )

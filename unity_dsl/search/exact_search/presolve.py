@@ -1,4 +1,4 @@
-"""Presolve: first and last iterations written out, then variables with few neighbours eliminated."""
+"""Presolve: writes out first and last iterations, then eliminates variables with few neighbours."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .variable_contraction import Contracted, contract
 
 @dataclass(frozen=True)
 class Simplified:
-    """The part and its domains, after peeling and after contracting. In this order: what a repeat leaves costs nothing
-    itself, and contracting may charge it.
+    """The part and its domains, after peeling and then contracting. The order matters: the result of a repeat has no
+    cost of its own, and contracting may give it one.
     """
 
     peeled: Peeled
@@ -28,7 +28,7 @@ class Simplified:
         return self.contracted.domains
 
     def restored(self, plan: Solved) -> Solved:
-        """The plan of the part before, of the same cost."""
+        """The plan of the original part, of the same cost."""
         return self.peeled.restored(self.contracted.restored(plan))
 
 

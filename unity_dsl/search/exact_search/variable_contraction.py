@@ -1,9 +1,10 @@
-"""Eliminates variables of degree one and two, and tensors of which one end at most has a choice.
+"""Eliminates variables of degree one and two, and tensors with at most one end that has a choice.
 
-Before that, tensors of which one end at most has a choice: their price becomes part of that end's cost.
+The tensors come first: their price becomes part of the cost of the end that has a choice.
 
-What reads one tensor and makes one with one reader (a normalisation, an activation) becomes a price by the layouts
-before and after it; what hangs on one other variable (a statistic that is kept) becomes part of that one's cost.
+A variable that reads one tensor and makes another with one reader (a normalisation, an activation) becomes a price by
+the layouts before and after it. A variable that is linked to one other variable only (a statistic that is kept) becomes
+part of that variable's cost.
 """
 
 from __future__ import annotations
@@ -23,18 +24,18 @@ from ..search_end import check_end
 
 @dataclass(frozen=True)
 class _Side:
-    """A link of a variable: `cost[k, l]` by the key of its own value and of the value of the `other` variable."""
+    """A link of a variable: `cost[k, l]` by the key of its own value and the key of the `other` variable's value."""
 
     other: Port
     own_keys: Layouts
     cost: Table
     source: tuple[int, bool]
-    """The same for links that cost the same: that the price table is this object, and whether the own keys are rows."""
+    """Equal for links of equal cost: the identity of the price table, and whether the own keys are its rows."""
 
 
 @dataclass(frozen=True)
 class _Removed:
-    """A variable with its costs, and what it costs by the values of others."""
+    """An eliminated variable with its own costs, and what it costs by the values of others."""
 
     variable: int
     costs: Table
@@ -50,7 +51,7 @@ class _Removed:
 
 @dataclass(frozen=True)
 class Contracted:
-    """A part without some variables' choices: each of these has one value left. The rest costs the same.
+    """A part from which variables were eliminated: each of these has one value left. The least cost is unchanged.
 
     `bodies` are those of its repeats.
     """
@@ -61,7 +62,7 @@ class Contracted:
     bodies: tuple[Contracted, ...]
 
     def restored(self, solved: Solved) -> Solved:
-        """The plan of the part before, of the same cost."""
+        """The plan of the original part, of the same cost."""
         values = list(solved.values)
         for removed in reversed(self.removed):
             values[removed.variable] = removed.best(values)
@@ -73,12 +74,12 @@ class Contracted:
 
 
 def contract(part: Part, domains: Domains) -> Contracted:
-    """Takes out what can be. Variables at borders and those that make or read a tensor with several readers stay."""
+    """Eliminates all variables that it can. Variables at borders, and those of tensors with several readers, stay."""
     return _Contraction(part, domains, {}).run()
 
 
 class _Contraction:
-    """Of a part; `tables` are shared with those of its bodies, of which iterations that are written out are copies."""
+    """Contracts a part. It shares `tables` with its bodies, since written-out iterations are copies of them."""
 
     def __init__(self, part: Part, domains: Domains, tables: dict[object, Table]) -> None:
         self.part = part
@@ -106,7 +107,7 @@ class _Contraction:
         self.costs[port.variable] = self.costs[port.variable] + cost[port.layouts]
 
     def _settled(self, tensor: Tensor, end: Port) -> Table:
-        """The tensor's price by the layout at one end, no other having a choice."""
+        """The tensor's price by the layout at one end, where no other end has a choice."""
         if not tensor.shared:
             made, read = (port.layouts[np.isfinite(self.costs[port.variable])] for port in _ends(tensor))
             rows, axis = (tensor.prices[:, read], 1) if end is tensor.produced else (tensor.prices[made], 0)
@@ -172,7 +173,9 @@ class _Contraction:
             self._add(Tensor(self.part.names[variable], first, (second,), table))
 
     def _table(self, costs: Table, first: _Side, second: _Side) -> Table:
-        """What a variable of two links costs at least, by the layouts that the others have. Copies share it."""
+        """The least cost of a variable with two links, by the layouts of the two others. Copies of the variable share
+        it.
+        """
         sides = first, second
         used = [np.unique(side.other.layouts[np.isfinite(self.costs[side.other.variable])]) for side in sides]
         places = [(side.own_keys.tobytes(), keys.tobytes()) for side, keys in zip(sides, used, strict=True)]
@@ -193,7 +196,7 @@ def _ends(tensor: Tensor) -> tuple[Port, ...]:
 
 
 def _borders(part: Part) -> Iterator[Port]:
-    """What repeats and the part around it depend on."""
+    """The ports on which repeats and the part around this one depend."""
     yield from (*part.entries, *part.exits, *part.captured)
     for repeat in part.repeats:
         yield from (*repeat.initial, *repeat.results, *repeat.captured)

@@ -1,4 +1,4 @@
-"""Exact minimum of a part on given domains: bucket elimination, repeats as (min, +) matrix powers."""
+"""Exact minimum of a part on given domains: bucket elimination, with repeats as (min, +) matrix powers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .materialised_layouts import add_tensors
 from .problem_part import Domains, Layouts, Limits, Part, Port, Repeat
 
 LARGEST_POWER = 1 << 27
-"""Sums in the squarings of a body's table; beyond it `TooLarge` is raised."""
+"""Sums in the squarings of a body's table; `TooLarge` is raised if there are more."""
 _AT_ONCE = 1 << 15
 """Entries of tables that are squared together."""
 
@@ -38,16 +38,17 @@ class Solved:
 
 
 class Solver:
-    """Exact minimum of a part on domains. `table` is the cost by ports, `solution` a plan that attains an entry.
+    """Exact minimum of a part on domains. `table` is the cost by layouts at the ports, `solution` a plan that attains
+    an entry.
 
-    Tables are made when they are asked for.
+    Tables are made on first use.
     """
 
     def __init__(
         self, part: Part, domains: Domains, limits: Limits, steadily: bool = False, most: int = LARGEST_WORK
     ) -> None:
-        """Raises TooLarge, before any table is made: where all together would have more than `most` entries, of a part
-        or a body. If `steadily`, all iterations of a repeat do the same.
+        """Raises TooLarge, before any table is made, if the tables of a part or of a body would have more than `most`
+        entries together. If `steadily`, all iterations of a repeat do the same.
         """
         self.part = part
         self.kept_values = [np.flatnonzero(mask) for mask in domains.masks]
@@ -80,7 +81,7 @@ class Solver:
         self.powers = [kind(repeat, body) for repeat, body in zip(part.repeats, self.bodies, strict=True)]
 
     def _ports(self, repeat: Repeat, body: Domains, domains: Domains, steadily: bool) -> list[Port]:
-        """What a repeat's table is about: if `steadily`, variables for what is carried all the time, and no ends."""
+        """The ports of a repeat's table. If `steadily`, one new variable for each carried value replaces both ends."""
         initial, results, captured = (
             list(map(domains.inside, ports)) for ports in (repeat.initial, repeat.results, repeat.captured)
         )
@@ -126,14 +127,14 @@ class Solver:
 
 
 def _borders(part: Part, domains: Domains, steadily: bool) -> list[tuple[Port, ...]]:
-    """The ports of a body, together those that have the same layout: what is carried, if all iterations do the same."""
+    """The ports of a body, grouped if they must have the same layout: both ends of what is carried, if `steadily`."""
     entries, exits, captured = (list(map(domains.inside, p)) for p in (part.entries, part.exits, part.captured))
     carried = list(zip(entries, exits, strict=True)) if steadily else [(port,) for port in (*entries, *exits)]
     return [*carried, *((port,) for port in captured)]
 
 
 def _common(ports: Sequence[Port]) -> Layouts:
-    """The layouts that all of some ports have."""
+    """The layouts that every one of these ports can have."""
     return reduce(np.intersect1d, [np.unique(port.layouts) for port in ports])
 
 
@@ -142,9 +143,9 @@ def _scope(ports: Sequence[Port]) -> tuple[int, ...]:
 
 
 def _port_factor(ports: Sequence[Port], table: Table, layouts: Sequence[Layouts]) -> Factor:
-    """A table over layouts as a table over the variables that decide them; a variable may decide several."""
+    """Turns a table over layouts into one over the variables that decide them. One variable may decide several."""
     scope = _scope(ports)
-    if not ports:  # a body of which each tensor has one layout
+    if not ports:  # a body whose tensors have one layout each
         return Factor(scope, table)
     index = []
     for port, choices in zip(ports, layouts, strict=True):
@@ -158,7 +159,7 @@ def _port_factor(ports: Sequence[Port], table: Table, layouts: Sequence[Layouts]
 
 
 class Steady:
-    """A body executed several times, all iterations doing the same: a multiple of its table."""
+    """A body executed several times, where all iterations do the same: a multiple of its table."""
 
     def __init__(self, repeat: Repeat, body: Solver) -> None:
         self.repeat = repeat
@@ -209,7 +210,9 @@ class Powers:
         return np.moveaxis(powered, 0, -1).reshape(tuple(map(len, self.layouts)))
 
     def solution(self, initial: Sequence[int], results: Sequence[int], captured: Sequence[int]) -> tuple[Solved, ...]:
-        """The plan of each iteration, given the layouts at both ends. Where it costs nothing a layout is kept."""
+        """The plan of each iteration, given the layouts at both ends. A carried layout is kept where that costs no
+        more.
+        """
         step = self.step[self._number(captured, self.layouts[2 * len(self.states) :])]
         ahead = [np.full(self.count, np.inf)]
         ahead[0][self._number(results, self.states)] = 0.0
@@ -241,8 +244,8 @@ class Powers:
 
 
 def open_power(step: Table, count: int) -> Table:
-    """`power` of tables of which few states can be both left and entered: only these are between two of several steps.
-    Shape [..., n, n].
+    """`power` of tables in which few states can be both entered and left: only these can be between two steps. Shape
+    [..., n, n].
     """
     possible = np.isfinite(step.reshape(-1, *step.shape[-2:]))
     between = np.flatnonzero(possible.any(axis=(0, 2)) & possible.any(axis=(0, 1)))

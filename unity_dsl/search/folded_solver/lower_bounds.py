@@ -1,9 +1,9 @@
 """Lower bounds on problems with repeats, and the reduced cost of every value.
 
-A body that is executed N times costs at least `N * least + h(first layout) - h(last layout)`, where `h` is any
-potential of the carried layouts and `least` a lower bound of one body with `h` added at its exit and taken away at its
-entry: the potentials cancel from each iteration to the next. What costs one iteration more than the gap between the
-best plan known and the bound is in no optimal plan.
+A body that is executed N times costs at least `N * least + h(first layout) - h(last layout)`. Here `h` is any potential
+of the carried layouts. `least` is a lower bound of one body with `h` added at its exit and subtracted at its entry. The
+potentials cancel from each iteration to the next. A value that costs one iteration more than the gap between the best
+known plan and the bound is in no optimal plan.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .materialised_layouts import MOST_MATERIALISED, always, conversion_link, un
 from .problem_part import Domains, Layouts, Limits, Part, Port, Tensor
 
 _MOST = 1 << 20
-"""Prices that are looked at for one message of a hub: with more layouts, fewer readers are joined."""
+"""Prices that one message of a hub may look at. With more layouts, fewer readers are joined in a hub."""
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """A shared tensor by its number, the layouts that the tables of its hubs are about, and the hubs by theirs."""
+    """A shared tensor by number, the layouts that the tables of its hubs are about, and the numbers of its hubs."""
 
     tensor: int
     layouts: Layouts
@@ -34,8 +34,9 @@ class Sharing:
 
 @dataclass
 class Bound:
-    """`least` bounds one execution with the potentials of its ports; `slacks` say, per value of each variable, how much
-    more it costs at least with that value (infinite for excluded ones). `masks` are the domain that it is about.
+    """A lower bound of a part. `least` bounds one execution with the potentials of its ports. `slacks` give, by value
+    of each variable, the least additional cost with that value (infinite if it is excluded). `masks` are the bounded
+    domain.
     """
 
     least: float
@@ -49,8 +50,8 @@ class Bound:
     masks: list[Mask]
 
     def within(self, domains: Domains, gap: float, *, steadily: bool = False) -> Domains:
-        """What is left when everything that costs more than `gap` above the bound is excluded: in a body, where one
-        iteration does so, or, `steadily`, where all do.
+        """The domains without everything that costs more than `gap` above the bound. In a body one iteration alone must
+        cost that much more, or, if `steadily`, all iterations together.
         """
         masks = [mask & (slack <= gap) for mask, slack in zip(domains.masks, self.slacks, strict=True)]
         inner = [
@@ -61,7 +62,7 @@ class Bound:
 
 
 def bound_part(part: Part, domains: Domains, sweeps: int, before: Bound | None = None) -> Bound:
-    """A lower bound of a part. It goes on from one `before`, of a domain that has this one's values and others."""
+    """A lower bound of a part. It continues from the bound `before` of a domain that contains this one."""
     earlier: Sequence[Bound | None] = before.bodies if before is not None else [None] * len(part.repeats)
     bodies = [
         bound_part(repeat.body, body, sweeps, inner)
@@ -108,7 +109,7 @@ def _charge(network: Network, domains: Domains, port: Port, potential: Table) ->
 
 
 def _add_conversions(part: Part, domains: Domains, network: Network, before: Sequence[Sharing] | None) -> list[Sharing]:
-    """A link for a conversion with one reader, hubs where it may be shared: as many as `before`."""
+    """Adds a link for a conversion with one reader, and hubs where it may be shared: the same number as in `before`."""
     shared: list[Sharing] = []
     for number, tensor in enumerate(part.tensors):
         if tensor.shared:
@@ -124,10 +125,10 @@ def _add_conversions(part: Part, domains: Domains, network: Network, before: Seq
 
 
 def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts, list[Hub]]:
-    """The tensor's conversions, between the layouts that it is produced in or somebody asks for.
+    """The tensor's conversions, between the layouts that it is produced in and those that some reader asks for.
 
-    Of many readers, some are joined at a time, each such group at a share of the prices: together they pay no more than
-    all do.
+    Many readers are split into groups, each at a share of the prices. Together the groups pay no more than all readers
+    do.
     """
     produced, *reads = (_End.of(tensor, number, domains) for number in (0, *_distinct(tensor.reads)))
     used = [*(end.layouts for end in (produced, *reads)), np.array(tensor.fixed, dtype=np.intp)]
@@ -151,7 +152,7 @@ def _hubs(tensor: Tensor, domains: Domains, groups: int | None) -> tuple[Layouts
 
 @dataclass(frozen=True)
 class _End:
-    """An end of a tensor: layouts of what is left of its variable's values, and their numbers in a group, if any."""
+    """An end of a tensor: the layouts of its variable's values that are left, and their numbers in a group, if any."""
 
     variable: int
     layouts: Layouts
@@ -164,13 +165,13 @@ class _End:
         return _End(port.variable, port.layouts[mask], None if common is None else common[mask])
 
     def keys(self, layouts: Layouts, grouped: bool) -> Layouts:
-        """The places of its values' layouts, by number in a group one after the other."""
+        """The places of its values' layouts. In a group, each number of the group has its own range of places."""
         places = np.searchsorted(layouts, self.layouts)
         return places + self.common * len(layouts) if grouped and self.common is not None else places
 
 
 def _distinct(reads: Sequence[Port]) -> Iterator[int]:
-    """The numbers of a tensor's ends, its reads from 1 on: one of those that always ask for the same layout."""
+    """The numbers of a tensor's reading ends, from 1 on: only the first of those that always ask for the same."""
     for number, port in enumerate(reads):
         earlier = (other for other in reads[:number] if other.variable == port.variable)
         if not any(np.array_equal(port.layouts, other.layouts) for other in earlier):
@@ -184,7 +185,8 @@ def _restricted(link: Link, domains: Domains) -> Link:
 def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: int) -> tuple[Table, ...]:
     """Potentials of the carried layouts, from a body whose exit is its own entry.
 
-    They are the messages that a relaxation of that loop sends along it. Any would do; these make the bound tight.
+    They are the messages that a relaxation of that loop sends along it. Any potentials are valid; these make the bound
+    tight.
     """
     if not part.entries:
         return ()
@@ -210,10 +212,11 @@ def _carried_potentials(part: Part, domains: Domains, network: Network, sweeps: 
 
 
 def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> Table:
-    """What is still to be paid from a carried layout on; from one the loop does not keep, by way of one it does. Finite
-    everywhere: infinite potentials would not cancel, and exclude layouts from which no conversion leads into the loop.
+    """The cost still to be paid from a carried layout on. A layout that the loop does not keep is first converted to
+    one that it keeps. All entries are finite: infinite ones would not cancel, and would exclude layouts from which no
+    conversion leads into the loop.
     """
-    # After contraction a table may lead from the carried layouts to those of another tensor: fewer, perhaps.
+    # After contraction a table may lead from the carried layouts to those of another tensor, perhaps fewer.
     own = (t for t in part.tensors if t.produced.variable == entry.variable and len(t.prices.T) == entry.count)
     tensor = next(own, None)
     if tensor is None or not steady.any():
@@ -226,7 +229,7 @@ def _potential(part: Part, entry: Port, steady: np.ndarray, message: Table) -> T
 
 
 def _settle_captured(relaxation: Relaxation, port: Port) -> Table:
-    """What a captured layout costs in the body, moved from the body to where the layout is chosen."""
+    """The cost of a captured layout in the body, moved from the body to the variable that chooses the layout."""
     potential = np.full(port.count, np.inf)
     settled = relaxation.settled(port.variable)
     potential[port.layouts] = settled
@@ -238,9 +241,9 @@ def _settle_captured(relaxation: Relaxation, port: Port) -> Table:
 
 
 def limit_materialised(part: Part, bound: Bound, near: Domains, gap: float) -> Limits:
-    """The choices of held layouts that go with values of `near` and cost at most `gap` above the bound.
+    """The choices of held layouts that fit values of `near` and cost at most `gap` above the bound.
 
-    Raises TooLarge where they are too many.
+    Raises TooLarge if there are too many.
     """
     parts = bound.relaxation.shares()
     left = [mask[old] for mask, old in zip(near.masks, bound.masks, strict=True)]
@@ -258,7 +261,7 @@ def limit_materialised(part: Part, bound: Bound, near: Domains, gap: float) -> L
 def _limit_tensor(
     tensor: Tensor, relaxation: Relaxation, shared: Sharing, parts: Shares, left: Sequence[Mask], gap: float
 ) -> Layouts:
-    """What the tensor's hubs and what its ends keep for themselves say of a choice."""
+    """The choices of a tensor's held layouts that its hubs, and the costs that its ends keep, leave."""
     root, readers, seen = np.zeros(len(shared.layouts)), [], set[int]()
     for number in shared.hubs:
         joint = relaxation.joints[number]

@@ -14,14 +14,14 @@ from ..cost_network.shared_conversions import MOST_READERS, materialised_from, p
 from .problem_part import Domains, Layouts, Part, Port, Tensor
 
 MOST_MATERIALISED = 1 << 16
-"""Choices of held layouts of one tensor that are written out; beyond it `TooLarge` is raised."""
+"""Choices of held layouts of one tensor that are enumerated; `TooLarge` is raised if there are more."""
 
 
 @dataclass(frozen=True)
 class LayoutSets:
-    """The layouts in which a tensor exists, as a variable of the network: `held[s]` are the produced one and two more.
+    """A variable of the network for the layouts in which a tensor exists: `held[s]` are the produced one and two more.
 
-    Where fewer are needed the produced one is repeated.
+    If fewer are needed, the produced one is repeated.
     """
 
     tensor: int
@@ -30,7 +30,7 @@ class LayoutSets:
 
 
 def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Layouts, Table]:
-    """Every choice of a produced layout and at most two others from those wanted, with the price of making them.
+    """Every choice of a produced layout and at most two others that are wanted, with the price of making them.
 
     Raises TooLarge.
     """
@@ -43,26 +43,26 @@ def layout_sets(tensor: Tensor, produced: Layouts, wanted: Layouts) -> tuple[Lay
 
 
 def wanted(tensor: Tensor, reads: Sequence[Port]) -> Layouts:
-    """Layouts worth holding: those that somebody may ask for."""
+    """Layouts worth holding: those that some reader may ask for."""
     asked = np.unique(np.concatenate([*(read.layouts for read in reads), np.array(tensor.fixed, dtype=np.intp)]))
     return asked if tensor.nothing is None else asked[asked != tensor.nothing]
 
 
 def with_fixed(tensor: Tensor, held: Layouts, prices: Table) -> Table:
-    """Adds what does not depend on readers: layouts that are always asked for."""
+    """Excludes choices that lack a layout that is always asked for, whatever the readers choose."""
     for layout in tensor.fixed:
         prices = np.where((held == layout).any(axis=1), prices, np.inf)
     return prices
 
 
 def always(tensor: Tensor) -> list[Table]:
-    """Costs by layout of readers that are no variables: those that always ask for one."""
+    """Costs by layout of readers that are no variables: each always asks for one layout."""
     layouts = np.arange(len(tensor.prices))
     return [np.where(layouts == layout, 0.0, np.inf) for layout in tensor.fixed]
 
 
 def crowded_tensor(part: Part) -> str:
-    """The name of a tensor that cannot be held in all layouts that its readers ask for, or nothing if none is found."""
+    """The name of a tensor that cannot be held in all layouts that its readers ask for, or "" if none is found."""
     for tensor in part.tensors:
         count = len(tensor.prices)
         produced, *reads = (possible(part.costs, port, count) for port in (tensor.produced, *tensor.reads))
@@ -76,8 +76,8 @@ def crowded_tensor(part: Part) -> str:
 
 
 def possible(costs: Sequence[Table], port: Port, count: int) -> Table:
-    """0 for the layouts that a port may have, of `count` numbers of layouts and of nothing, infinite for others, of the
-    costs of all variables.
+    """0 for the layouts that a port may have, infinite for others. `costs` are those of all variables, `count` is the
+    number of layouts, including `nothing`.
     """
     found = np.full(count, np.inf)
     found[port.layouts[np.isfinite(costs[port.variable])]] = 0.0
@@ -85,12 +85,12 @@ def possible(costs: Sequence[Table], port: Port, count: int) -> Table:
 
 
 def unary(tensor: Tensor) -> Table:
-    """What a tensor with at most one, fixed, reader costs, by produced layout."""
+    """The cost of a tensor by produced layout, if it has at most one reader, which is fixed."""
     return tensor.prices[:, tensor.fixed[0]] if tensor.fixed else np.zeros(len(tensor.prices))
 
 
 def conversion_link(tensor: Tensor, read: Port, share: float = 1.0) -> Link:
-    """Producer and one reader, at a share of the price of the conversion between them."""
+    """A link of the producer and one reader, at a share of the price of the conversion between them."""
     produced, prices = tensor.produced, tensor.prices if share == 1 else tensor.prices * share
     return Link(produced.variable, read.variable, produced.layouts[:, None], read.layouts[:, None], prices)
 
@@ -137,7 +137,7 @@ def _add_materialised(
 
 
 def _membership(variable: int, held: Layouts, port: Port, fits: Table) -> Link:
-    """The port's layout fits one of those held."""
+    """A link that requires the port's layout to fit one of those held."""
     return Link(variable, port.variable, held, port.layouts[:, None], fits).restricted(None, None)
 
 
@@ -150,5 +150,5 @@ def _with_nothing(same: Table, nothing: int) -> Table:
 
 @lru_cache(maxsize=256)
 def _same(count: int) -> Table:
-    """0 where two of so many layouts are one, infinite elsewhere."""
+    """0 where two of `count` layouts are the same, infinite elsewhere."""
     return np.where(np.eye(count, dtype=bool), 0.0, np.inf)

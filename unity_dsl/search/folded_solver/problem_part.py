@@ -1,6 +1,6 @@
 """The optimisation problem of one graph: variables, tensors read in layouts, repeated bodies.
 
-Layouts are numbers here, per value; what they stand for is known to `problem`. A variable is a node's configuration, a
+Layouts are numbers here, per value; `layout_problem` knows what they stand for. A variable is a node's configuration, a
 tensor's storage or, at the border of a body, the layout of a carried value.
 """
 
@@ -22,7 +22,7 @@ Layouts = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Port:
-    """A layout that a variable decides: the one it produces or asks for, of `count` that the tensor may have."""
+    """A layout that a variable decides, because it produces or asks for it. The tensor may have `count` layouts."""
 
     variable: int
     layouts: Layouts
@@ -33,11 +33,11 @@ class Port:
 class Tensor:
     """A tensor that is produced in one layout and read in others.
 
-    `prices[i, j]` is the price of a conversion of the produced layout; none is more than by way of a layout between.
-    One of a layout that was made is `between`, if that is another price. `fixed` are layouts that somebody always asks
-    for. A reader may ask for nothing: the number `nothing` stands for that, and for a tensor that is not produced; what
-    is made of it but itself is infinite. By end, the produced one first, values may have a number in `common`, of
-    `numbers`: these ends have the same one, which other tensors see to.
+    `prices[i, j]` is the price of converting the produced layout i, never more than by way of another layout. `between`
+    is the price of converting a layout that was itself made, if it differs. `fixed` are layouts that some reader always
+    asks for. A reader may ask for `nothing`. The same number stands for a tensor that is not produced, from which every
+    layout has an infinite price. `common` gives, for some ends (the produced one first), a number below `numbers` for
+    each value. These ends have the same number, which other tensors enforce.
     """
 
     name: str
@@ -52,15 +52,15 @@ class Tensor:
 
     @property
     def onward(self) -> Table:
-        """The price of a conversion of a layout that was made."""
+        """The price of converting a layout that was itself made."""
         return self.prices if self.between is None else self.between
 
     def closed(self, layouts: Layouts) -> Layouts:
-        """The layouts in order, with what stands for nothing besides them."""
+        """The layouts in order, with `nothing` added if there is such a number."""
         return np.unique(layouts if self.nothing is None else np.append(layouts, self.nothing))
 
     def cost(self, layouts: Layouts, share: float = 1.0) -> SharedCost:
-        """What the tensor costs, at a share of the prices, in layouts that are `closed`."""
+        """The cost of the tensor, at a share of the prices, between layouts that are `closed`."""
         pairs = np.ix_(layouts, layouts)
         nothing = None if self.nothing is None else int(np.searchsorted(layouts, self.nothing))
         between = None if self.between is None else share * self.between[pairs]
@@ -68,7 +68,7 @@ class Tensor:
 
     @property
     def shared(self) -> bool:
-        """Whether conversions may be shared: the price is then more than a function of one reader's layout."""
+        """Whether conversions may be shared: the price then depends on more than one reader's layout."""
         return len(self.reads) + len(self.fixed) > 1
 
 
@@ -76,7 +76,7 @@ class Tensor:
 class Repeat:
     """A body executed `count` times. `results` are variables of the outer part whose values are layouts.
 
-    `captured` decide the layouts of what crosses the border in one layout in every iteration, inwards or outwards.
+    `captured` decide the layouts of values that cross the border in one layout in every iteration, inwards or outwards.
     """
 
     name: str
@@ -89,7 +89,9 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Part:
-    """`entries`, `exits` and `captured` are the ports of a body, as in its Repeat; a whole model has none."""
+    """The problem of one graph. `entries`, `exits` and `captured` are the ports of a body, as in its Repeat; a whole
+    model has none.
+    """
 
     costs: tuple[Table, ...]
     names: tuple[str, ...]
@@ -100,7 +102,7 @@ class Part:
     captured: tuple[Port, ...] = ()
 
     def scaled(self, factor: float) -> Part:
-        """The part at a fraction of its price: executed so often."""
+        """The part at a fraction of its price, for a body that is executed that often."""
         if factor == 1:
             return self
         return replace(
@@ -120,7 +122,7 @@ class Part:
 
 @dataclass
 class Domains:
-    """What is left of each variable's values, in a part and in its repeated bodies."""
+    """The values that are left for each variable, in a part and in its repeated bodies."""
 
     masks: list[Mask]
     bodies: list[Domains] = field(default_factory=list)
@@ -145,12 +147,12 @@ class Domains:
 
     @property
     def variables(self) -> int:
-        """How many there are."""
+        """How many variables there are."""
         return len(self.masks) + sum(body.variables for body in self.bodies)
 
     def agreed(self, part: Part) -> Domains:
-        """Without values that do not fit across the border of a body: what is carried leaves an iteration, or is there
-        before, as the next one or the end finds it, and what is captured has one layout.
+        """The domains without values that do not fit across the border of a body. A carried layout must leave an
+        iteration, or be there before, as the next one or the end finds it. A captured value has one layout.
         """
         masks, bodies = list(self.masks), []
         for repeat, inner in zip(part.repeats, self.bodies, strict=True):
@@ -189,7 +191,9 @@ def everything(part: Part) -> Domains:
 
 @dataclass
 class Limits:
-    """Per part: for some shared tensors, the choices of held layouts that are left. Then the same of its bodies."""
+    """The choices of held layouts that are left, for some shared tensors of a part. `bodies` are the limits of its
+    bodies.
+    """
 
     materialised: dict[int, Layouts]
     bodies: list[Limits]

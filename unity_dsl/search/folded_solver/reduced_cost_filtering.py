@@ -11,33 +11,35 @@ from .problem_part import Domains, Part
 
 SWEEPS = 4
 WORTHWHILE = 0.1
-"""Of the values, or of the gap: what excludes less of them, and raises the bound by less, is the last."""
+"""A fraction of the values and of the gap. A round is the last one if it excludes a smaller fraction of the values and
+raises the bound by a smaller fraction of the gap.
+"""
 TOLERANCE = 1e-9
-"""Of the cost: what rounding may do to a bound."""
+"""A fraction of the cost: the error of a bound by rounding."""
 
 
 @dataclass(frozen=True)
 class Bounded:
-    """A domain and a bound of it."""
+    """A domain and its bound."""
 
     part: Part
     domains: Domains
     bound: Bound
 
     def gap(self, cost: float) -> float:
-        """By how much a plan of that cost may exceed the bound."""
+        """By how much a plan of this cost may exceed the bound."""
         return cost * (1 + TOLERANCE) - self.bound.least
 
     def left(self, cost: float) -> Domains:
-        """What plans that cost at most so much may have, or more."""
+        """The values that plans of at most this cost may have, or more."""
         return self.bound.within(self.domains, self.gap(cost)).agreed(self.part)
 
     def shrinks(self, left: Domains) -> bool:
-        """Whether enough was excluded for the bound of what is left to be worthwhile."""
+        """Whether enough was excluded to make a new bound worthwhile."""
         return left.count <= (1 - WORTHWHILE) * self.domains.count
 
     def on(self, left: Domains) -> Bounded:
-        """Goes on with what is left."""
+        """Continues with what is left."""
         return Bounded(self.part, left, bound_part(self.part, left, SWEEPS, self.bound))
 
 

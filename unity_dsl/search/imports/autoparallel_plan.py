@@ -1,11 +1,11 @@
-"""Plans of autoparallel: DTensor placements of the nodes of a traced graph, forwards and backwards.
+"""Plans of autoparallel: DTensor placements of the nodes of a traced graph, forward and backward.
 
-Two formats: the solution that it saves, `{"mesh_shape", "mesh_dim_names", "placements": {node: placement}}`, and the
-structured export, `{"mesh": {"shape", …}, "nodes": [{"name", "op", "phase", "placement", "shape", …}]}`. A placement
-has one of `R`, `S(dim)` and `P(reduction)` for each mesh dimension, `S(0)R`. Nodes are operators of ATen, finer than
-those of a model, so two kinds of them count: parameters, `primals_1` and so on, which are the weights of the model in
-the order in which they are first read, and products with weights, which are its products with weights in order; repeats
-are written out. Everything else is the cheapest that goes with these.
+There are two formats: the solution that it saves, `{"mesh_shape", "mesh_dim_names", "placements": {node: placement}}`,
+and the structured export, `{"mesh": {"shape", …}, "nodes": [{"name", "op", "phase", "placement", "shape", …}]}`. A
+placement has one of `R`, `S(dim)` and `P(reduction)` for each mesh dimension, as in `S(0)R`. Nodes are operators of
+ATen, finer than those of a model, so only two kinds of them are used. Parameters (`primals_1` and so on) are the
+weights of the model in the order in which they are first read. Products with weights are those of the model in order.
+Repeats are written out. Everything else is the cheapest that goes with these.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .json_text import Json
 
 PRODUCTS = re.compile(r"(?:mm|addmm|linear|convolution|embedding)(?:_[0-9]+)?")
 FLATTENED = re.compile(r"(?:mm|addmm)(?:_[0-9]+)?")
-"""Of which all dimensions but the last are one."""
+"""Products whose operand has all dimensions but the last flattened into one."""
 PARAMETERS = re.compile(r"primals_([0-9]+)")
 _KIND = re.compile(r"(R)|S\(([0-9]{1,2})\)|P(?:\((?:sum|avg)\))?")
 
 
 @dataclass(frozen=True)
 class Placed:
-    """A node with its placement, and its shape where the file has it."""
+    """A node with its placement, and its shape if the file has it."""
 
     name: str
     placement: Json
@@ -87,7 +87,7 @@ def autoparallel_plan(top: Json) -> ImportedPlan:
 
 def _saved(placements: Json) -> Iterator[Placed]:
     for name, placement in placements.table().items():
-        # Newer versions save what a node's inputs are converted to besides.
+        # Newer versions also save what a node's inputs are converted to.
         yield Placed(name, placement.field("output", placement))
 
 
@@ -102,7 +102,7 @@ def _exported(nodes: Json) -> Iterator[Placed]:
 
 
 def weights_of(model: Model) -> Iterator[Target]:
-    """The weights of a model in the order in which they are first read, those of repeats once for each iteration."""
+    """The weights of a model in the order of their first reads, those of repeats once for each iteration."""
     yield from _weights(model.graph, "")
 
 
@@ -173,7 +173,9 @@ def _chosen(space: Space, nodes: Sequence[Placed], kept: Sequence[int], axes: in
 
 
 def _paired(targets: Sequence[Target], nodes: Sequence[Placed], top: Json) -> Iterator[tuple[Target, Placed]]:
-    """Each with the node in its place. The nodes of a joint graph go on, with inputs and with the backward pass."""
+    """Each target with the node in its place. More nodes may follow: a joint graph goes on with inputs and the backward
+    pass.
+    """
     if len(nodes) < len(targets):
         what = targets[0].what
         message = (
@@ -191,7 +193,7 @@ def _paired(targets: Sequence[Target], nodes: Sequence[Placed], top: Json) -> It
 
 
 def _own(kind: Kind, target: Target, node: Placed) -> Kind:
-    """The kind of the model's value: of a matrix product all leading dimensions are one there."""
+    """The kind for the model's value: a flattened matrix product has all leading dimensions as one."""
     if not isinstance(kind, Shard) or target.what == "weight":
         return kind
     flat = FLATTENED.fullmatch(node.name) is not None and (node.shape is None or len(node.shape) == 2)

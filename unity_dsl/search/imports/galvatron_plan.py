@@ -1,10 +1,10 @@
-"""Plans of Galvatron (`galvatron_config_*.json`): for each layer a degree of tensor parallelism, whether it is over
-neighbouring devices, how weights are kept along the others, and whether the layer is run again.
+"""Plans of Galvatron (`galvatron_config_*.json`). For each layer they give a degree of tensor parallelism, whether it
+is over neighbouring devices, how weights are stored along the others, and whether the layer is recomputed.
 
-Fields and their meaning are those of its `config2strategy` and of its documentation of the JSON mode: `tp_sizes_enc`,
-`tp_consecutive_flags`, `dp_types_enc` (0 as `default_dp_type` says, 1 ZeRO-3), `checkpoint`, texts of numbers with
-commas; `vtp`, `vsp` and `embed_sdp` for embeddings and head; `global_bsz` and `chunks`. ZeRO-2 gathers and scatters as
-much as slices do that are gathered once a step, so both are slices here.
+The meaning of the fields is that of its `config2strategy` and of its documentation of the JSON mode. `tp_sizes_enc`,
+`tp_consecutive_flags`, `dp_types_enc` (0 as `default_dp_type` says, 1 ZeRO-3) and `checkpoint` are texts of numbers
+with commas. `vtp`, `vsp` and `embed_sdp` are for embeddings and head. `global_bsz` and `chunks` are read too. ZeRO-2
+gathers and scatters as much as slices do that are gathered once a step, so both are slices here.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from .imported_plan import ImportedPlan, layers_of, mesh_of_cuts, outside, unfit
 from .json_text import Json
 
 KINDS = {"ddp": False, "zero2": True, "zero3": True}
-"""Whether weights are kept in slices."""
+"""Whether weights are stored in slices."""
 
 
 @dataclass(frozen=True)
 class Layer:
-    """The strategy of a layer: its degree, where the plan says so, and whether the inner devices are meant."""
+    """The strategy of a layer: its degree, the `part` of the plan that says so, and whether it is over the inner
+    devices.
+    """
 
     degree: int
     inner: bool
@@ -104,7 +106,7 @@ def _layers(top: Json) -> list[Layer]:
 
 
 def _around(top: Json) -> Layer:
-    """What stands around the layers: embeddings and the head."""
+    """The strategy of what is around the layers: embeddings and the head."""
     part = top["vtp"] if "vtp" in top else top["tp_sizes_enc"]
     degree = part.number(1) if "vtp" in top else 1
     if "vsp" in top and top["vsp"].number() and degree > 1:
@@ -114,7 +116,7 @@ def _around(top: Json) -> Layer:
 
 
 def _kept(top: Json) -> bool:
-    """Whether weights are kept in slices where a layer says nothing else."""
+    """Whether weights are stored in slices if a layer does not say otherwise."""
     if "default_dp_type" not in top:
         return False
     kind = top["default_dp_type"]
@@ -124,7 +126,7 @@ def _kept(top: Json) -> bool:
 
 
 def _by_segment(model: Model, layers: Sequence[Layer], top: Json) -> list[tuple[str, Sequence[Layer]]]:
-    """The layers of each repeat of a model, by their positions. Raises E322."""
+    """The layers of each repeat of a model, by their position in the plan. Raises E322."""
     segments = layers_of(model)
     count = sum(segment.count for segment in segments)
     if count != len(layers):

@@ -1,4 +1,4 @@
-"""A plan that another system exported, as a strategy that chooses just that."""
+"""A plan that another system exported, as a strategy that chooses exactly that plan."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..strategies.strategy import Algorithm, Meshes, Strategy
 from .json_text import Json
 
 MOST_AXES = 3
-"""Of a mesh: on more the layouts are too many."""
+"""Axes of a mesh, at most: with more there are too many layouts."""
 
 
 @dataclass(frozen=True)
 class ImportedPlan:
-    """The plan of a `system`: the mesh that it is for, and how a space is asked for it. `recompute` says, as written,
-    which segments of a model its backward pass runs again.
+    """The plan of a `system`: the mesh that it is for, and how it is chosen from a space. `recompute` gives, as text,
+    the segments of a model that its backward pass recomputes.
     """
 
     system: str
@@ -38,18 +38,18 @@ class ImportedPlan:
 
 
 def unfit(part: Json, message: str, help: str = "") -> InputError:
-    """A plan that is not one of this model on these devices."""
+    """The error E322 for a plan that is not one of this model on these devices."""
     return fail("E322", message, part.span, help=help)
 
 
 def outside(part: Json, what: str, help: str = "") -> InputError:
-    """A plan of a kind that the space does not have."""
+    """The error E323 for a plan of a kind that the space does not have."""
     return fail("E323", f"{what}: not in the space of plans", part.span, help=help)
 
 
 def mesh_of_cuts(machine: Machine, devices: int, cuts: Sequence[int], part: Json) -> tuple[Mesh, ...]:
-    """The coarsest mesh of which leading axes have each of these sizes together. Raises E302, and E322 where there is
-    none of few axes.
+    """The coarsest mesh whose leading axes have, for each of these sizes, that size together. Raises E302, and E322 if
+    no such mesh has at most `MOST_AXES` axes.
     """
     sizes = sorted({1, devices, *cuts})
     degrees = [after // before for before, after in pairwise(sizes)]
@@ -63,7 +63,7 @@ def mesh_of_cuts(machine: Machine, devices: int, cuts: Sequence[int], part: Json
 
 @dataclass(frozen=True)
 class Position:
-    """An operator of a model that is written out: its path, and the iteration of each repeat around it."""
+    """An operator of a model whose repeats are written out: its path, and the iteration of each repeat around it."""
 
     path: str
     node: Node
@@ -75,7 +75,7 @@ class Position:
 
 
 def positions(model: Model) -> Iterator[Position]:
-    """All operators in the order in which they are executed, those of repeats once for each iteration."""
+    """All operators in the order of execution, those of repeats once for each iteration."""
     yield from _positions(model.graph, "", ())
 
 
@@ -89,6 +89,6 @@ def _positions(graph: Graph, prefix: str, around: tuple[int, ...]) -> Iterator[P
 
 
 def layers_of(model: Model) -> list[Segment]:
-    """The repeats of a model that are in no other; a scan is none."""
+    """The repeats of a model that are in no other one, without scans and conds."""
     segments = (step for step in model.graph.steps if isinstance(step, Segment))
     return [segment for segment in segments if not segment.sliced and segment.predicate is None]

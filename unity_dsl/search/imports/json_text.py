@@ -1,4 +1,4 @@
-"""JSON of which every part knows where it stands, so that a fault can be shown there."""
+"""JSON whose parts know their position in the text, so that errors can be shown there."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...syntax.diagnostic import InputError, fail
 from ...syntax.span import Source, Span
 
 DEEPEST = 32
-"""Lists and tables in each other: the files that are read have ten."""
+"""How deeply lists and tables may be nested: the files that are read have ten levels."""
 _BLANK = re.compile(r"[ \t\n\r]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(\.[0-9]+)?([eE][-+]?[0-9]+)?(?![0-9])")
 _WORDS = {
@@ -27,13 +27,13 @@ _STRINGS = JSONDecoder()
 
 @dataclass(frozen=True)
 class Json:
-    """A value with its span: tables and lists have more of these as values."""
+    """A value with its span. The values of tables and lists have spans too."""
 
     value: dict[str, Json] | list[Json] | str | int | float | bool | None
     span: Span
 
     def refused(self, message: str, help: str = "") -> InputError:
-        """What is wrong with this as part of a plan."""
+        """The error E321 about this part of a plan."""
         return fail("E321", message, self.span, help=help)
 
     def __contains__(self, name: str) -> bool:
@@ -47,7 +47,7 @@ class Json:
         return table[name]
 
     def field(self, name: str, otherwise: Json) -> Json:
-        """A field, if this is a table that has it."""
+        """A field, or `otherwise` if this is no table that has it."""
         return self.value.get(name, otherwise) if isinstance(self.value, dict) else otherwise
 
     def table(self) -> dict[str, Json]:
@@ -72,7 +72,7 @@ class Json:
         return self.value
 
     def number(self, least: int = 0) -> int:
-        """A whole number, at least so large."""
+        """A whole number of at least `least`."""
         if not isinstance(self.value, int) or isinstance(self.value, bool) or self.value < least:
             raise self.refused(f"this is no whole number of {least} or more")
         return self.value
@@ -92,7 +92,7 @@ class Json:
 
 
 def parse_json(source: Source) -> Json:
-    """The value of a text. Raises E321, with its place, where it is no JSON, or is nested too deeply."""
+    """The value of a text. Raises E321, with the position, if it is no JSON or is nested too deeply."""
     reader = _Reader(source)
     found = reader.value(reader.blank(0), 0)
     if (end := reader.blank(found.span.end)) < len(source.text):
@@ -147,8 +147,8 @@ class _Reader:
         raise self.refused(at, "a value is missing")
 
     def parts(self, at: int, closing: str) -> Iterator[int]:
-        """Where each part of a list or a table begins; whoever asks for the next says in `end` where the last ended,
-        and finds the end of the whole there.
+        """Yields where each part of a list or a table begins. Before it asks for the next, the caller sets `end` to the
+        end of the part. In the end, `end` is the end of the whole.
         """
         at = self.blank(at + 1)
         if self.text[at : at + 1] != closing:

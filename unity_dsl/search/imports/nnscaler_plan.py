@@ -1,9 +1,9 @@
 """Plans of nnScaler's autodist (`save_plan_path`): for each operator a partition of one of its inputs.
 
-An operator is a number of the traced graph with a list of `((input, dimension), devices)`, outermost first, where
-(-1, -1) is a copy on each; `mesh_desc` are nodes and devices of a node. The file has no names, so operators are those
-of the model in the order in which both execute them, with repeats written out. Data parallelism is over the devices
-that are left, with whole weights, as its runtime has it.
+An operator is a number of the traced graph with a list of `((input, dimension), devices)`, outermost first. The pair
+(-1, -1) stands for a copy on each device. `mesh_desc` gives the nodes, and the devices of a node. The file has no
+names, so its operators are matched with those of the model in the order of execution, with repeats written out. The
+remaining devices are data-parallel with whole weights, as in nnScaler's runtime.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHOLE = Uniformly(Invariant())
 
 @dataclass(frozen=True)
 class Split:
-    """A part of a partition: the dimension of an input, none of a copy, and over how many devices."""
+    """A part of a partition: the dimension of an input, None for a copy, and over how many devices."""
 
     at: tuple[int, int] | None
     count: int
@@ -39,7 +39,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Partition:
-    """What an operator does, by its number in the traced graph."""
+    """The partition of an operator, by its number in the traced graph."""
 
     number: int
     splits: tuple[Split, ...]
@@ -102,7 +102,7 @@ def _split(part: Json) -> Split:
 
 
 def _by_path(model: Model, partitions: Sequence[Partition], desc: Json) -> Mapping[str, Partition]:
-    """The partition of every operator. Raises E322 where the operators are others."""
+    """The partition of every operator, by path. Raises E322 if the operators do not match."""
     every = list(positions(model))
     if len(every) != len(partitions):
         help = "operators are mapped in order: the model has to be written with those that were traced"
@@ -139,7 +139,7 @@ def _roles(position: Position, partition: Partition, mesh: Mesh, space: Space) -
 
 
 def _check(position: Position, partition: Partition, mesh: Mesh, space: Space) -> None:
-    """Raises E322 where the typing rule, of the operator and its partition alone, refuses it."""
+    """Raises E322 if the typing rule refuses the operator with its partition alone."""
     for split in partition.splits:
         if split.at is not None:
             operand, dim = split.at

@@ -1,4 +1,4 @@
-"""Reads a plan of another system, in whichever format it is."""
+"""Reads a plan of another system in any of the known formats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .json_text import Json, parse_json
 from .nnscaler_plan import nnscaler_plan
 
 MOST_BYTES = 8 << 20
-"""Of a file: the export of a model of 32 layers has three million."""
+"""Bytes of a file, at most: the export of a model of 32 layers has three million."""
 
 FORMATS: dict[tuple[str, ...], Callable[[Json], ImportedPlan]] = {
     ("tp_sizes_enc",): galvatron_plan,
@@ -21,12 +21,12 @@ FORMATS: dict[tuple[str, ...], Callable[[Json], ImportedPlan]] = {
     ("mesh", "nodes"): autoparallel_plan,
     ("desc",): nnscaler_plan,
 }
-"""The fields by which a format is known."""
+"""The reader of each format, by the fields that identify it."""
 
 
 def read_plan(path: Path) -> ImportedPlan:
-    """The plan in a file. Raises E001 to E004 for what is no text, E321 for what is no plan of a known format, E323 for
-    a plan of a kind that the space does not have.
+    """The plan in a file. Raises E001 to E004 if it is no text, E321 if it is no plan of a known format, and E323 if it
+    is a plan of a kind that the space does not have.
     """
     top = parse_json(read_source(path, MOST_BYTES))
     for fields, reader in FORMATS.items():

@@ -1,4 +1,4 @@
-"""Notes of a plan about the rules that made its model: what they did, and where a bound was met."""
+"""Notes of a plan about the rules that made its model: what they did, and which limits they met."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _APPLIED, _NONE, _NO_RULE_FITS = "rules applied", "no rule makes the model cheap
 
 
 def described_anew(notes: Sequence[str], algebra: Algebra, rules: Sequence[AppliedRule]) -> tuple[str, ...]:
-    """The notes of a plan to which other rules were applied: these."""
+    """The notes of a plan, with the note on applied rules replaced by one on these `rules`."""
     told = [note for note in notes if note.startswith((_APPLIED, _NONE, _NO_RULE_FITS))]
     place = notes.index(told[0]) if told else len(notes)
     others = [note for note in notes if note not in told]
@@ -21,7 +21,7 @@ def described_anew(notes: Sequence[str], algebra: Algebra, rules: Sequence[Appli
 
 
 def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -> Iterator[str]:
-    """What a reader of a plan has to know."""
+    """Notes on the rules for the reader of a plan."""
     did, *limits = describe_rules(algebra, best.rules)
     yield did
     if found is not None and not found.exact:
@@ -35,7 +35,7 @@ def describe_algebra(algebra: Algebra, found: JointOptimum | None, best: Plan) -
 
 
 def describe_rules(algebra: Algebra, rules: Sequence[AppliedRule]) -> Iterator[str]:
-    """What rules did, and where a limit of them was met: the same whatever the layouts are."""
+    """Notes on what rules did, and on the limits that they met. They do not depend on layouts."""
     if not algebra.groups and not algebra.changed:
         yield _NO_RULE_FITS
         yield from algebra.limits

@@ -1,4 +1,4 @@
-"""The model that extractions of its e-graphs make."""
+"""Builds the model that extractions of its e-graphs make."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from ..model_variants.variant_enumeration import SingleDevice
 from ..search_end import check_end
 
 Chosen = Mapping[str, tuple[int, ...]]
-"""By what stands before names in the paths of a graph, the number of an extraction for each of its groups."""
+"""By path prefix of a graph, the number of an extraction for each of its groups."""
 
 
 @dataclass(frozen=True)
 class Algebra:
-    """The extractions of a model's graphs, by what stands before names in paths; `limits` left something out."""
+    """The extractions of a model's graphs, by path prefix. `limits` are notes on what was left out."""
 
     model: Model
     graphs: Mapping[str, Extractions]
@@ -42,12 +42,12 @@ class Algebra:
 
     @property
     def groups(self) -> tuple[Group, ...]:
-        """Of all graphs."""
+        """The groups of all graphs."""
         return tuple(group for graph in self.graphs.values() for group in graph.groups)
 
     @property
     def changed(self) -> bool:
-        """Whether every extraction is another model than the given one."""
+        """Whether every extraction differs from the given model."""
         return any(graph.changed for graph in self.graphs.values())
 
     @property
@@ -58,8 +58,8 @@ class Algebra:
 
 @dataclass(frozen=True)
 class Algebras:
-    """Finds what rules make of models, of each model once: the `shipped` rules that may fit it, and others. By the
-    machine, `chosen` is the first plan that a search took among all that rules make.
+    """Finds what rules make of models, once for each model: the `shipped` rules that may fit it, and others. `chosen`
+    gives, by machine, the first plan that a search took among all models that rules make.
     """
 
     shipped: ShippedRules
@@ -68,7 +68,7 @@ class Algebras:
     chosen: dict[Machine, Plan] = field(default_factory=dict)
 
     def of(self, model: Model, machine: Machine, kept: frozenset[str] = frozenset()) -> Algebra:
-        """The extractions of a model that compute the values `kept`, by their paths. Raises E542."""
+        """The extractions of a model that compute the values `kept`, given by their paths. Raises E542."""
         key = id(model.graph), kept
         if key not in self.found:
             library = self.shipped.library
@@ -81,12 +81,14 @@ class Algebras:
         return self.found[key][1]
 
     def applied(self, model: Model, rules: Sequence[AppliedRule]) -> Model | None:
-        """A model after rules that were applied to one of other sizes, in order; None where one does not fit."""
+        """A model after rules that were applied to it at other sizes, in order; None where one does not fit."""
         known = {name: rule for _, algebra in self.found.values() for name, rule in algebra.rules.items()}
         return applied_in_order(model, rules, known)
 
     def looked_at(self, model: Model) -> Algebra:
-        """That of a model which was looked at, or of the first one that was, if this is it at other sizes."""
+        """The algebra of a model that was looked at; otherwise the first one found, if this is the same model at other
+        sizes.
+        """
         own = (algebra for given, algebra in self.found.values() if given.graph is model.graph)
         return next(own, next(iter(self.found.values()))[1])
 
@@ -104,8 +106,8 @@ def algebra_of(
     accept: Callable[[str], None] = lambda _: None,
     poll: Callable[[], None] = lambda: None,
 ) -> Algebra:
-    """The e-graphs of a model after rules, and what can be extracted of them that computes the values `kept`, by their
-    paths. Rules are accepted when they first fit, and `poll` is called again and again; raises what these raise.
+    """The e-graphs of a model after rules, and the extractions that compute the values `kept`, given by their paths. A
+    rule is passed to `accept` when it first fits, and `poll` is called repeatedly. Raises what these raise.
     """
     saturated, price = saturate(model, rules, library, kept, accept, poll), SingleDevice(machine, library)
     graphs = {
@@ -118,8 +120,8 @@ def algebra_of(
 
 
 def extracted(algebra: Algebra, chosen: Chosen) -> Variant | None:
-    """The model of these extractions, with the rules that make it: as these make it one after the other, if they do.
-    None where its values would be made of themselves, or a random operator were gone.
+    """The model of these extractions, with the rules that make it. If applying the rules one by one gives the same
+    model, that one is returned. None if a value would be made of itself or a random operator would be lost.
     """
     model, applied = algebra.model, list[AppliedRule]()
     try:
@@ -136,7 +138,7 @@ def extracted(algebra: Algebra, chosen: Chosen) -> Variant | None:
 
 
 def _graph(algebra: Algebra, chosen: Chosen, graph: Graph, prefix: str, applied: list[AppliedRule]) -> Graph:
-    """Raises Refused where values would be made of themselves."""
+    """The graph that the chosen extractions make. Raises Refused where values would be made of themselves."""
     found = algebra.graphs[prefix]
     nodes = {id(enode.node): enode.node for enode in found.fixed_enodes}
     applied += (rule for enode in found.fixed_enodes for rule in enode.applied)

@@ -1,8 +1,8 @@
 """Chooses algebra and layouts together: one cost network over the e-graphs of a model, on a mesh.
 
-A value that algebra makes in several ways is one variable: its values are the configurations of all operators that may
-make it, by the extraction of its group, and one for each extraction without it. A lower bound of the network holds for
-all extractions. Iterations of a repeat have one body: where they choose differently the search branches.
+A value that algebra makes in several ways is one variable. Its values are the configurations of all operators that may
+make it, for each extraction of its group, and one for each extraction without it. A lower bound of the network holds
+for all extractions. Iterations of a repeat have one body: where they choose differently, the search branches.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ..search_end import check_end
 from .extracted_model import Algebra, Chosen
 
 Group = tuple[str, int]
-"""The graph of a group, by what stands before names in its paths, and its number there."""
+"""A group: the path prefix of its graph, and its number there."""
 
 
 @dataclass(frozen=True)
 class JointOptimum:
-    """The best extraction that costs less than what was known, None if there is none, and its cost; no other costs less
+    """The best extraction that costs less than what was known, None if there is none, and its cost. No other costs less
     than `bound`, and none less than `cost` if `exact`.
     """
 
@@ -49,15 +49,17 @@ class JointOptimum:
 def search_joint(
     problem: Problem, algebra: Algebra, below: float, near: Sequence[Domains] = (), most: float = inf
 ) -> JointOptimum:
-    """The extraction and the layouts of least cost, if that is less than `below`: in small domains `near` some plan
-    first, then in all, where the problem has at most so many values.
+    """The extraction and the layouts of least cost, if that is less than `below`. Searches small domains `near` some
+    plan first, then the whole problem if it has at most `most` values.
     """
     search = _Search(problem, algebra, below, inf if most == inf else JOINT_ATTEMPTS)
     every = everything(problem.part)
     surveys: list[Survey] = []
 
     def done(step: tuple[_Step, float]) -> Optimum | None:
-        """What all that cost less than so much tell in the last step; the others are kept in their process."""
+        """The result of a step, which considers plans below the given cost. Only the last step returns its optimum; the
+        results of the others are kept in their process.
+        """
         match step:
             case _Step.NEAR, _:
                 for number, domain in enumerate(near):
@@ -84,14 +86,14 @@ def search_joint(
 
 
 class _Step(Enum):
-    """The searches next to plans, the bound of the whole problem, and its search for what costs less than these."""
+    """The searches in the neighbourhood of plans, the bound of the whole problem, and its search for a lower cost."""
 
     NEAR, SURVEY, SEARCH = range(3)
 
 
 @dataclass(frozen=True)
 class _Branch:
-    """A part of the space: the extractions that are `fixed`, and a lower bound that is known of it."""
+    """A part of the space: the extractions that are `fixed`, and a lower bound that is known for it."""
 
     fixed: Mapping[Group, int]
     bound: float
@@ -110,8 +112,8 @@ class _Search:
         self.exact = True
 
     def run(self, domains: Domains, rounds: int, first: Optimum | None = None) -> None:
-        """Searches a domain for what costs less, of which the `first` search may be known; branches where iterations
-        choose differently, into what one of them has first.
+        """Searches a domain for a lower cost; the result of the `first` search may be known. Branches where iterations
+        choose differently, first into the extractions that some of them have.
         """
         pending = [_Branch({}, -inf)]
         for _ in range(JOINT_BRANCHES if self.attempts < inf else 16 * JOINT_BRANCHES):
@@ -142,15 +144,15 @@ class _Search:
 
 
 def near_problem(task: Task, mesh: Mesh, algebra: Algebra, held: Held, whole: bool) -> Problem:
-    """The problem of a model and all that can be extracted; if not `whole`, operators of the model have what is next to
-    what is held.
+    """The problem of a model with all that can be extracted. If not `whole`, operators of the model have only
+    configurations in the neighbourhood of those held.
     """
     near = {} if whole else {path: Around(frozenset(chosen)) for path, chosen in held.chosen.items()}
     return task.problem(mesh, near, algebra.graphs)
 
 
 def _fixed(meaning: Meaning, algebra: Algebra, prefix: str, domains: Domains, fixed: Mapping[Group, int]) -> Domains:
-    """The values that go with the extractions of some groups."""
+    """The domains that are left when the extractions of some groups are fixed."""
     masks = [np.ones(len(mask), dtype=bool) for mask in domains.masks]
     for number, group in enumerate(algebra.graphs[prefix].groups):
         if (prefix, number) in fixed:
@@ -185,7 +187,7 @@ def _taken(meaning: Meaning, algebra: Algebra, solved: Solved) -> dict[Group, se
 
 
 def _extractions(meaning: Meaning, graph: Extractions, solved: Solved) -> Iterator[int]:
-    """That of each group: all its values have the same one."""
+    """The extraction of each group, which all its values share."""
     for group in graph.groups:
         variables = (meaning.chosen[choice.value.name] for choice in group.choices)
         every = {int(extractions[solved.values[variable]]) for variable, extractions in variables}

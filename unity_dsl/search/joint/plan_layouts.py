@@ -1,4 +1,4 @@
-"""The layouts of a plan, in which other algebra is tried first."""
+"""The layouts of a plan, in which other extractions are tried first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..layout_problem.variable_meaning import Meaning
 from .extracted_model import Algebra
 
 Held = Mapping[str, frozenset[Layout]]
-"""The layouts in which a plan holds each value, by its path; of a repeat those of all iterations."""
+"""The layouts in which a plan holds each value, by path. In a repeat they are those of all iterations."""
 
 
 def layouts_of(graph: PlannedGraph, prefix: str = "") -> dict[str, frozenset[Layout]]:
@@ -36,8 +36,8 @@ def layouts_of(graph: PlannedGraph, prefix: str = "") -> dict[str, frozenset[Lay
 
 
 def in_layouts(problem: Problem, algebra: Algebra, held: Held, axes: Sequence[int] = ()) -> Domains:
-    """The choices of algebra that read and make the values of a plan in its layouts, or in such as differ from one of
-    these along the mesh `axes` only, and other values in any.
+    """The domains in which algebra reads and makes the values of a plan in its layouts, or in layouts that differ from
+    one of these along the mesh `axes` only. Other values may have any layout.
     """
     return _Limiting(problem, algebra, held, axes).domains(problem.part, problem.meaning, "")
 
@@ -56,7 +56,7 @@ class _Limiting:
             value = values.get(tensor.name.removeprefix(prefix))
             if value is None or tensor.name not in self.held:
                 continue
-            # What extractions do not read or make comes after the layouts, once or for each extraction.
+            # `nothing` (a value that is not read or made) comes after the layouts, once or for each extraction.
             allowed = np.append(self._allowed(value, self.held[tensor.name]), True)
             numbered = meaning.numbered.get(tensor.name)
             for end, port in enumerate((tensor.produced, *tensor.reads)):
@@ -70,7 +70,7 @@ class _Limiting:
         return Domains(masks, bodies)
 
     def _allowed(self, value: Value, layouts: Iterable[Layout]) -> Mask:
-        """By layout of a value."""
+        """Whether each layout of a value is allowed."""
         space = self.problem.spaces.of(value)
         others = [axis for axis in range(len(self.problem.spaces.mesh.axes)) if axis not in self.axes]
         if not self.axes:

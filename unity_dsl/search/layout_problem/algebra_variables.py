@@ -1,8 +1,8 @@
-"""Variables of values among whose makers algebra chooses, and what tensors cost that are not always made or read.
+"""Variables of values whose operators algebra chooses, and costs of tensors that are not always made or read.
 
-The values of such a variable are the configurations of all operators that may make the value, by the extraction of its
-group, and one for each extraction without it. What an extraction does not read it asks for as nothing, a number after
-those of layouts. All operators of a group have one extraction.
+The values of such a variable are the configurations of all operators that may make the tensor, for each extraction of
+its group, and one value for each extraction without the tensor. An extraction that does not read a tensor asks for
+`nothing`, a number after those of the layouts. All operators of a group have the same extraction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..cost_network.bucket_elimination import Table
 from ..folded_solver.problem_part import Layouts, Port, Tensor
 
 TIE = 1e-11
-"""Seconds for each rule that makes an operator: of extractions of equal price that of the fewest rules is taken."""
+"""Seconds added for each rule that makes an operator: of extractions of equal price, the one with fewest rules wins."""
 
 Priced = tuple[Options, Table]
 """Options of an operator, and what each costs."""
@@ -30,7 +30,9 @@ Priced = tuple[Options, Table]
 
 @dataclass(frozen=True)
 class ChoiceRows:
-    """The values of a variable: seconds, the extraction of its group, what is `asked` of other values, what is made."""
+    """The values of a variable: their seconds, the extraction that each belongs to, the layouts `asked` of other
+    values, and the layout `made`.
+    """
 
     seconds: Table
     extractions: Layouts
@@ -40,7 +42,7 @@ class ChoiceRows:
 
 @dataclass(frozen=True)
 class _Row:
-    """The operator of an extraction with its options, if any are left; none for an extraction without the value."""
+    """The operator of an extraction, with its options if any are left. An extraction without the value has neither."""
 
     enode: Enode | None
     options: Options | None
@@ -49,8 +51,9 @@ class _Row:
 
 @dataclass(frozen=True)
 class AlgebraVariables:
-    """The variables of one graph among whose values algebra chooses. `owned` are the group of each and, by value, the
-    extraction; `numbered`, by tensor between two operators of a group, the numbers of what is made and asked for.
+    """The variables of one graph whose operators algebra chooses. `owned` gives, by variable, its group and the
+    extraction of each of its values. `numbered` gives, by tensor between two operators of a group, the numbers that are
+    made and those that are asked for.
     """
 
     algebra: Extractions
@@ -59,15 +62,16 @@ class AlgebraVariables:
     numbered: dict[str, tuple[Layouts, Layouts]] = field(default_factory=dict)
 
     def copies(self, value: Value) -> int:
-        """How often the layouts of a value are numbered, with nothing after them: once for each extraction where that
-        makes a link of two operators of a group; 0 for layouts alone, where the value is always made and read.
+        """How often the layouts of a value are numbered, each time followed by `nothing`. A value that links two
+        operators of a group is numbered once for each extraction. A value that is always made and read has 0: layouts
+        without `nothing`.
         """
         if value.name in self.algebra.linked:
             return len(self.algebra.choices[value.name].enodes)
         return int(value.name in self.algebra.partly_used)
 
     def rows(self, choice: Choice, priced: Callable[[Node], Priced]) -> ChoiceRows:
-        """The values of the variable of a choice."""
+        """The values of a choice's variable."""
         found: dict[int, Priced] = {}
         rows = []
         for enode in choice.enodes:
@@ -86,7 +90,9 @@ class AlgebraVariables:
         )
 
     def _asked(self, rows: Sequence[_Row], value: Value, occurrence: int) -> Layouts:
-        """What is asked for where a value is read once more after so many times."""
+        """For each row, the layout that is asked for where the operator reads the value after `occurrence` earlier
+        reads.
+        """
         found = []
         for number, row in enumerate(rows):
             read = () if row.enode is None else enumerate(row.enode.node.arguments)
@@ -105,15 +111,17 @@ class AlgebraVariables:
         return self._first(value, number) + self.spaces.of(value).of_column(row.options.results[place])
 
     def _first(self, value: Value, extraction: int) -> int:
-        """The number of a value's first layout: those of each extraction are apart where they are numbered so often."""
+        """The number of a value's first layout. Extractions have separate ranges if the value is numbered once for
+        each.
+        """
         return extraction * (len(self.spaces.of(value).layouts) + 1) if self.copies(value) > 1 else 0
 
     def _nothing(self, value: Value, extraction: int) -> int:
-        """The number that stands for not asking for a value, or not making it."""
+        """The number for not asking for a value, or not making it."""
         return self._first(value, extraction) + len(self.spaces.of(value).layouts)
 
     def tensor(self, tensor: Tensor, value: Value) -> Tensor:
-        """The tensor of a value, with what it costs that is not always made or read."""
+        """The tensor of a value, extended by the costs of not making it and not reading it."""
         copies, nothing = self.copies(value), len(self.spaces.of(value).layouts)
         if not copies:
             return self._grouped(tensor)
@@ -135,8 +143,8 @@ class AlgebraVariables:
         return replace(tensor, common=common, numbers=numbers)
 
     def common(self, ends: Sequence[Port]) -> tuple[tuple[Layouts | None, ...], int]:
-        """By end of a tensor, the extractions of its group that its values stand for, where several ends are of one;
-        and how many there are.
+        """For each end of a tensor, the extraction of each of its values, if several ends are in one group; and the
+        number of extractions. None stands for an end outside of that group.
         """
         owned = [self.owned.get(end.variable) for end in ends]
         groups = Counter(found[0] for found in owned if found is not None)
@@ -147,8 +155,8 @@ class AlgebraVariables:
         return common, self.algebra.groups[group].extractions
 
     def agreements(self, chosen: Mapping[str, tuple[int, Layouts]], prefix: str) -> Iterator[Tensor]:
-        """Links by which operators of a group have one extraction, where no tensor of two of them says so; `chosen` are
-        the variables of values with the extractions that their values stand for.
+        """Links that make operators of a group have one extraction, where no tensor between two of them does. `chosen`
+        gives, by value, its variable and the extraction of each of the variable's values.
         """
         for first, second in self.algebra.agreeing:
             count = len(self.algebra.choices[first].enodes)
@@ -158,7 +166,7 @@ class AlgebraVariables:
 
 
 def _with_nothing(prices: Table) -> Table:
-    """Prices of conversions with a number more, which costs nothing to ask for and of which nothing is made."""
+    """Prices of conversions with one more number, `nothing`: asking for it is free, and no layout is made of it."""
     found = np.full((len(prices) + 1, len(prices) + 1), np.inf)
     found[:-1, :-1], found[:, -1] = prices, 0.0
     return found

@@ -1,4 +1,4 @@
-"""Which operators a model has that another lacks: paths, as in a Restriction."""
+"""Finds the operators that one model has and another lacks, by path as in a Restriction."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ...graph.graph import Graph, Node, Segment
 
 
 def changed_paths(changed: Graph, given: Graph) -> set[str]:
-    """The operators of a changed model for which the given one has none of the same name, op and tensors."""
+    """Paths of operators of a changed model for which the given one has none with the same name, op and tensors."""
     before = {path: _signature(node) for path, node in _operators(given, "")}
     return {path for path, node in _operators(changed, "") if before.get(path) != _signature(node)}
 

@@ -1,4 +1,4 @@
-"""How much of the conversions of a graph's tensors nothing hides, by where the program begins them."""
+"""Exposed fraction of the conversions of a graph's tensors, by where the program starts them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ..choices.layout_space import Hidden
 
 
 def gather_exposure(graph: Graph, turns: int, ahead: float) -> Mapping[str, Hidden]:
-    """By name of a weight what hides its gathers: of those begun ahead the part `ahead` is exposed, of that of a loop's
-    first iteration all, and behind a loop of those alone that have sums of gradients. The graph is run `turns` times in
-    a loop, or once. Of what is left out nothing is hidden: what begins with the operators before a loop counts in full,
-    as these may compute less than it takes.
+    """The exposure of the weight gathers that the program prefetches, by name of the weight. The graph is executed
+    `turns` times in a loop, or once. A gather prefetched by the previous iteration is exposed by the fraction `ahead`,
+    and that of the first iteration fully. A gather prefetched by a preceding loop is exposed by `ahead` if gradients of
+    the weight are summed. Other gathers are fully exposed, even those that start with the operators before a loop:
+    these operators may compute less than the gather takes.
     """
     hidden = {
         Ahead.ITERATION: Hidden((1 + (turns - 1) * ahead) / turns),
@@ -23,7 +24,9 @@ def gather_exposure(graph: Graph, turns: int, ahead: float) -> Mapping[str, Hidd
 
 
 def values_in_turns(graph: Graph, exposed: float) -> Mapping[str, Hidden]:
-    """By name of a value of a body that runs in turns with others: while it travels there or back, these compute."""
+    """By name, the values of a body that is interleaved with others: the others compute while such a value, or its
+    gradient, is converted.
+    """
     stored = [*(weight.value for weight in graph.weights), *(buffer.value for buffer in graph.buffers)]
     weights = {value.name for value in stored}
     names = (value.name for step in graph.steps for value in (*step.reads, *step.makes))

@@ -1,4 +1,4 @@
-"""What a problem is charged for the memory that its choices hold, where that is the limit of the search."""
+"""Prices of the memory that choices hold, for a search that is limited by memory."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..cost_network.bucket_elimination import Table
 
 
 class HeldPrice(Protocol):
-    """Seconds that stand for bytes. `prefix` stands before names in paths."""
+    """Prices bytes in seconds. `prefix` precedes names in paths."""
 
     def of_operator(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:
-        """By configuration."""
+        """The price of what an operator holds, by configuration."""
 
     def of_stored(self, value: Value) -> float:
-        """Of each byte of a weight or buffer where it is stored."""
+        """The price of each byte of a weight or buffer where it is stored."""
 
     def with_copies(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
-        """Prices of conversions with those of copies that are kept. Shape [layouts, layouts]."""
+        """Prices of conversions, plus the price of converted copies that are kept. Shape [layouts, layouts]."""
 
     def with_gathers(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
-        """The same of a weight that one operator reads."""
+        """The same for a weight that one operator reads."""

@@ -31,8 +31,9 @@ from .storage_price import StoragePrice
 from .variable_meaning import Crossings, Impossible, Meaning, Stored
 
 _COSTLY = 20
-"""Launches that an operator on values without weights may take before it is worth dividing: below, every device
-computes all of it, and its slices are free."""
+"""An operator on whole values without gradient is divided only if it takes longer than this many launches. Otherwise
+every device computes all of it, and its slices are free.
+"""
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,9 @@ def build_problem(
     memory: HeldPrice | None = None,
     algebra: Mapping[str, Extractions] = {},
 ) -> Problem:
-    """The problem of a whole model. Operators whose paths are in `near` have the options around what is there only.
-    What a choice holds has a price of `memory`. `algebra` are, by what stands before names in paths, the extractions of
-    graphs among which is chosen as well. Raises Impossible where a restriction leaves nothing of something.
+    """Builds the problem of a whole model. An operator whose path is in `near` has only the options around those given
+    there. `memory` prices the bytes that a choice holds. `algebra` gives, by path prefix of a graph, the extractions to
+    choose from. Raises Impossible where a restriction leaves no option.
     """
     spaces = Spaces(prices.conversions, prices.between)
     storing = StoragePrice(spaces, prices.machine, memory, restriction.keeping is Keeping.AS_READ)
@@ -66,8 +67,8 @@ def build_problem(
 
 @dataclass(frozen=True)
 class _Ends:
-    """What crosses the border of a body, as far as it is not whole: carried values with the ports of the first ones,
-    values that are `given` in one layout to every iteration, and those `left` in one by every iteration.
+    """Values that cross the border of a body and are not whole on every device. `initial` are the ports of the first
+    carried ones. Values are `given` to every iteration, or `left` by every iteration, in one layout.
     """
 
     entries: Sequence[Value] = ()
@@ -78,8 +79,8 @@ class _Ends:
 
 
 class _Builder:
-    """One part, which is run `turns` times in a loop, `beside` others or not. `weights` are names of stored values
-    outside, `whole` those of values without gradient; `closed` are results that must be whole on every device.
+    """Builds a part, which is executed `turns` times in a loop, interleaved with others if `beside`. `weights` are
+    names of stored values outside, `whole` of values without gradient. `closed` results must be whole on every device.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class _Builder:
         return len(self.costs) - 1
 
     def choose(self, value: Value, layouts: Layouts, cost: Table | None = None) -> Port:
-        """A variable whose values are layouts of a tensor."""
+        """Adds a variable whose values are layouts of a tensor."""
         variable = self.variable(np.zeros(len(layouts)) if cost is None else cost, value.name)
         port = self._port(variable, value, layouts)
         self.values[value.name], self.produced[value.name] = value, port
@@ -137,7 +138,7 @@ class _Builder:
         whole: Sequence[Value] = (),
         ends: _Ends = _Ends(),
     ) -> Part:
-        """The part; `whole` are values that are asked for whole on every device at its end."""
+        """Builds the part. The values in `whole` must be whole on every device at its end."""
         for value in (*ends.entries, *ends.given):
             self.choose(value, self._pinned(value, np.arange(len(self.context.spaces.of(value).layouts))))
         for source in self.graph.inputs:
@@ -176,7 +177,7 @@ class _Builder:
         )
 
     def _hide_beside_products(self, left: Collection[str]) -> None:
-        """Also what hides conversions of values, but of those in turns and of what is `left` by the graph."""
+        """Adds what decomposed matmuls overlap, except for values that have an entry or are `left` by the graph."""
         options = partial(self.context.options, prefix=self.prefix, weights=self.weights)
         found = values_beside_products(self.graph, left, self.context.prices, options)
         self.meaning.hidden = {**found, **self.meaning.hidden}
@@ -187,11 +188,11 @@ class _Builder:
         return self._take(value, layouts, "leaves")
 
     def _limit_entry(self, port: Port, possible: Layouts) -> None:
-        """Only layouts with which the first iteration enters or another exits."""
+        """Limits a carried entry to layouts in which the first iteration can enter or another one can exit."""
         self.costs[port.variable] = np.where(np.isin(port.layouts, possible), 0.0, np.inf)
 
     def _add_stored(self) -> None:
-        """A weight with one reader is part of the reader's choice; any other, and what is updated, is a variable."""
+        """A weight with one reader is part of the reader's choice. Any other, or one that is updated, is a variable."""
         readers = Counter(_reads(self.graph) if self.algebra is None else self.algebra.algebra.reads)
         nodes = _nodes(self.graph) if self.algebra is None else self.algebra.algebra.nodes
         partly_used = frozenset[str]() if self.algebra is None else self.algebra.algebra.partly_used
@@ -229,7 +230,7 @@ class _Builder:
             self.produced[value.name] = self._port(variable, value, made)
 
     def _seconds(self, node: Node, options: Options) -> Table:
-        """What the configurations of an operator cost, with the storage of the weights that it alone reads."""
+        """The cost of each configuration of an operator, with the storage of the weights that it alone reads."""
         seconds = options.seconds.copy()
         if self.context.memory is not None:
             seconds += self.context.memory.of_operator(node, self.prefix, options, self.context.prices.mesh)
@@ -239,7 +240,7 @@ class _Builder:
         return seconds
 
     def _add_made(self, step: Node, variables: AlgebraVariables) -> None:
-        """What the graph makes by this operator: by another, perhaps, of the e-graph, or by none."""
+        """Adds what the e-graph makes in place of a step's results: by a chosen operator, a fixed one or not at all."""
         algebra = variables.algebra
         for name in (value.name for value in step.results):
             if name in algebra.choices:
@@ -263,14 +264,14 @@ class _Builder:
         self.values[value.name], self.produced[value.name] = value, self._port(variable, value, rows.made)
 
     def _priced(self, node: Node) -> tuple[Options, Table]:
-        """The options that the restriction leaves of an operator of the e-graph, and what each costs."""
+        """The options that the restriction leaves for an operator of the e-graph, and the cost of each."""
         path = node_path(self.prefix, node)
         every = self.context.options(node, self.prefix, self.weights)
         options = self._allowed(path, node, every)
         return options, self._seconds(node, options) if len(options) else np.zeros(0)
 
     def _add_updates(self) -> None:
-        """What a buffer becomes is read in the layout in which the buffer is kept."""
+        """Reads the new value of each buffer in the layout in which the buffer is stored."""
         for update in self.graph.updates:
             if update.value.name not in self.meaning.free:
                 kept = self.produced[update.buffer.name]
@@ -292,7 +293,7 @@ class _Builder:
         return self._reading_whole(node, every) if restriction.keeping is Keeping.GATHERED else every
 
     def _reading_whole(self, node: Node, every: Options) -> Options:
-        """The options in which the weights of an operator are read whole, if there are some."""
+        """The options in which an operator reads its trained weights whole, or all options if there are none."""
         mask = np.ones(len(every), dtype=bool)
         for position, value in enumerate(node.arguments):
             if value.name in self.weights and value.needs_gradient:
@@ -301,7 +302,7 @@ class _Builder:
         return every.chosen(mask) if mask.any() else every
 
     def _left_whole(self, node: Node, options: Options) -> bool:
-        """Whether every device computes all of an operator on values without gradient: where that is cheap."""
+        """Whether every device computes all of an operator without gradients: it is cheap, or a result must be so."""
         seconds = options.seconds[options.configurations.invariant].tolist()
         machine = self.context.prices.machine
         cheap = bool(seconds) and seconds[0] <= _COSTLY * machine.launch_seconds * machine.exposure.devices
@@ -311,7 +312,7 @@ class _Builder:
         self._add_loop(segment) if segment.predicate is None else self._add_cond(segment, segment.predicate)
 
     def _add_loop(self, segment: Segment) -> None:
-        """A repeat or a scan. What comes from outside is converted there, once for all iterations."""
+        """Adds a repeat or a scan. Values from outside are converted there, once for all iterations."""
         free, crossings = self.meaning.free, Crossings()
         carried = range(len(segment.entry))
         whole = {i for i in carried if segment.initial[i].name in free and not segment.entry[i].needs_gradient}
@@ -357,8 +358,8 @@ class _Builder:
         self._keep(repeat, body, crossings)
 
     def _add_cond(self, segment: Segment, predicate: Value) -> None:
-        """A body that is executed or not. What it replaces has one layout before and after it, whether it is or not;
-        other values from outside are converted inside, where that is only done if it must.
+        """Adds a body that is executed or skipped. A value that it replaces has one layout before and after it either
+        way. Other values from outside are converted inside, only if the body is executed.
         """
         free, crossings = self.meaning.free, Crossings()
         if predicate.name not in free:
@@ -419,7 +420,7 @@ class _Builder:
         return self._read(value, layouts, self._of_held(value, layouts, partial(price_captured, segment)))
 
     def _sliced(self, series: Series) -> Port:
-        """The layout of a tensor's slices: its own, its dimension `dim` not being cut."""
+        """The port of a scan's slices: their layout is that of the whole tensor, whose dimension `dim` is not cut."""
         parts, wholes = self._along(series)
         port = self._read(series.whole, wholes, self._of_held(series.whole, wholes, price_sliced))
         return self._port(port.variable, series.part, parts)
@@ -432,7 +433,7 @@ class _Builder:
         return self._port(port.variable, series.part, parts[wanted])
 
     def _of_held(self, value: Value, layouts: Layouts, price: Callable[[Value, float, Machine], float]) -> Table:
-        """A price that is a matter of the fraction of a value that a device has, by layout."""
+        """A price that depends on the fraction of a value that a device holds, by layout."""
         return np.array([price(value, held, self.context.prices.machine) for held in self._held(value, layouts)])
 
     def _held(self, value: Value, layouts: Layouts) -> Iterator[float]:
@@ -440,7 +441,7 @@ class _Builder:
         yield from (local_fraction(every[number], mesh) for number in layouts)
 
     def _along(self, series: Series) -> tuple[Layouts, Layouts]:
-        """The layouts of slices, and those of the whole tensor that they come from or make."""
+        """Layouts of slices, and the layouts of the whole tensor that they are cut from or make."""
         parts, whole = self.context.spaces.of(series.part), self.context.spaces.of(series.whole)
         pairs = [
             (number, whole.number(lifted))
@@ -451,7 +452,7 @@ class _Builder:
         return found[:, 0], found[:, 1]
 
     def _initial(self, value: Value) -> Port:
-        """What the first iteration enters with; a value that is whole is Invariant then."""
+        """The port of the value with which the first iteration enters. A value that is whole is Invariant there."""
         if value.name not in self.meaning.free:
             return self.produced[value.name]
         space = self.context.spaces.of(value)
@@ -491,7 +492,7 @@ def _nodes(graph: Graph) -> Iterator[Node]:
 
 
 def _reads(graph: Graph) -> Iterator[str]:
-    """Names of the values that steps read, as often as they do."""
+    """Names of the values that steps and updates read, once for each read."""
     for step in graph.steps:
         yield from (value.name for value in step.reads)
     yield from (update.value.name for update in graph.updates)

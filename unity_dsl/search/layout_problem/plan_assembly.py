@@ -22,7 +22,7 @@ Tree = list[tuple[int, int]]
 
 
 def assemble(problem: Problem, solved: Solved, mesh: Mesh, model: Model) -> PlannedGraph:
-    """The plan that the values of the variables stand for."""
+    """The plan that a solution of the problem stands for."""
     wanted = {value.name: (invariant(mesh),) for value in model.whole}
     return _assemble(problem, problem.meaning, solved, mesh, {}, wanted)
 
@@ -35,8 +35,8 @@ def _assemble(
     outside: dict[str, tuple[Value, Layout]],
     wanted: Mapping[str, tuple[Layout, ...]],
 ) -> PlannedGraph:
-    """`outside` are whole values from outside; all others the part has variables for. `wanted` are the layouts that are
-    asked for at the end.
+    """Assembles the plan of one part. `outside` are the whole values from outside; the part has a variable for every
+    other value. `wanted` are the layouts required at the end.
     """
     produced = dict(outside)
     for source in meaning.graph.inputs:
@@ -94,7 +94,9 @@ def _segment(
     iterations: Sequence[Solved],
     mesh: Mesh,
 ) -> PlannedSegment:
-    """Consecutive iterations with one plan are a run, where the layouts they leave are those they found."""
+    """Plans a segment. Consecutive iterations with the same plan form one run if they leave carried values in the
+    layouts in which they enter.
+    """
     given = (*segment.captured, *segment.entry, *(series.part for series in segment.sliced))
     whole = {value.name: (value, invariant(mesh)) for value in given if value.name in meaning.free}
     runs: list[Run] = []
@@ -139,9 +141,9 @@ def _steady(body: PlannedGraph, segment: Segment) -> bool:
 def _materialise(
     problem: Problem, value: Value, produced: Layout, asked: Sequence[Layout], hidden: Hidden | None
 ) -> tuple[Materialised, ...]:
-    """The cheapest conversions that give every layout asked for, through at most two layouts besides the produced one.
+    """The cheapest conversions that make every layout asked for, through at most two layouts besides the produced one.
 
-    Conversions of that may be `hidden` in part; a free value, None, is sliced for each.
+    `hidden` says what overlaps with them. It is None for a free value, from which every layout is sliced.
     """
     needed = [layout for layout in dict.fromkeys(asked) if layout != produced]
     if hidden is None:
@@ -153,8 +155,9 @@ def _materialise(
 
 
 def cheapest_tree(prices: Table, root: int, needed: Sequence[int], between: Table | None = None) -> Tree:
-    """Conversions as (target, source), sources first: the cheapest that make at most two layouts, all needed ones among
-    them, at prices of their own `between` two that are made. The first of equals, simple ones first.
+    """The cheapest conversions, as (target, source) with sources first, that make all needed layouts and at most two.
+    `between` are the prices of converting a layout that was itself made, if they differ. Ties go to the first tree,
+    simple ones first.
     """
     best, found = np.inf, None
     for tree in _trees(root, needed):
@@ -172,7 +175,7 @@ def tree_price(prices: Table, root: int, tree: Tree, between: Table | None = Non
 
 
 def _trees(root: int, needed: Sequence[int]) -> Iterator[Tree]:
-    """A layout between never pays: prices are closed under paths."""
+    """Every tree that makes the needed layouts. Another layout in between never pays: prices are closed under paths."""
     match list(needed):
         case []:
             yield []

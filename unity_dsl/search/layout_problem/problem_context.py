@@ -1,4 +1,4 @@
-"""What the parts of a model's problem share: prices on a mesh, numbers of layouts, what is allowed."""
+"""State shared by the parts of a model's problem: prices on a mesh, numbers of layouts, restrictions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .variable_meaning import Impossible
 
 @dataclass(frozen=True)
 class Prices:
-    """What operators and conversions cost on a mesh of a machine: found once for all models that are compared."""
+    """Prices of operators and conversions on a mesh of a machine, computed once for all models that are compared."""
 
     mesh: Mesh
     machine: Machine
@@ -46,15 +46,15 @@ def prices_on(
     theorems: Theorems,
     gradient_bytes: float = inf,
 ) -> Prices:
-    """Prices, found when first asked for, of models with so many gradients."""
+    """Prices of models with `gradient_bytes` bytes of gradients. Each price is computed when it is first needed."""
     options = OptionTable(mesh, machine, proved_of(library, theorems))
     return Prices(mesh, machine, options, ConversionModel(mesh, machine, library, gradient_bytes))
 
 
 @dataclass(frozen=True)
 class Context:
-    """Prices, layouts and what is allowed, for all graphs of a model. By path, `entering` are the devices of what
-    enters bodies on one coordinate, `owners` those that alone read a weight.
+    """Prices, layouts and restrictions for all graphs of a model. By path, `entering` are the devices of a value that
+    enters a body on one coordinate, and `owners` are the devices of a weight that no other device reads.
     """
 
     prices: Prices
@@ -68,7 +68,7 @@ class Context:
     owners: dict[str, Placement] = field(default_factory=dict)
 
     def register(self, graph: Graph, prefix: str, weights: frozenset[str]) -> None:
-        """Gives every layout that an operator reads or makes a number."""
+        """Assigns a number to every layout that an operator reads or makes."""
         weights |= {value.name for value in stored_values(graph)}
         extractions = self.algebra.get(prefix)
         steps: Sequence[Node | Segment] = graph.steps if extractions is None else (*extractions.nodes, *graph.segments)
@@ -88,8 +88,8 @@ class Context:
                 self.spaces.of(value).of_column(column)
 
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> Options:
-        """The configurations that an operator may have; `weights` are the names of stored values. What is pinned is
-        chosen among all.
+        """The configurations that an operator may have. `weights` are the names of stored values. A pinned operator is
+        not limited to the options in `near`.
         """
         stored = tuple(value.name in weights for value in node.arguments)
         path, options = node_path(prefix, node), self.prices.options
@@ -102,8 +102,8 @@ class Context:
         return options.of(node, stored) if around is None else options.near(node, stored, around)
 
     def _placed(self, node: Node, prefix: str) -> dict[int, Placed]:
-        """The mesh axes along which an operator is pinned to one coordinate, by its results. What it reads of the same
-        coordinate is there, and of all else there are copies.
+        """The mesh axes along which an operator's results pin it to one coordinate. Operands that are pinned to the
+        same coordinate are there. All devices have copies of the other operands.
         """
         pins = [self._pinned_to(prefix + value.name) for value in node.results]
         reads = [self._pinned_to(prefix + value.name) for value in node.arguments]
@@ -120,7 +120,7 @@ class Context:
         return self.restriction.placed.get(path) or self.entering.get(path) or self.owners.get(path, ())
 
     def _own(self, graph: Graph, steps: Sequence[Node | Segment], prefix: str) -> None:
-        """The weights that the devices of a placement alone read may be stored by these alone."""
+        """Allows a weight that only the devices of one placement read to be stored on these devices only."""
         readers: dict[str, set[Placement]] = {}
         for step in steps:
             pins = [self._pinned_to(prefix + value.name) for value in step.results] if isinstance(step, Node) else [()]
@@ -136,7 +136,9 @@ class Context:
                 space.add(nest(found) for found in kinds)
 
     def _enter(self, segment: Segment, prefix: str) -> None:
-        """What enters a body on one coordinate: captured values, and carried ones that leave an iteration there."""
+        """Records what enters a body on one coordinate: captured values, and carried ones that an iteration leaves
+        there.
+        """
         inner = f"{prefix}{segment.name}."
         for value in segment.captured:
             self.entering[inner + value.name] = self._pinned_to(prefix + value.name)
@@ -144,7 +146,7 @@ class Context:
             self.entering[inner + entry.name] = self._pinned_to(inner + exit_.name)
 
     def storage(self, path: str, value: Value) -> Layouts:
-        """Layouts in which a weight or buffer may be kept."""
+        """Layouts in which a weight or buffer may be stored. Raises Impossible where the restriction leaves none."""
         space = self.spaces.of(value)
         wanted, owner = self.restriction.storage.get(path), self.owners.get(path, ())
         if wanted is not None:
@@ -161,7 +163,7 @@ class Context:
         return self.without_excluded(path, value, found)
 
     def without_excluded(self, path: str, value: Value, layouts: Layouts) -> Layouts:
-        """The layouts that the restriction leaves of these."""
+        """The given layouts without those that the restriction excludes. Raises Impossible if none is left."""
         excluded = self.restriction.excluded.get(path)
         if excluded is None:
             return layouts
@@ -172,13 +174,13 @@ class Context:
         return left
 
     def conversions(self, value: Value, prefix: str, hidden: Hidden) -> Table:
-        """Seconds of conversions of a value as it is produced, which may be `hidden` in part, and back, for every pair
-        of layouts.
+        """Seconds of converting a value from its produced layout, and its gradient back, for every pair of layouts.
+        `hidden` says what overlaps with other work.
         """
         return self._with_memory(self.spaces.conversions(value, hidden), value, prefix)
 
     def between(self, value: Value, prefix: str) -> Table | None:
-        """The same of copies, where that is another price."""
+        """The same for converting a converted copy; None where the price does not differ."""
         seconds = self.spaces.between(value)
         return None if seconds is None else self._with_memory(seconds, value, prefix)
 

@@ -1,4 +1,4 @@
-"""How much of the conversions of a graph's values products hide, that run in chunks while these travel."""
+"""Overlap of value conversions with decomposed matmuls."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .problem_context import Prices
 def values_beside_products(
     graph: Graph, left: Collection[str], prices: Prices, options: Callable[[Node], Options]
 ) -> Mapping[str, Hidden]:
-    """By name of a value that a product reads before all others, or whose result it is, what the product takes on a
-    device if all devices have parts of it. `left` are names of what is read behind the graph. Which products of a plan
-    run in chunks is told by `chunked_products`.
+    """By name, values that a product reads before all other readers, or makes, with the seconds that the product takes
+    if shared by all devices. `left` are names of values that are read after the graph. `chunked_products` decides which
+    products of a plan are decomposed.
     """
     machine, conversions = prices.machine, prices.conversions
     exposed, mesh = machine.exposure.products, conversions.mesh

@@ -1,4 +1,4 @@
-"""Small domains that hold good plans: all mesh axes alike, nothing divided, neighbours of a plan."""
+"""Small domains that contain good plans: uniform over mesh axes, undivided, or in the neighbourhood of a plan."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .variable_meaning import Meaning
 
 
 def even_domain(problem: Problem) -> Domains:
-    """The part of the space where all mesh axes do the same."""
+    """The domain in which every operator and value does the same along all mesh axes."""
     return _even(problem, problem.part, problem.meaning)
 
 
 def undivided_domain(problem: Problem) -> Domains:
-    """Everything Invariant that may be: there is such a plan."""
+    """The domain in which everything is Invariant that may be. It contains a plan."""
     return _undivided(problem, problem.part, problem.meaning)
 
 
@@ -37,7 +37,7 @@ def _even(problem: Problem, part: Part, meaning: Meaning) -> Domains:
 
 @dataclass(frozen=True)
 class _Around:
-    """A body's repeat, and what is left outside of it. `chosen` are the variables that were limited there."""
+    """A body's repeat, and the masks of the part around it. `chosen` are that part's variables that were limited."""
 
     repeat: Repeat
     masks: Sequence[Mask]
@@ -64,8 +64,9 @@ def _undivided(problem: Problem, part: Part, meaning: Meaning, around: _Around |
 
 
 def _fit(around: _Around, masks: list[Mask]) -> None:
-    """Lets iterations enter with and leave what is there before, between and after them, and take what is there: a pin
-    may have fixed some of these, and then Invariant at the others fits nowhere.
+    """Allows a body the layouts that are left around it: for carried values those before, between and after iterations,
+    for captured values those outside. A pin may have fixed some of these, and then Invariant at the others fits
+    nowhere.
     """
     repeat, outside = around.repeat, around.masks
     body = repeat.body
@@ -84,7 +85,7 @@ def _fit(around: _Around, masks: list[Mask]) -> None:
 
 
 def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
-    """Per mesh axis, what differs from a plan along that axis only."""
+    """For each mesh axis, the domain of plans that differ from `plan` along that axis only."""
     held = Held()
     held.add(problem, plan)
     for axis in range(len(problem.spaces.mesh.axes)):
@@ -93,25 +94,27 @@ def axis_domains(problem: Problem, plan: Solved) -> Iterator[Domains]:
 
 @dataclass(frozen=True)
 class Held:
-    """What some plans do along every mesh axis, as `AxisChoices`, by path of operator or value."""
+    """The choices of some plans along every mesh axis, as `AxisChoices`, by path of operator or value."""
 
     chosen: dict[str, set[tuple[int, ...]]] = field(default_factory=dict)
 
     def add(self, problem: Problem, plan: Solved, blocks: Blocks | None = None) -> None:
-        """Adds a plan. With `blocks` it is one of a coarser mesh: an axis does what the one that it is part of does."""
+        """Adds a plan. With `blocks` the plan is of a coarser mesh: an axis takes the choice of the coarser axis it is
+        part of.
+        """
         self._add(problem, problem.meaning, [plan], "", blocks)
 
     def join(self, other: Held) -> None:
-        """Adds what other plans do."""
+        """Adds the choices of other plans."""
         for path, chosen in other.chosen.items():
             self.chosen.setdefault(path, set()).update(chosen)
 
     def without(self, paths: Container[str]) -> Held:
-        """Without what the plans do at some paths."""
+        """A copy without the choices at some paths."""
         return Held({path: chosen for path, chosen in self.chosen.items() if path not in paths})
 
     def reordered(self, order: Sequence[int]) -> Held:
-        """The same on a mesh each axis of which does what the given one does here."""
+        """The same choices on a mesh with other axes: its axis i takes the choice of axis `order[i]`."""
         return Held(
             {path: {tuple(one[axis] for axis in order) for one in chosen} for path, chosen in self.chosen.items()}
         )
@@ -130,14 +133,15 @@ class Held:
 
 
 def held_domain(problem: Problem, held: Held) -> Domains:
-    """What some plans have."""
+    """The domain of the choices that some plans have."""
     return near_domain(problem, held, ())
 
 
 def near_domain(problem: Problem, held: Held, axes: Sequence[int], reach: int = 1) -> Domains:
-    """What differs from one of some plans along at most `reach` of the mesh `axes`, for every operator and value.
+    """The domain of choices that differ from one of some plans along at most `reach` of the mesh `axes`, for every
+    operator and value.
 
-    What the plans do not have, being of models with other operators, has all its choices.
+    A path that the plans lack, because their models have other operators, keeps all its choices.
     """
     others = [axis for axis in range(len(problem.spaces.mesh.axes)) if axis not in axes]
 
@@ -165,7 +169,7 @@ def _limited(
 
 
 def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[str, int, AxisChoices]]:
-    """Per operator or value that has a variable, what each of its choices does along every mesh axis."""
+    """For each operator or value that has a variable, what each of its choices does along every mesh axis."""
     for name, (variable, options) in meaning.nodes.items():
         yield name, variable, options.along
     for name, variable in meaning.kept.items():
@@ -174,6 +178,6 @@ def _choices(problem: Problem, meaning: Meaning) -> Iterator[tuple[str, int, Axi
 
 
 def _preferred(mask: Sequence[bool] | Mask) -> Mask:
-    """Those that are wanted, or all if none is."""
+    """The mask, or all values if it contains none."""
     found = np.asarray(mask, dtype=bool)
     return found if found.any() else ~found

@@ -1,4 +1,4 @@
-"""Seconds that it takes to keep weights and buffers in a layout, and to read them in another one."""
+"""Seconds of storing weights and buffers in a layout, and of reading them in another one."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .held_price import HeldPrice
 
 @dataclass(frozen=True)
 class StoragePrice:
-    """Of stored values in given layouts. It is found once for values that are alike, where these are all that may be
-    and held bytes have no price of `memory`. What is kept `as_read` is not gathered.
+    """Prices of stored values by layout. Values with equal shapes and types share a result if all layouts allowed for
+    storage are given and `memory` sets no price. With `as_read`, a weight is stored as it is read and not gathered.
     """
 
     spaces: Spaces
@@ -32,7 +32,7 @@ class StoragePrice:
     _read: dict[Hashable, tuple[Layouts, Table]] = field(default_factory=dict)
 
     def keeping(self, value: Value, layouts: Layouts) -> Table:
-        """Seconds of the optimizer's step and of the cast for those who read it, by storage layout."""
+        """Seconds of the optimizer's step and of the cast for readers, by storage layout."""
         key = self._alike(value, layouts)
         if key is None:
             return self._keeping(value, layouts)
@@ -41,8 +41,8 @@ class StoragePrice:
         return self._kept[key]
 
     def reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:
-        """By the layout in which its only reader reads it, the best layout to keep it in, and the seconds of both;
-        its gather may be `hidden` in part.
+        """For each layout in which its only reader reads a value, the best storage layout and the seconds of storing
+        and reading. The gather may be `hidden` in part.
         """
         key = self._alike(value, layouts)
         if key is None:
@@ -71,7 +71,7 @@ class StoragePrice:
         return seconds
 
     def _reading(self, value: Value, prefix: str, layouts: Layouts, hidden: Hidden) -> tuple[Layouts, Table]:
-        """It may be gathered once more in the backward pass."""
+        """As `reading`, without the cache. A limit on memory may price a second gather in the backward pass."""
         gathering, space = self.spaces.conversions(value, hidden), self.spaces.of(value)
         if self.memory is not None:
             gathering = self.memory.with_gathers(gathering, value, prefix, space)

@@ -13,7 +13,7 @@ from ..folded_solver.problem_part import Layouts, Port
 
 
 class Impossible(Exception):
-    """Something has no choice left. `path` names it, `node` makes it, `options` are its choices before restriction."""
+    """Something has no choice left. `path` names it, `node` makes it, `options` are its unrestricted choices."""
 
     def __init__(self, path: str, node: Node | None, options: Options | None) -> None:
         super().__init__(path)
@@ -23,7 +23,9 @@ class Impossible(Exception):
 
 
 class Crowded(Impossible):
-    """The readers of the value at `path` ask for more layouts than it can have at once; of some value, if it is ""."""
+    """The readers of the value at `path` ask for more layouts than it can have at once. An empty path is some unknown
+    value.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__(path, None, None)
@@ -31,9 +33,10 @@ class Crowded(Impossible):
 
 @dataclass(frozen=True)
 class Stored:
-    """A weight or buffer that one operator reads: where it is kept is part of that operator's choice.
+    """A weight or buffer that only one operator reads: its storage layout is part of that operator's choice.
 
-    `best[j]` is the storage layout for the required layout j, `seconds[j]` what keeping, converting and updating costs.
+    `best[j]` is the storage layout for the required layout j, `seconds[j]` the cost of storing, converting and
+    updating.
     """
 
     value: Value
@@ -43,13 +46,13 @@ class Stored:
 
 @dataclass
 class Meaning:
-    """What the variables of a part stand for: of nodes the options, of others the `layouts` that a value may have.
+    """The meaning of a part's variables: those of `nodes` choose among options, others among the `layouts` of a value.
 
-    `kept` are the values that a variable produces by itself: stored ones, and those that cross the border of a body.
-    `free` values carry no gradient and are whole on every device: slices of them cost nothing.
-    `chosen` are, by value among whose makers algebra chooses, its variable and the extractions its values stand for;
-    `numbered` are the numbers of layouts, by extraction, that the ends of a tensor between two of these count.
-    `hidden` says, by name of a tensor, what hides its conversions, where something does.
+    `kept` are the values with a variable of their own: stored values, and those that cross the border of a body. `free`
+    values carry no gradient and are whole on every device, so slices of them cost nothing. `chosen` gives, by value
+    whose operator algebra chooses, its variable and the extraction of each of the variable's values. `numbered` gives
+    the numbers at both ends of a tensor between two such variables of a group. `hidden` gives, by tensor name, what
+    overlaps with its conversions, if anything does.
     """
 
     graph: Graph
@@ -68,7 +71,7 @@ class Meaning:
 
 @dataclass
 class Crossings:
-    """Per segment, what decides the layouts of its Border; None for values that are whole on every device.
+    """The ports that decide the layouts of a segment's Border; None for values that are whole on every device.
 
     The layouts are those of the values in the body.
     """

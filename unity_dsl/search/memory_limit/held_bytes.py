@@ -1,11 +1,11 @@
 """Bytes that each choice of a plan holds on a device: a sum over operators, weights and conversions, as seconds are.
 
-A value that the backward pass needs is charged where it is made, in its layout there; a copy in another layout, if an
-operator saves what it reads, with the conversion that makes it, so that readers of one layout share it; what only an
-operator knows, with its configuration; a weight with its gradient and moments where it is stored; an input with its
-readers, each of which has an equal part. Not told apart are readers that save a copy from others of the same value, and
-a value that is converted for all that read it is counted as it was made besides, unless it was made as terms of a sum.
-`accounting/memory_prediction.py` walks a finished plan instead.
+A value that the backward pass needs is charged where it is made, in its layout there. If an operator saves what it
+reads in another layout, the copy is charged with the conversion that makes it, so that readers of one layout share it.
+Storages that only an operator knows are charged with its configuration; a weight, with its gradient and moments, where
+it is stored; an input in equal parts with its readers. Readers that save a copy are not told apart from others of the
+same value. A value that is converted for all its readers is counted as it was made besides, unless it was made as terms
+of a sum. `accounting/memory_prediction.py` walks a finished plan instead.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from .stored_bytes import HELD_TRAINED
 
 @dataclass(frozen=True)
 class _Saved:
-    """What an operator saves in one way of being computed. `own` are bytes of storages that only it knows, at local
-    `sizes` of its axes; `grows[s, a]` tells whether storage s has axis a. Behind those that it saves come those that it
-    only `passes` on, or frees. `operands` and `results` are saved by place.
+    """The storages that an operator saves in one way of being computed. `own` are bytes of storages that only it knows,
+    at local `sizes` of its axes; `grows[s, a]` tells whether storage s has axis a. First come the storages that it
+    saves, then those that it only `passes` on or frees. `operands` and `results` that are saved are given by place.
     """
 
     axes: tuple[str, ...]
@@ -54,26 +54,26 @@ class _Saved:
     results: frozenset[int]
 
     def bytes(self, typed: Sequence[TypedOperator]) -> Table:
-        """Own bytes of configurations that are computed in this way. Shape [configurations]."""
+        """Own bytes that are saved, for configurations computed in this way. Shape [configurations]."""
         return np.asarray(self._each(typed) @ np.where(self.passes, 0.0, self.own))
 
     def largest(self, typed: Sequence[TypedOperator]) -> Table:
-        """Those of the largest storage alone that is saved."""
+        """The bytes of the largest saved storage alone."""
         return np.asarray((self._each(typed) * np.where(self.passes, 0.0, self.own)).max(axis=1, initial=0.0))
 
     def passing(self, typed: Sequence[TypedOperator]) -> Table:
-        """Those of what is not saved."""
+        """The own bytes that are not saved."""
         return np.asarray(self._each(typed) @ np.where(self.passes, self.own, 0.0))
 
     def _each(self, typed: Sequence[TypedOperator]) -> Table:
-        """How many times larger each storage is. Shape [configurations, storages]."""
+        """How many times larger each storage is than at `sizes`. Shape [configurations, storages]."""
         sizes = np.array([[found.local_sizes[axis] for axis in self.axes] for found in typed], dtype=float)
         ratios = np.log(sizes.reshape(len(typed), len(self.axes)) / self.sizes)
         return np.asarray(np.exp(ratios @ self.grows.T))
 
 
 class HeldBytes:
-    """Bytes held by the choices of a model, and of those that rules make of it, on any mesh."""
+    """Bytes held by the choices of a model, and of models that rules make of it, on any mesh."""
 
     def __init__(
         self,
@@ -93,12 +93,12 @@ class HeldBytes:
         self.kept: KeptValues = kept_values(graph, library, recomputed)
         self.variables = self._variables(graph) if self.busy is not None and not around else frozenset[str]()
         self.saved: dict[object, _Saved] = {} if saved is None else saved
-        self.forward: dict[object, tuple[object, Table]] = {}  # prices of what is run again, with what they are of
+        self.forward: dict[object, tuple[object, Table]] = {}  # recomputation prices; keeps objects whose id is a key
         self._of_options: dict[tuple[str, int], tuple[Options, Table]] = {}
 
     def _variables(self, graph: Graph) -> frozenset[str]:
         """Values outside of repeats that are made before the busy operator runs, are no views, and of which nothing is
-        saved: where they are terms of a sum, variables hold these until the forward pass ends.
+        saved. If they are terms of a sum, variables hold them until the forward pass ends.
         """
         nodes = [step for step in graph.steps if isinstance(step, Node)]
         end = next((number for number, node in enumerate(nodes) if node_path("", node) == self.busy), 0)
@@ -106,14 +106,14 @@ class HeldBytes:
         return frozenset(made - self.kept.views - self.kept.read)
 
     def of_options(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:
-        """`of_operator` of all configurations, found once."""
+        """`of_operator` for all configurations, computed once."""
         key = node_path(prefix, node), id(options)
         if key not in self._of_options:
             self._of_options[key] = options, self.of_operator(node, prefix, options.typed, mesh)
         return self._of_options[key][1]
 
     def of_operator(self, node: Node, prefix: str, typed: Sequence[TypedOperator], mesh: Mesh) -> Table:
-        """Bytes by configuration: what only the operator knows, and the results that are kept. Shape
+        """Bytes by configuration: what only the operator knows, and its results that are kept. Shape
         [configurations].
         """
         total = np.zeros(len(typed))
@@ -177,7 +177,7 @@ class HeldBytes:
     def of_copies(self, value: Value, space: Space, *, alone: bool = False) -> Table:
         """Bytes of a copy of a value in layout j that is made of layout i. Shape [layouts, layouts].
 
-        Of a weight that is cast and that one operator `alone` reads, the cast is a copy where a view of it is read too.
+        If one operator `alone` reads a weight that is cast, the cast is a copy even where a view of it is read.
         """
         held = value.bytes * np.array([local_fraction(layout, space.prices.mesh) for layout in space.layouts])
         return np.where(space.views, held[:, None] if alone and value.is_cast else 0.0, held[None, :])
@@ -185,9 +185,9 @@ class HeldBytes:
 
 @dataclass(frozen=True)
 class Moment:
-    """When bytes are counted: not as the forward pass ends, but while an `operator` runs, given by its path, or the
-    busiest one; whether all `gradients` are there by then, of another micro-batch. Of repeats it is an iteration in
-    which nearly all that is kept is there.
+    """When bytes are counted: not at the end of the forward pass, but while an `operator`, given by its path, or else
+    the busiest one runs. `gradients` says that all gradients are there by then, of another micro-batch. In repeats, it
+    is an iteration in which nearly all that is kept is there.
     """
 
     gradients: bool
@@ -195,8 +195,8 @@ class Moment:
 
 
 def busiest(graph: Graph, library: Library) -> str | None:
-    """Of the operators behind all repeats of a model, the one that holds the most only while it runs, on one device:
-    nearly all that the forward pass keeps is there at that time.
+    """The operator, of those behind all repeats of a model, that holds the most only while it runs, on one device.
+    Nearly all that the forward pass keeps is there at that time. None if no such operator has a gradient.
     """
     found: dict[str, float] = {}
     for node in reversed(graph.steps):
@@ -215,8 +215,8 @@ def busiest(graph: Graph, library: Library) -> str | None:
 def _while_it_runs(
     node: Node, saved: _Saved, typed: Sequence[TypedOperator], types: Sequence[str], mesh: Mesh
 ) -> Table:
-    """What an operator holds only while it runs, or if that is more its gradient: those of its operands, and one of
-    what it keeps. It reads operands in these types.
+    """The bytes that an operator holds only while it runs, or, if that is more, while its gradient does: the gradients
+    of its operands, and that of the largest storage that it saves. It reads operands in these types.
     """
     backward = saved.largest(typed)
     for number, (value, dtype, needed) in enumerate(zip(node.arguments, types, node.gradients, strict=True)):
@@ -228,8 +228,8 @@ def _while_it_runs(
 
 @dataclass(frozen=True)
 class _Way:
-    """How an operator is computed: by its native call, or by statements, `inner` of which are reduced at once; and
-    whether operands are `windows`.
+    """How an operator is computed: by its native call, or by statements, of which those in `inner` are reduced at once;
+    and whether its operands are `windows`.
     """
 
     native: bool
@@ -245,8 +245,8 @@ def _way(node: Node, typed: TypedOperator) -> _Way:
 
 
 def _fractions(layouts: Iterable[Layout], mesh: Mesh, *, terms: bool = False) -> Table:
-    """The part of a tensor that a device keeps; none of terms of a sum, which are added up for whoever reads them,
-    unless `terms` are kept.
+    """The fraction of a tensor that a device keeps, by layout. Terms of a sum count as nothing, since they are added up
+    for their readers, unless `terms` are kept.
     """
     known: dict[Layout, float] = {}
     rows = []
@@ -260,9 +260,9 @@ def _fractions(layouts: Iterable[Layout], mesh: Mesh, *, terms: bool = False) ->
 def _find_saved(
     node: Node, typed: TypedOperator, mesh: Mesh, library: Library, width: int, strides: Sequence[Shape | None]
 ) -> _Saved:
-    """Runs the operator's lowering, once more with each axis twice as long: storages that grow have the axis. Where it
-    has other storages then (numbers of positions take 64 bits from 2^31 on, and as many places as choices drop
-    nothing), the axis is half as long instead; where that does not help either, all storages are taken to grow.
+    """Runs the operator's lowering, and once more with each axis twice as long: storages that grow have the axis. If
+    the longer run has other storages (numbers of positions take 64 bits from 2^31 on, and as many places as choices
+    drop nothing), the axis is half as long instead. If that does not help either, all storages are taken to grow.
     """
     axes = tuple(node.instance.sizes)
 
@@ -306,7 +306,7 @@ def _find_saved(
 
 
 def _packed(shape: Sequence[int], strides: Shape) -> Shape:
-    """Strides in the same order, of a tensor without gaps; those of broadcast dimensions stay 0."""
+    """Strides of a tensor without gaps, in the same order as the given ones; those of broadcast dimensions stay 0."""
     packed, count = [0] * len(shape), 1
     for dim in sorted(range(len(shape)), key=lambda dim: (strides[dim], -dim)):
         if strides[dim]:

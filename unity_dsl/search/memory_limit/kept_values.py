@@ -1,8 +1,8 @@
-"""Which values of a model the backward pass needs: those that a run on one device keeps.
+"""Which values of a model are saved for backward: those that a run on one device keeps.
 
 A divided plan keeps the same values, in the layouts in which they are produced and read: what an operator saves depends
-on its lowering, and hardly on how it is divided. So one walk through the undivided model says for every plan whose
-layouts count.
+on its lowering, and hardly on how it is divided. One walk through the undivided model therefore says for every plan
+whose layouts count.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ _WHOLE = Layout(())
 
 @dataclass
 class KeptValues:
-    """By path: `made` are values whose own storage is kept, wherever they are produced; of values in `read` a copy in
-    another layout is kept as well, since an operator saves what it reads. `entering` are those that iterations which
-    are recomputed leave the next one, which keeps what it begins with as it is, terms of a sum too. `strides` are those
-    of each operator's operands, as views leave them. `given` are parts of inputs by operators and places that read
-    them: of an input that is kept, those that save it or make views of it have equal parts. `again` are operators that
-    the backward pass runs again, and `converted` the values that it converts again for them. `views` are of others.
+    """Values that are saved for backward, by path. `made` are values whose own storage is kept, wherever they are
+    produced. For values in `read`, a copy in another layout is kept as well, since an operator saves what it reads.
+    `entering` are values that recomputed iterations leave to the next one, which keeps what enters it as it is, terms
+    of a sum too. `strides` are those of each operator's operands, as views leave them. `given` are parts of inputs by
+    operator and place: operators that save a kept input, or make views of it, have equal parts. `again` are operators
+    that the backward pass recomputes, and `converted` the values that it converts again for them. `views` are views of
+    other values.
     """
 
     made: set[str] = field(default_factory=set)
@@ -46,7 +47,9 @@ class KeptValues:
 
 
 def kept_values(graph: Graph, library: Library, recomputed: Collection[str] = ()) -> KeptValues:
-    """What a run of a whole model on one device keeps. Of the segments that are `recomputed`, what enters them."""
+    """The values that a run of a whole model on one device keeps. Segments that are `recomputed` keep only what enters
+    them.
+    """
     kept = KeptValues()
     activations = Activations(Mesh(()), library, recomputed=recomputed)
     planned = _undivided(graph, library)
@@ -56,7 +59,7 @@ def kept_values(graph: Graph, library: Library, recomputed: Collection[str] = ()
 
 
 def _given(planned: PlannedGraph, activations: Activations, made: Collection[str]) -> dict[tuple[str, int], float]:
-    """The parts of inputs that each operator's operands have, of those outside of repeats."""
+    """The parts of inputs that each operator's operands have, for operators outside of repeats."""
     names = {source.value.name for source in planned.graph.inputs} & set(made)
     readers: dict[str, list[tuple[str, int]]] = {name: [] for name in names}
     for step in planned.steps:
@@ -70,7 +73,7 @@ def _given(planned: PlannedGraph, activations: Activations, made: Collection[str
 
 
 def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: KeptValues) -> set[str]:
-    """Adds what a graph keeps; returns the names of the values, its own or from outside, that are kept."""
+    """Adds what a graph keeps. Returns the names of the values that are kept, its own or from outside."""
     held: Held = {}
     own: set[str] = set()
     runs: list[tuple[Node, Execution]] = []
@@ -107,7 +110,7 @@ def _walk(planned: PlannedGraph, prefix: str, activations: Activations, kept: Ke
 
 
 def _walk_body(planned: PlannedSegment, prefix: str, activations: Activations, kept: KeptValues) -> set[str]:
-    """The same of an iteration. One that is recomputed keeps nothing of its own."""
+    """The same for an iteration. One that is recomputed keeps nothing of its own."""
     segment, body, path = planned.segment, planned.runs[0].body, prefix + planned.segment.name
     if path not in activations.recomputed:
         return _walk(body, f"{path}.", activations, kept)
@@ -121,7 +124,9 @@ def _walk_body(planned: PlannedSegment, prefix: str, activations: Activations, k
 
 
 def _add_again(steps: Steps, last: PlannedNode | None, prefix: str, kept: KeptValues) -> None:
-    """What the backward pass runs again: these steps, and conversions for them and for what the `last` one saves."""
+    """Adds what the backward pass recomputes: these steps, and conversions for them and for what the `last`
+    one saves.
+    """
     for step in (*steps, *(() if last is None else (last,))):
         read = step.node.arguments if isinstance(step, PlannedNode) else step.segment.reads
         kept.converted |= {prefix + value.name for value in read}
@@ -139,7 +144,7 @@ def _base(name: str, held: Held) -> str:
 
 
 def _crossing(segment: Segment, inside: set[str]) -> Iterator[str]:
-    """The values of outside that a body keeps, by the names in it that are kept."""
+    """The values from outside that a body keeps, given the names in it that are kept."""
     yield from (value.name for value in segment.captured if value.name in inside)
     yield from (series.whole.name for series in segment.sliced if series.part.name in inside)
     pairs = zip(segment.initial, segment.entry, strict=True)
@@ -147,7 +152,7 @@ def _crossing(segment: Segment, inside: set[str]) -> Iterator[str]:
 
 
 def _undivided(graph: Graph, library: Library) -> PlannedGraph:
-    """The plan of one device."""
+    """The plan of a graph on one device."""
     values: dict[str, Value] = {value.name: value for value in stored_values(graph)}
     steps: list[PlannedNode | PlannedSegment] = []
     for step in graph.steps:

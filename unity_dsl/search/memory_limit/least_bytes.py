@@ -1,9 +1,10 @@
-"""The least that a device holds in a training step of a model, in whatever layouts: a bound before any search.
+"""A lower bound on what a device holds in a training step of a model, in whatever layouts, before any search.
 
-Counted is one moment, as the operator runs that holds the most besides, or as its gradient does: the weights with what
-training keeps of them, cut as finely as any mesh cuts them; what operators before it keep for the backward pass, and
-what this one holds, divided evenly over all devices. No layout divides a tensor further, and every conversion adds to
-it. Numbers of micro-batches and ways to recompute for which this is more than there is need not be searched.
+Bytes are counted at one moment: as the operator runs that holds the most besides, or as its gradient does. They are the
+weights with what training keeps of them, cut as finely as any mesh cuts them; what operators before it keep for the
+backward pass, and what this one holds, divided evenly over all devices. No layout divides a tensor further, and every
+conversion adds to it. Numbers of micro-batches and ways to recompute for which the bound exceeds the memory need not be
+searched.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from .stored_bytes import HELD_TRAINED, StoredBytes
 
 @dataclass(frozen=True)
 class LeastBytes:
-    """Lower bounds on what so many `devices` hold each of models of which training keeps the `stored` weights; which
-    `accumulates` gradients if there are those of other micro-batches all the while. What is `known` of graphs, by what
-    is recomputed, is not counted again.
+    """Lower bounds on what each of so many `devices` holds, for models of which training keeps the `stored` weights.
+    `accumulates` says that gradients of other micro-batches are there all the while. Counts `known` of graphs, by what
+    is recomputed, are reused.
     """
 
     stored: StoredBytes
@@ -38,8 +39,8 @@ class LeastBytes:
     known: dict[tuple[int, frozenset[str]], tuple[Graph, list[float]]] = field(default_factory=dict, repr=False)
 
     def of(self, model: Model, recomputed: Collection[str] = ()) -> float:
-        """Bytes on a device while the step of a model runs that recomputes these segments, but for iterations of them
-        that are kept after all.
+        """Least bytes on a device during the step of a model that recomputes these segments, or some of their
+        iterations only.
         """
         weights = self.stored.least_on_any(self.devices)
         if model.loss is None:
@@ -50,15 +51,15 @@ class LeastBytes:
         return max(weights, weights * kept / HELD_TRAINED + others / self.devices)
 
     def of_plans(self, model: Model, cheapest: Plan, segments: Collection[str]) -> float:
-        """The same of all plans that a search within the memory looks at: of a model, and of what rules made of it in
-        its `cheapest` plan, with any of the `segments` recomputed besides those that this plan does.
+        """The same for all plans that a search within the memory looks at: of a model, and of what rules made of it in
+        its `cheapest` plan. Any of the `segments` may be recomputed, besides those that this plan recomputes.
         """
         graphs = {id(one.graph): one for one in (model, cheapest.model)}
         return min(self.of(one, (*cheapest.passes.recomputed, *segments)) for one in graphs.values())
 
     def lengthened(self, cheapest: Plan, segments: Collection[str], budget: Budget) -> Plan:
-        """The cheapest plan without a limit with the seconds of what it has to run again at least, to fit: where room
-        is left for a part of what is kept otherwise, the rest.
+        """The cheapest plan without a limit, with the seconds that it has to recompute at least to fit. If there is
+        room for a part of what is otherwise kept, only the rest is recomputed.
         """
         whole, again = self.of(cheapest.model), self.of(cheapest.model, segments)
         part = (whole - budget.bytes) / (whole - again) if whole > again else 0.0
@@ -68,7 +69,7 @@ class LeastBytes:
         return replace(cheapest, cost=added(cheapest.cost, Cost(compute=longer), min(1.0, part)))
 
     def _counted(self, graph: Graph, recomputed: frozenset[str]) -> list[float]:
-        """What each operator up to the busy one holds at least, undivided."""
+        """The least that each operator up to the busy one holds, undivided."""
         key = id(graph), recomputed
         if key not in self.known:
             busy = busiest(graph, self.library)
@@ -80,8 +81,8 @@ class LeastBytes:
 
 
 def _of_graph(graph: Graph, prefix: str, times: int, held: HeldBytes) -> Iterator[float]:
-    """What each operator of a graph makes that is kept, up to the one that is busy, on one device. Bodies that the data
-    decide about hold nothing if they are not executed.
+    """The bytes of each operator of a graph, up to the busy one, on one device. Bodies whose execution depends on the
+    data count as nothing, since they may not be executed.
     """
     for step in graph.steps:
         if not isinstance(step, Node):
@@ -94,7 +95,9 @@ def _of_graph(graph: Graph, prefix: str, times: int, held: HeldBytes) -> Iterato
 
 
 def _of_node(node: Node, prefix: str, typed: TypedOperator, held: HeldBytes) -> float:
-    """Bytes of one operator. What a later one keeps of its result is gone as the gradient of a busy one runs."""
+    """Bytes of one operator. The results of a busy one do not count: what a later operator keeps of them is gone as its
+    gradient runs.
+    """
     found = float(held.of_operator(node, prefix, [typed], Mesh(()))[0])
     if node_path(prefix, node) == held.busy:
         found -= sum(value.bytes for value in node.results if prefix + value.name in held.kept.made)
@@ -102,13 +105,15 @@ def _of_node(node: Node, prefix: str, typed: TypedOperator, held: HeldBytes) -> 
 
 
 def _makes_less(node: Node) -> bool:
-    """Whether gradients of operands are tensors of their own, none of them being that of a result."""
+    """Whether gradients of operands are tensors of their own: each is larger than all results, so none is that of a
+    result.
+    """
     made = sum(value.elements for value in node.results)
     return all(value.elements > made for value, needed in zip(node.arguments, node.gradients, strict=True) if needed)
 
 
 def _ways(node: Node, library: Library) -> Sequence[TypedOperator]:
-    """An operator on one device, by its native call and by its statements."""
+    """An operator on one device, by its native call, if it has one, and by its statements."""
     typed = type_operator(node.instance, (), Mesh(()), library)
     assert not isinstance(typed, str), typed
     return [typed, replace(typed, native=False)] if typed.native else [typed]

@@ -1,7 +1,8 @@
 """The cheapest plan found that fits the machine's memory: multipliers of the limit, and segments that are recomputed.
 
-Segments are few. What they free and cost is known of every plan that is searched without them, so one set of them is
-searched besides none: that of the best plan that fits so.
+Segments are few. The bytes that they free and the seconds that they cost are known for every plan that is searched
+without recomputation. One set of segments is therefore searched besides none: that of the best plan that fits by
+recomputing.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from .multiplier_search import Attempt, Bounds, Tried, scout_multipliers, try_mu
 
 @dataclass(frozen=True)
 class Searched:
-    """The best plan at a price of memory, counted, and what was found on its mesh; None where none costs less than was
-    asked for. `bounds` are lower bounds by mesh, `others` the plans of other meshes that cost little more.
+    """The best plan at a price of memory, its bytes counted, and what was found on its mesh; both are None where no
+    plan is below the cutoff. `bounds` are lower bounds by mesh, `others` the plans of other meshes that cost little
+    more.
     """
 
     plan: Plan | None
@@ -37,20 +39,22 @@ class Searched:
 
 
 Search = Callable[[float, Sequence[Mesh], frozenset[str], Mapping[Mesh, Found], float, str], Searched]
-"""At a multiplier of what is held while an operator runs, on meshes, with segments recomputed, from what is known,
-below a cost.
+"""Searches at a multiplier, on meshes, with segments recomputed, from what is known, below a cost. The multiplier
+prices what is held while the operator named last runs.
 """
 
 
 @dataclass(frozen=True)
 class LimitedSearch:
-    """Searches on any mesh of `every` one. Of the `segments` that may be recomputed, `others` are plans that do so and
-    were searched as if they did not. `coarse` are plans of coarse meshes, from which searches start; `scouts` are the
-    best ones of multipliers, by what is recomputed; `tried` are all plans that were found within the limit, or as near
-    to it as they are. A multiplier is of bytes at one moment, by what is recomputed while an operator of `busy` runs:
-    for that the plan before held the most. `worth` are
-    the seconds of a byte less, by what is recomputed: iterations that need not run again then. `beyond` are sets of
-    segments with which nothing can fit; `compared` are plans of which steps were simulated next to that of the best.
+    """Searches on any mesh of `every` one. `others` are plans as they fit, which may recompute `segments` that they
+    were searched without. `coarse` are plans of coarse meshes, from which searches start; `scouts` are the best ones by
+    multiplier and by what is recomputed. `tried` are all plans that were found, made to fit the limit as nearly as they
+    can.
+
+    A multiplier prices bytes at one moment. `busy` has, by what is recomputed, the operator that runs then: the one at
+    which the plan before held the most. `worth` is memory's average shadow price in seconds a byte, by what is
+    recomputed: a byte less saves recomputing iterations. `beyond` are sets of segments with which nothing can fit.
+    `compared` are plans whose steps are simulated besides that of the best one.
     """
 
     budget: Budget
@@ -68,7 +72,7 @@ class LimitedSearch:
 
     @property
     def fitting(self) -> list[Plan]:
-        """Of the `others`, those that fit."""
+        """The `others` that fit."""
         return [plan for plan in self.others if not plan.warnings]
 
     @property
@@ -84,9 +88,9 @@ class LimitedSearch:
         known: Mapping[Mesh, Found] = {},
         below: float = inf,
     ) -> tuple[Attempt, Found] | Bounds:
-        """The best plan for a multiplier, in which the segments `again` are recomputed, if it costs so little. Where it
-        does not fit for what it holds at another moment, that of this moment is found as well: on its mesh, unless it
-        holds far too much.
+        """The best plan for a multiplier, with the segments `again` recomputed, if it costs less than `below`. If it
+        does not fit because of what it holds at another moment, a plan is searched for at the price of that moment as
+        well: on its mesh, or on all if it holds far too much.
         """
         found = self._attempt(multiplier, meshes, again, known, below)
         if isinstance(found, Bounds) or not multiplier or not found[0].plan.warnings:
@@ -121,8 +125,8 @@ class LimitedSearch:
         return Attempt(multiplier, plan, least_held(plan, self.budget), bounds), searched.found
 
     def scout(self, start: Attempt, other: Plan) -> Tried:
-        """Multipliers on coarse meshes, with small problems, or on the only mesh, from a plan that does not fit, and
-        another that may.
+        """Tries multipliers on coarse meshes, with small problems, or on the only mesh. It starts from a plan that does
+        not fit, and another that may.
         """
         coarse, again = self.scouted, start.plan.passes.recomputed
         attempts = [start, Attempt(inf, other, least_held(other, self.budget))]
@@ -143,8 +147,8 @@ class LimitedSearch:
         return tried
 
     def search_meshes(self, scouted: Tried) -> Tried:
-        """Fine meshes at the best multiplier, near the plan of a coarse one where that is known; and the mesh of the
-        best plan at others.
+        """Searches fine meshes at the best multiplier, near the plan of a coarse one if that is known; then the mesh of
+        the best plan at other multipliers.
         """
         again, multiplier = scouted.attempts[0].plan.passes.recomputed, scouted.multiplier
         if again in self.beyond:
@@ -172,8 +176,8 @@ class LimitedSearch:
         return tried
 
     def scout_recomputed(self, cheapest: Attempt, scouted: Tried) -> Tried | None:
-        """Searches with segments recomputed: those of the best plan that fits so, or all. None where that does not pay,
-        though no more iterations are run again than the room asks for, or needs no multiplier.
+        """Searches with segments recomputed: those of the best plan that fits by recomputing, or all. None where that
+        does not pay even with as few iterations recomputed as the room allows, or where it needs no multiplier.
         """
         best = min((p for p in self.fitting if p.passes.recomputed), key=lambda plan: plan.cost.seconds, default=None)
         again = frozenset(self.segments) if best is None else best.passes.recomputed
@@ -196,12 +200,12 @@ class LimitedSearch:
         return None
 
     def expected(self, plan: Plan) -> float:
-        """The seconds of a plan that fits once the room that it leaves is used, by what that is worth on average."""
+        """The predicted seconds of a plan that fits once its free room is used, by memory's average shadow price."""
         room = max(0.0, self.budget.bytes - plan.cost.memory.total)
         return plan.cost.seconds - self.worth.get(plan.passes.recomputed, 0.0) * room
 
     def _shorter_with_room(self, plan: Plan, seconds: float) -> bool:
-        """Whether a plan takes less with all its room used."""
+        """Whether a plan takes less than `seconds` with all its room used."""
         if plan.cost.seconds < seconds:
             return True
         return self.expected(plan) < seconds and with_room_used(plan, self.budget).cost.seconds < seconds
@@ -209,8 +213,8 @@ class LimitedSearch:
 
 def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
     """The cheapest plan found that fits, where the `cheapest` of all, with its `bounds`, does not. `lessened` is that
-    one with weights gathered again and segments recomputed: where none fits, that, with a note on what the least takes.
-    Where the search is ended before, the cheapest by then.
+    plan with weights re-gathered and segments recomputed. If none fits, the result is `lessened` with a note on the
+    least that a plan holds. If the search is ended before, it is the cheapest that fits by then.
     """
     try:
         return _within_limit(cheapest, lessened, bounds, limited)
@@ -223,7 +227,9 @@ def within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], l
 
 
 def beyond_limit(lessened: Plan, least: float, budget: Budget) -> Plan:
-    """As `within_limit` where it is known before that each plan holds at least so many bytes, which are not there."""
+    """As `within_limit`, where it is known beforehand that every plan holds at least `least` bytes, more than there
+    are.
+    """
     limit, held = describe_bytes(budget.bytes), describe_bytes(least)
     told = f"no plan was found that fits {limit} a device: each holds {held} or more"
     warnings = tuple(replace(found, help=f"{found.help}; {told}") for found in lessened.warnings)
@@ -233,8 +239,8 @@ def beyond_limit(lessened: Plan, least: float, budget: Budget) -> Plan:
 def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], limited: LimitedSearch) -> Plan:
     """As `within_limit`, unless it is ended.
 
-    The multiplier is searched on coarse meshes, then all meshes at that one, and at last the mesh of the best plan at
-    others.
+    The multiplier is searched on coarse meshes. Then all meshes are searched at that one, and at last the mesh of the
+    best plan at others.
     """
     limited.others.append(lessened)
     first = Attempt(0.0, cheapest, least_held(cheapest, limited.budget), bounds)
@@ -262,8 +268,8 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
 
 
 def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
-    """The cheapest plan that fits; where segments may be run again, of the best ones by what their room is worth the
-    cheapest when as few iterations are as the room allows.
+    """The cheapest plan that fits. If segments may be recomputed, a few plans are compared with as few iterations
+    recomputed as the room allows: the best by the shadow price of their free room.
     """
     least = min(fitting, key=lambda plan: plan.cost.seconds)
     if not limited.segments:

@@ -24,9 +24,9 @@ from .held_bytes import HeldBytes
 
 @dataclass(frozen=True)
 class MemoryPrice:
-    """What is added to the prices of choices: for bytes, and for what the backward pass runs again.
+    """Additions to the prices of choices: for bytes, and for recomputation.
 
-    `tables` are kept for the other tensors of a shape, which share them.
+    `tables` are shared by tensors of the same shape.
     """
 
     held: HeldBytes
@@ -51,11 +51,13 @@ class MemoryPrice:
         return self.seconds_per_byte * (self.held.copies if value.needs_gradient else 1)
 
     def with_copies(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
-        """Prices of conversions with those of copies that are kept. Shape [layouts, layouts]."""
+        """Prices of conversions, with those of the copies that are saved. Shape [layouts, layouts]."""
         return self._with(seconds, value, prefix, space, alone=False)
 
     def with_gathers(self, seconds: Table, value: Value, prefix: str, space: Space) -> Table:
-        """The same of a weight that one operator reads: a gathered copy is kept or gathered again, which is cheaper."""
+        """The same for a weight that one operator reads: its gathered copy is kept or re-gathered, whichever is
+        cheaper.
+        """
         return self._with(seconds, value, prefix, space, alone=True)
 
     def _with(self, seconds: Table, value: Value, prefix: str, space: Space, *, alone: bool) -> Table:
@@ -69,7 +71,7 @@ class MemoryPrice:
         return self._table(seconds, value, space, alone=alone) if path in kept.read else seconds
 
     def of_plan(self, graph: PlannedGraph, conversions: ConversionModel, prefix: str = "") -> float:
-        """What is added to the seconds of a plan, which include those of what is run again."""
+        """The addition to the seconds of a plan, which already include recomputation."""
         mesh, read = conversions.mesh, self.held.kept.read
         once, total = gathered_once(graph), 0.0
         for step in graph.steps:

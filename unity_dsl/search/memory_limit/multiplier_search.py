@@ -1,10 +1,10 @@
 """The cheapest plan within a limit of memory: a search for the Lagrange multiplier, the price of a byte held.
 
 For any multiplier m >= 0 the least of seconds + m * (bytes - limit) over all plans is a lower bound on the seconds of
-those that fit (Everett, Operations Research 11, 1963; Geoffrion, Mathematical Programming Study 2, 1974). The bound is
-concave in m; between a plan that is too large and one that fits, the next multiplier is the one at which both cost the
-same. What is left between the best plan and the best bound is the duality gap. Where the bound of a mesh
-is above the best plan that fits, the mesh is left out at all other multipliers.
+plans that fit (Everett, Operations Research 11, 1963; Geoffrion, Mathematical Programming Study 2, 1974). The bound is
+concave in m. Between a plan that is too large and one that fits, the next multiplier is the one at which both cost the
+same. The difference between the best plan and the best bound is the duality gap. A mesh whose bound is above the best
+plan that fits is left out at all other multipliers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..constants import (
 
 @dataclass(frozen=True)
 class Bounds:
-    """Lower bounds, by mesh, on the seconds of plans that hold at most the limit, found at one multiplier."""
+    """Lower bounds, by mesh, on the seconds of plans that fit the limit, found at one multiplier."""
 
     multiplier: float
     by_mesh: Mapping[Mesh, float]
@@ -39,8 +39,8 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Attempt:
-    """The plan for one multiplier, with what it holds by the exact count; at `least`, were all weights gathered again
-    that can be. `bounds` are lower bounds on the seconds of the plans of a mesh that hold at most the limit.
+    """The plan for one multiplier, with its bytes counted exactly; `least` are its bytes with all weights re-gathered
+    that can be. `bounds` are lower bounds, by mesh, on the seconds of plans that fit the limit.
     """
 
     multiplier: float
@@ -58,16 +58,16 @@ class Attempt:
 
 
 Try = Callable[[float, float], Attempt | Bounds]
-"""The best plan for a multiplier, of those that cost less than so much with what they pay for memory; bounds alone
-where none is found.
+"""The best plan for a multiplier, if its cost, with what it pays for memory, is below a cutoff; only bounds
+if none is.
 """
 
 
 @dataclass
 class Tried:
-    """Attempts so far, of which the first is the cheapest plan of all, which does not fit; the second, of an infinite
-    multiplier, one that may: that plan with weights gathered again, or another. `exhausted` are the bounds of
-    multipliers at which no plan was of use. A byte less is `worth` so many seconds in any case, on average.
+    """The attempts so far. The first is the cheapest plan of all, which does not fit. The second, of an infinite
+    multiplier, may fit: that plan with weights re-gathered, or another one. `exhausted` are the bounds of multipliers
+    at which no plan could improve the incumbent. `worth` is memory's average shadow price, in seconds a byte.
     """
 
     limit: float
@@ -77,12 +77,12 @@ class Tried:
 
     @property
     def best(self) -> Attempt | None:
-        """The cheapest that fits."""
+        """The cheapest attempt that fits."""
         return min(filter(self.fits, self.attempts), key=lambda one: one.seconds, default=None)
 
     @property
     def multiplier(self) -> float:
-        """That of the cheapest that fits, or one at which a plan may."""
+        """The multiplier of the cheapest attempt that fits, or one at which a plan may fit."""
         fitting = [one for one in self.attempts if self.fits(one) and one.multiplier < inf]
         if fitting:
             return min(fitting, key=lambda one: one.seconds).multiplier
@@ -95,17 +95,17 @@ class Tried:
 
     @property
     def dearest(self) -> float:
-        """The multiplier beyond which none is tried: hardly anything but bytes counts there."""
+        """The largest multiplier that is tried: hardly anything but bytes counts there."""
         return self.first * PRICE_STEP ** (MOST_SCOUTS - 1)
 
     @property
     def _raised(self) -> float:
-        """One at which memory is dearer than where nothing fits so far."""
+        """A multiplier at which memory costs more than at any where nothing fits so far, at most `dearest`."""
         return min(max(self.first, self._last.multiplier * PRICE_STEP), self.dearest)
 
     @property
     def _last(self) -> Attempt:
-        """The dearest that does not fit."""
+        """The attempt of the largest multiplier that does not fit."""
         beyond = (one for one in self.attempts if not self.fits(one) and one.multiplier < inf)
         return max(beyond, key=lambda one: one.multiplier)
 
@@ -114,12 +114,12 @@ class Tried:
 
     @property
     def of_use(self) -> float:
-        """The seconds below which a plan that fits is of use."""
+        """The seconds below which a plan that fits improves the incumbent, or is worth running if there is none."""
         return HOPELESS_LIMITED * self.attempts[0].seconds if self.best is None else self.best.seconds
 
     @property
     def least(self) -> float:
-        """What the plan holds that holds the least, or less: what bounds say of plans that no search has found."""
+        """The least bytes that a plan holds, or less: bounds account for plans that no search has found."""
         found = min(one.least for one in self.attempts)
         for one in self.exhausted:
             if one.multiplier and one.by_mesh:
@@ -127,11 +127,15 @@ class Tried:
         return found
 
     def below(self, multiplier: float) -> float:
-        """What a plan costs, with what it pays for memory, if it is of use: if it fits, and is cheaper."""
+        """The cutoff at a multiplier, which includes what a plan pays for memory: a plan below it improves the
+        incumbent if it fits.
+        """
         return self.of_use + multiplier * COUNTED_FITS * self.limit
 
     def is_out(self, mesh: Mesh) -> bool:
-        """Whether no plan of a mesh that fits is of use. Its bytes may count as a little more than the limit."""
+        """Whether no plan of a mesh can fit and improve the incumbent. A plan's bytes may count as a little more than
+        the limit.
+        """
         more = (COUNTED_FITS - 1) * self.limit
         return any(one.by_mesh.get(mesh, 0.0) - more * one.multiplier >= self.of_use for one in self._bounds)
 
@@ -140,8 +144,8 @@ class Tried:
         return [*(Bounds(one.multiplier, one.bounds) for one in self.attempts if one.bounds), *self.exhausted]
 
     def bounds(self) -> dict[Mesh, float]:
-        """The best bound of each mesh of which one is known: of those that were searched at some price of memory, of
-        that of the best plan, and of those that have none better.
+        """The best bound of each mesh that was searched at some price of memory, of that of the best plan, and of those
+        that have no better plan.
         """
         best, found = self.best, self._known
         searched = {mesh for one in self._bounds if one.multiplier for mesh in one.by_mesh}
@@ -152,11 +156,13 @@ class Tried:
 
     @property
     def gap(self) -> float:
-        """By how much, of its seconds, the best plan may be above the cheapest that fits; 1 where nothing is known."""
+        """How far the best plan may be above the cheapest that fits, as a fraction of its seconds; 1 where nothing is
+        known.
+        """
         return self.gap_on(self.bounds())
 
     def gap_on(self, meshes: Iterable[Mesh]) -> float:
-        """The same, of plans on these meshes."""
+        """The same for plans on these meshes."""
         best, known = self.best, self._known
         least = min((known.get(mesh, 0.0) for mesh in meshes), default=0.0)
         return 1.0 if best is None else max(0.0, 1 - least / best.seconds)
@@ -171,7 +177,9 @@ class Tried:
         return found
 
     def next_multiplier(self) -> float | None:
-        """Between the last plan that is too large and the first that fits; None where there is none to try."""
+        """The next multiplier, between the last plan that is too large and the first that fits; None if there is none
+        to try.
+        """
         last = self._last
         above = [one for one in self.attempts if self.fits(one) and one.multiplier > last.multiplier]
         if not above:
@@ -184,7 +192,7 @@ class Tried:
         return crossing if least < crossing < most else None
 
     def add(self, search: Try, multiplier: float) -> bool:
-        """Tries a multiplier. Whether there is a plan that is of use if it fits."""
+        """Tries a multiplier. Returns whether there is a plan that improves the incumbent if it fits."""
         found = search(multiplier, self.below(multiplier))
         if isinstance(found, Attempt):
             self.attempts.append(found)
@@ -194,11 +202,11 @@ class Tried:
 
 
 def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int, far: float = inf) -> None:
-    """As `try_multipliers`, but that at most three multipliers are tried where nothing fits: the first and the dearest,
-    in this order unless the cheapest plan of all holds too much even with all weights gathered again; far too much,
-    where it is known what a byte is worth. Then the dearest comes before. Others than these two to begin with, the
-    last of which is their geometric mean, are of use only where a plan nearly fits. Where what fits then takes `far`
-    times the seconds of the cheapest plan of all, or more, no others are tried.
+    """As `try_multipliers`, but if nothing fits, at most three multipliers are tried before: `first`, `dearest` and
+    their geometric mean. `dearest` comes before `first` if the cheapest plan of all holds too much even with all
+    weights re-gathered; if memory's shadow price is known, far too much. Multipliers after `dearest` are tried only if
+    a plan nearly fits. No others follow if the plan that fits takes at least `far` times the seconds of the cheapest
+    plan of all.
     """
     if tried.best is None:
         likely = tried.attempts[0].least <= tried.limit * (FAR_TOO_LARGE if tried.worth else 1)
@@ -215,8 +223,8 @@ def scout_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: i
 
 
 def try_multipliers(tried: Tried, search: Try, meshes: Sequence[Mesh], most: int) -> None:
-    """Adds attempts, at most so many, while another multiplier may lead to a cheaper plan on these meshes that fits.
-    Where none is known that does, memory gets dearer step by step.
+    """Adds at most `most` attempts, while another multiplier may lead to a cheaper plan on these meshes that fits.
+    While no plan is known that fits, the price of memory rises step by step.
     """
     for _ in range(most):
         if (

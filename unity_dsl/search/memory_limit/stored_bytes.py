@@ -1,7 +1,7 @@
-"""The least that a device holds of the weights, with their gradients and moments, however they are divided.
+"""A lower bound on what a device holds of the weights, with their gradients and moments, however they are divided.
 
-A dimension is cut by whole mesh axes whose sizes, multiplied, divide it. So 8192 rows are cut into 16 parts at most on
-10,000 devices, on any mesh, and a mesh on which this much alone is more than a device has need not be searched.
+A dimension is cut by whole mesh axes whose sizes, multiplied, divide it. For example, 8192 rows are cut into 16 parts
+at most on 10,000 devices, on any mesh. A mesh on which this bound exceeds the memory of a device need not be searched.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ HELD_TRAINED = 2 + MOMENTS
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """What training keeps of a model's weights: bytes by shape. `evenly` says that every one is taken to be divided
-    over all devices.
+    """The bytes of a model's weights, with what training keeps of them, by shape. With `evenly`, every weight is taken
+    to be divided over all devices.
     """
 
     by_shape: Mapping[tuple[int, ...], int]
@@ -32,22 +32,24 @@ class StoredBytes:
 
     @staticmethod
     def of(model: Model, pins: Iterable[Sequence[Kind]] = ()) -> StoredBytes:
-        """Where a pin puts something on one coordinate of a mesh axis, other devices may be without its weights."""
+        """The stored bytes of a model. They count as divided `evenly` if a pin puts something on one coordinate of a
+        mesh axis: other devices may be without its weights.
+        """
         found: Counter[tuple[int, ...]] = Counter()
         for value in (weight.value for _, weight in model.weights()):
             found[value.shape] += value.stored_bytes * (HELD_TRAINED if value.needs_gradient else 1)
         return StoredBytes(found, any(isinstance(kind, At) for pin in pins for kind in pin))
 
     def least(self, mesh: Mesh) -> float:
-        """Bytes on a device of a mesh, at least, of all plans of the model."""
+        """Lower bound on the stored bytes of a device of a mesh, over all plans of the model."""
         return self._least(mesh.degrees)
 
     def roomy(self, meshes: Iterable[Mesh], limit: float) -> list[Mesh]:
-        """The meshes on which the weights leave room within a limit of bytes on a device."""
+        """The meshes on which the weights fit within a limit of bytes on a device."""
         return [mesh for mesh in meshes if self.least(mesh) <= limit]
 
     def least_on_any(self, devices: int) -> float:
-        """The same of all meshes of so many devices: the axes of each can be split into prime factors."""
+        """The same over all meshes of so many devices: the axes of each can be split into prime factors."""
         return self._least(tuple(prime_factors(devices)))
 
     def _least(self, degrees: tuple[int, ...]) -> float:
@@ -60,7 +62,7 @@ class StoredBytes:
 
 @lru_cache(maxsize=1 << 14)
 def most_parts(extents: tuple[int, ...], degrees: tuple[int, ...]) -> int:
-    """Into how many parts axes of these sizes cut a tensor at most, each of them along one dimension or none."""
+    """The most parts into which axes of these sizes cut a tensor, each axis along one dimension or none."""
     if not degrees:
         return 1
     first, others = degrees[0], degrees[1:]

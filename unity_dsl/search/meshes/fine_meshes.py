@@ -1,4 +1,4 @@
-"""Fine meshes beside the coarser ones that they split, and how large the problems of meshes are."""
+"""Fine meshes with the coarser ones that they split, and the sizes of the problems of meshes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from .near_search import Found, Near
 
 @dataclass
 class Fine:
-    """A fine mesh with the plans of coarser ones that it splits, and what is known `near` them, if it is promising."""
+    """A fine mesh with the plans of coarser meshes `above` it, which it splits, and the result `near` them, if it is
+    promising.
+    """
 
     mesh: Mesh
     above: Sequence[Found]
@@ -28,7 +30,7 @@ class Fine:
 
     @property
     def cost(self) -> float:
-        """Of the best plan that is known."""
+        """The cost of the best known plan on the mesh; infinite if there is none."""
         return inf if self.near is None else self.near.cost
 
     @property
@@ -38,23 +40,27 @@ class Fine:
 
     @property
     def effort(self) -> float:
-        """How many configurations there are, as far as coarser meshes tell."""
+        """An estimate of the number of configurations, from coarser meshes."""
         return effort_of([found.problem for found in self.above], len(self.mesh.axes))
 
 
 def promising_first(meshes: Sequence[Mesh], coarse: Sequence[Found]) -> list[Fine]:
-    """Meshes with the coarser ones that they split: those first that split one with a cheap plan."""
+    """The meshes with the coarser ones that they split. Meshes that split one with a cheap plan come first."""
     every = [Fine(mesh, [one for one in coarse if refined_blocks(mesh, one.mesh) is not None]) for mesh in meshes]
     return sorted(every, key=lambda one: least_of(one.above))
 
 
 def least_of(coarse: Iterable[Found]) -> tuple[float, bool]:
-    """The cost of the cheapest plan; where none was found, that of the best of other meshes, and that it was not."""
+    """The lowest cost on coarse meshes, and whether no plan was found for it: then it is the cutoff that other meshes
+    gave.
+    """
     return min(((found.best.cost, found.best.plan is None) for found in coarse), default=(inf, True))
 
 
 def effort_of(coarse: Sequence[Problem], axes: int) -> float:
-    """How many configurations there are on a mesh with so many axes, as far as the problem of a coarser mesh tells."""
+    """An estimate of the number of configurations on a mesh with so many axes, from the problem of the finest coarser
+    mesh.
+    """
     if not coarse:
         return 0.0
     finest = max(coarse, key=lambda problem: len(problem.spaces.mesh.axes))
@@ -63,7 +69,9 @@ def effort_of(coarse: Sequence[Problem], axes: int) -> float:
 
 
 def configurations_of(meaning: Meaning) -> int:
-    """How many configurations the operators of a problem have, with those that are left out next to a plan."""
+    """How many configurations the operators of a problem have, including those left out in a neighbourhood
+    of a plan.
+    """
     own = (options.configurations.by_axis for _, options in meaning.nodes.values())
     return sum(prod(map(len, by_axis)) for by_axis in own) + sum(map(configurations_of, meaning.bodies))
 
@@ -81,7 +89,5 @@ def counts(part: Part) -> Iterator[int]:
 
 
 def processes_when(configurations: float, alone: int) -> int:
-    """How many processes search meshes of which the coarser ones have so many configurations: one where these are not
-    more than it does `alone`.
-    """
+    """How many processes search meshes where coarser ones have so many configurations: one process up to `alone`."""
     return processors() if configurations > alone else 1

@@ -1,9 +1,9 @@
-"""Local searches on fine meshes, in the neighbourhood of coarser plans, then from mesh to mesh where these are poor.
+"""Local searches on fine meshes near coarse plans, then from mesh to mesh where coarse plans predict little.
 
-A coarse plan may tell little of the meshes that split it: 24 devices along one axis cannot cut a batch of 8, which 8 of
-8 x 3 can. So the search goes on from the best mesh to its neighbours, as long as that finds cheaper plans. Axes that
-are no neighbours may do what a coarse axis does: 8 devices of 2 x 8 x 4 what 8 of 8 x 8 do, and 2 x 4 what the others
-do.
+A coarse plan may tell little of the meshes that split it: 24 devices along one axis cannot divide a batch of 8, but the
+8 devices of 8 x 3 can. The search then goes on from the best mesh to its neighbours, as long as that finds cheaper
+plans. A coarse axis may also correspond to axes that are not adjacent. On 2 x 8 x 4, the axis of 8 does what one axis
+of 8 x 8 does, and 2 and 4 together do what the other does.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from .near_search import Found, Near, Task, has_many, held_by, near_by, near_pla
 
 @dataclass(frozen=True)
 class _Local:
-    """A local search on a mesh from what is held, for a plan that costs less than `below`. A plan that is held, if one
-    is, is `known` to cost less than so much: what costs less than that is looked for first, as it is less.
+    """A local search on a mesh from the choices `held`, for a plan that costs less than `below`. If a held plan is
+    `known` to cost less than some amount, the search first looks only below that, which is less work.
     """
 
     on: Fine
@@ -49,10 +49,9 @@ class _Local:
 
 
 def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
-    """Finds the best plan in the neighbourhood of coarser ones, on as many of the fine meshes that split a good mesh as
-    are compared, and on others whose axes make up coarse ones. Where coarse plans are much dearer, it goes on to the
-    neighbours of the best mesh. Several processes do it where it takes long; what they find does not depend on how many
-    there are.
+    """Finds the best plans in the neighbourhood of coarser ones: on the first fine meshes that split a good mesh, and
+    on others whose axes make up coarse ones. If coarse plans are much dearer, it goes on to the neighbours of the best
+    mesh. Several processes do so where it takes long; the results do not depend on their number.
     """
     many = any(has_many(found.problem) for one in every for found in one.above)
     split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
@@ -72,7 +71,7 @@ def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
 
 
 def _search(task: Task, those: Sequence[_Local], processes: int) -> None:
-    """Makes what is found known on its mesh, where it is cheaper than what is."""
+    """Runs local searches, and keeps each result on its mesh if it costs no more than what is known there."""
 
     def search(local: _Local) -> Near | None:
         for below in sorted({min(local.known, local.below), local.below}):
@@ -87,12 +86,14 @@ def _search(task: Task, those: Sequence[_Local], processes: int) -> None:
 
 
 def _compared(one: Fine, below: float) -> _Local:
-    """In the neighbourhood of coarser plans, which cost no more here."""
+    """A search in the neighbourhood of coarser plans, which cost no more here."""
     return _Local(one, held_by(one.mesh, one.above), below, one.least_above * (1 + NOTHING))
 
 
 def _regrouped(every: Sequence[Fine], below: float) -> Iterator[_Local]:
-    """In the neighbourhood of good coarse plans, which may cost more here: on meshes that split bad ones only."""
+    """Searches in the neighbourhood of good coarse plans, which may cost more here: on small meshes that split bad ones
+    only.
+    """
     best = min([below, *(one.cost for one in every)])
     coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * HOPELESS}
     for one in every:
@@ -103,7 +104,7 @@ def _regrouped(every: Sequence[Fine], below: float) -> Iterator[_Local]:
 
 
 def held_apart(mesh: Mesh, coarse: Iterable[Found]) -> Held:
-    """What coarse plans do on a mesh of which axes that are no neighbours make up theirs."""
+    """The choices of coarse plans on a mesh where axes that are not adjacent make up the coarse axes."""
     held = Held()
     for found in (found for found in coarse if len(found.mesh.axes) < len(mesh.axes)):
         for part_of in regrouped_axes(mesh, found.mesh):
@@ -112,8 +113,8 @@ def held_apart(mesh: Mesh, coarse: Iterable[Found]) -> Held:
 
 
 def _moved(one: Fine, best: Fine) -> list[_Local]:
-    """The plan of the best mesh, as far as a worse neighbour has it. Operators that cannot do there what they do
-    here have all their choices.
+    """Searches from the plan of the best mesh, carried over to a worse neighbour. Operators that cannot do there what
+    they do here have all their choices.
     """
     assert best.near is not None, "it has a plan"
     if one.cost <= best.cost * PROMISING:
@@ -123,9 +124,8 @@ def _moved(one: Fine, best: Fine) -> list[_Local]:
 
 
 def _orders(mesh: Mesh, other: Mesh) -> list[tuple[int, ...]]:
-    """For each axis of a neighbour of a mesh, the axis there whose choices it takes over: one of the same degree where
-    the axes are in another order, and itself where a factor has moved from one axis to another. Empty if the meshes are
-    no neighbours.
+    """For each axis of a mesh, the axis of a neighbouring mesh whose choices it takes over: one of the same degree if
+    the axes are reordered, and the same axis if a factor has moved. Empty if the meshes are no neighbours.
     """
     turned = reordered_axes(mesh, other)
     same = tuple(range(len(mesh.axes))) if has_moved_factor(mesh, other) else None

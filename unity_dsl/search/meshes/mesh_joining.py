@@ -1,4 +1,6 @@
-"""Joins neighbouring mesh axes: those of one link level until the search can take the mesh, and for coarser meshes."""
+"""Joins adjacent mesh axes: those of one link level until a mesh has few enough axes, and all kinds for
+coarser meshes.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,10 @@ from ...machine.mesh import MOST_AXES, Blocks, joined
 
 
 def joined_mesh(mesh: Mesh) -> tuple[Mesh, Blocks]:
-    """A mesh of at most `MOST_AXES` axes, and which axes of the first each of its axes is made of.
+    """A mesh of at most `MOST_AXES` axes, and the axes of the given mesh that each of its axes joins.
 
-    Joins the neighbours of one level whose joint degree is the smallest, of different levels only when no others are
-    left; innermost first.
+    Joins adjacent axes of one level with the smallest joint degree, innermost first. Axes of different levels are
+    joined only when no others are left.
     """
     blocks: list[tuple[int, ...]] = [(axis,) for axis in range(len(mesh.axes))]
     while len(blocks) > MOST_AXES:
@@ -27,7 +29,7 @@ def _levels(mesh: Mesh, block: tuple[int, ...]) -> tuple[int, int]:
 
 
 def coarsenings(meshes: Iterable[Mesh], most: int) -> Iterator[Mesh]:
-    """The meshes of so many axes at most that some meshes split, each once, those with few axes first."""
+    """The meshes of at most `most` axes that some meshes split, each once, those with few axes first."""
     found = dict.fromkeys(
         joined(mesh, blocks)
         for mesh in meshes
@@ -38,7 +40,7 @@ def coarsenings(meshes: Iterable[Mesh], most: int) -> Iterator[Mesh]:
 
 
 def _cuts(axes: int, count: int) -> Iterator[Blocks]:
-    """Every way to join neighbouring axes to so many blocks."""
+    """Every way to join adjacent axes to `count` blocks."""
     for inner in combinations(range(1, axes), count - 1):
         ends = (0, *inner, axes)
         yield tuple(tuple(range(*block)) for block in pairwise(ends))

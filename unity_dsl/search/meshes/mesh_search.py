@@ -1,8 +1,8 @@
 """The cheapest plan over several meshes: coarse ones first, then refinements of those that have the best plans.
 
-A plan on a mesh is one on every mesh that splits its axes, and costs no more there. So only the finest meshes have the
-best plans; but the problems of coarse ones are small, and their plans are where local searches on finer ones start.
-The most promising fine mesh is searched as a whole if that is quick, for cheaper plans only.
+A plan on a mesh is also a plan on every mesh that splits its axes, and costs no more there. The finest meshes therefore
+have the best plans. But the problems of coarse ones are small, and their plans are where local searches on finer ones
+start. The most promising fine mesh is searched as a whole if that is quick, for cheaper plans only.
 """
 
 from __future__ import annotations
@@ -60,10 +60,11 @@ from .near_search import Found, Near, Task, has_many, held_by, near_plan
 
 @dataclass
 class Outcome:
-    """The best plan so far costs `cost`, `found` where it is one of the meshes. `bounds` are lower bounds on the plans
-    of the meshes that were searched, `refused` the reasons why others have none. `coarse` are the plans of coarse
-    meshes, `near` what local searches found on others, `beside` the best of these, `surveyed` the problems that were
-    bounded. Where the search was ended before it was through, `ended` says why. Better plans are `told` as progress.
+    """The result of a search over meshes. The best plan so far costs `cost`; it is `found` if it is on one of the
+    meshes. `bounds` are lower bounds on the plans of searched meshes, `refused` the reasons why others have none.
+    `coarse` are the plans of coarse meshes, `near` the results of local searches on others, `beside` the best of these.
+    `surveyed` are the problems that were bounded. If the search was ended early, `ended` says why. With `told`, better
+    plans are reported as progress.
     """
 
     cost: float
@@ -79,7 +80,7 @@ class Outcome:
 
     @property
     def candidates(self) -> list[Found]:
-        """The best plan, then those of coarse meshes and of fine ones that cost little more, each of a mesh."""
+        """The best plan, then plans of other coarse and fine meshes that cost little more, one a mesh."""
         assert self.found is not None, "a plan was found"
         others = [one for one in (*self.coarse, *self.beside) if one.best.plan is not None]
         near = [one for one in others if one.mesh != self.found.mesh and one.best.cost <= self.cost * PROMISING]
@@ -89,7 +90,7 @@ class Outcome:
 
     @property
     def bound(self) -> float:
-        """Of all plans on the meshes that were searched."""
+        """Lower bound on all plans on the meshes that were searched."""
         return min(self.bounds.values(), default=0.0)
 
     @property
@@ -106,12 +107,12 @@ def search_meshes(
     known: Sequence[Found] = (),
     candidates: bool = True,
 ) -> Outcome:
-    """The cheapest plan that costs less than `below`. The outcome has plans of other fine meshes as well, if their
-    `candidates` are asked for.
+    """The cheapest plan that costs less than `below`. With `candidates`, the outcome has plans of other fine meshes as
+    well.
 
-    The search starts near plans that are `known`, of this model or of one with other operators. Where there is none and
-    all meshes are fine, `aid` finds plans on coarser ones: its pins may be fewer. Raises SearchEnded where the search
-    is ended before any plan is known.
+    The search starts near the plans `known`, of this model or of one with other operators. If there is none and all
+    meshes are fine, `aid` finds plans on coarser ones; it may have fewer pins. Raises SearchEnded where the search is
+    ended before any plan is known.
     """
     coarse = [mesh for mesh in meshes if len(mesh.axes) <= COARSE]
     fine = [mesh for mesh in meshes if len(mesh.axes) > COARSE]
@@ -140,8 +141,8 @@ def search_meshes(
 
 
 def _settle(task: Task, outcome: Outcome) -> None:
-    """Where the search ended: the best plan that is known, or a simple one of the smallest problem, and the bounds of
-    all problems that were looked at.
+    """Completes the outcome of a search that was ended: the best known plan, or a simple one of the smallest problem,
+    and the bounds of all problems that were looked at.
     """
     for problem, known in outcome.surveyed:
         outcome.bounds.setdefault(problem.spaces.mesh, known.bound)
@@ -152,9 +153,9 @@ def _settle(task: Task, outcome: Outcome) -> None:
 
 
 def search_around(task: Task, start: Found, below: float) -> Outcome:
-    """The best plan on the mesh of a plan that a model with other operators has, if it costs less than `below`: that of
-    a local search from its layouts, with all choices at operators that differ. The outcome has no bound but 0, since
-    other plans of the mesh are not looked at.
+    """The best plan on the mesh of a given plan, of a model with other operators, if it costs less than `below`. This
+    is a local search from that plan's layouts, with all choices at operators that differ. The outcome has no bound but
+    0, since other plans of the mesh are not looked at.
     """
     outcome = Outcome(below, bounds={start.mesh: 0.0})
     changed = changed_paths(task.model.graph, start.problem.meaning.graph)
@@ -165,7 +166,7 @@ def search_around(task: Task, start: Found, below: float) -> Outcome:
 
 
 def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts: Sequence[Found]) -> None:
-    """Searches meshes in the order of their lower bounds, and keeps what is found for finer ones."""
+    """Searches meshes, the smallest lower bounds first, and keeps what is found for finer ones."""
     surveys, every, left = Surveys(task), outcome.surveyed, EFFORT_COARSE
     further = meshes
     while further:
@@ -186,7 +187,9 @@ def _search_coarse(task: Task, meshes: Sequence[Mesh], outcome: Outcome, starts:
 
 
 def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, starts: Sequence[Found]) -> None:
-    """The best plans of problems: of the first, then of two at a time that cost little more than one before at most."""
+    """Finds the best plans of problems: of the first, then of two at a time. Plans much dearer than the best before are
+    left out.
+    """
 
     def best(asked: tuple[int, float]) -> Optimum:
         check_end()
@@ -206,15 +209,17 @@ def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, sta
 
 
 def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: int) -> None:
-    """Several processes bound the meshes after the first one, as many as will be bounded by what that one tells."""
+    """Bounds the meshes after the first one in several processes: as many as will be needed, estimated from the first
+    one.
+    """
     size = max(1, int(effort_of([first], COARSE)))
     ahead = meshes[: max(0, left) // size + 1 + EFFORT_SCOUTED // size]
     surveys.look_at(ahead, processes_when(size * len(ahead), SHARED_AGAIN))
 
 
 def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
-    """Those of further meshes that a bound makes more promising than all that are known, the best ones first. Several
-    processes take the bounds, of as many meshes as the effort allows.
+    """The remaining meshes with lower bounds below those of all known problems, the best ones first. Several processes
+    compute the bounds, for as many meshes as the effort allows.
     """
     known = min((one.bound for _, one in every), default=inf)
     size = max((sum(counts(problem.part)) for problem, _ in every), default=0)
@@ -225,8 +230,8 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
 
 
 def _search_whole(task: Task, every: Sequence[Fine], outcome: Outcome) -> None:
-    """Searches fine meshes as a whole for a cheaper plan: the most promising ones of few configurations together, and
-    further ones as long as no plan is known.
+    """Searches fine meshes as a whole for a cheaper plan: the most promising ones up to a total number of
+    configurations, and further ones while no plan is known.
     """
     left: float = EFFORT_WHOLE
     for one in every:
@@ -243,7 +248,7 @@ def _search_whole(task: Task, every: Sequence[Fine], outcome: Outcome) -> None:
 
 
 def _take_near(task: Task, outcome: Outcome) -> None:
-    """Takes the best of the plans of fine meshes, where it is the best of all."""
+    """Takes the best of the plans of fine meshes, if it is the best of all."""
     best = _best_near(outcome)
     if best is not None and outcome.near[best].cost < outcome.cost:
         if outcome.near[best].held.chosen:
@@ -256,7 +261,7 @@ def _take_near(task: Task, outcome: Outcome) -> None:
 
 
 def _beside(task: Task, outcome: Outcome) -> Iterator[Found]:
-    """The plans of the fine meshes besides the best one that cost little more, as many as there may be candidates."""
+    """Plans of the fine meshes besides the best one that cost little more, as many as may be candidates."""
     best = None if outcome.found is None else outcome.found.mesh
     near = [mesh for mesh, one in outcome.near.items() if one.cost <= outcome.cost * PROMISING and one.held.chosen]
     others = sorted((mesh for mesh in near if mesh != best), key=lambda mesh: outcome.near[mesh].cost)
@@ -267,12 +272,12 @@ def _beside(task: Task, outcome: Outcome) -> Iterator[Found]:
 
 
 def _plan_near(task: Task, outcome: Outcome, mesh: Mesh) -> Found | None:
-    """The plan that a local search found on a fine mesh, of which its cost and what it does were told."""
+    """The plan that a local search found on a fine mesh, made again from the choices that were reported of it."""
     return near_plan(task, mesh, outcome.near[mesh].held, inf, rounds=1, reach=0)
 
 
 def _best_near(outcome: Outcome) -> Mesh | None:
-    """The fine mesh of which the cheapest plan is known."""
+    """The fine mesh with the cheapest known plan."""
     return min(outcome.near, key=lambda mesh: outcome.near[mesh].cost, default=None)
 
 
@@ -292,8 +297,8 @@ def _take(found: Found, outcome: Outcome) -> None:
 
 
 def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
-    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and what is held is
-    not improved again.
+    """The best plan of a problem, if it costs less than `below`. Large problems are bounded once, and a held plan is
+    not improved again there.
     """
     if known.bound >= below:
         return Optimum(None, known.bound, known.bound, True)
@@ -321,7 +326,7 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
 
 
 def _start(problem: Problem, held: Held, below: float) -> Optimum:
-    """A good plan: what is held, or else one with all mesh axes doing the same, or nothing divided."""
+    """A good plan: the held one, or else one in which all mesh axes do the same, or one in which nothing is divided."""
     part, whole = problem.part, everything(problem.part)
     if held.chosen:
         first = optimise(part, whole.intersected(held_domain(problem, held)))

@@ -1,4 +1,4 @@
-"""The problems of several meshes with their bounds, of which several processes find some in advance."""
+"""The problems of several meshes with their lower bounds, some of which several processes compute in advance."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from .near_search import Task
 
 @dataclass
 class Surveys:
-    """Problems of a task, each with its survey, by mesh; of meshes that another process looked at the bounds alone.
-    `refused` are the reasons why others have none.
+    """Problems of a task by mesh, each with its survey; for meshes that another process looked at, only their bounds.
+    `refused` are the reasons why other meshes have no problem.
     """
 
     task: Task
@@ -32,7 +32,7 @@ class Surveys:
     _bounds: dict[Mesh, Bound] = field(default_factory=dict)
 
     def of(self, mesh: Mesh) -> tuple[Problem, Survey] | None:
-        """The problem of a mesh, bounded, or solved where that is as quick; None where it is refused."""
+        """The problem of a mesh with its bound, or solved where that is as quick; None where it is refused."""
         if mesh not in self._found and mesh not in self.refused:
             try:
                 problem = self.task.problem(mesh)
@@ -51,7 +51,7 @@ class Surveys:
         return self._least[mesh]
 
     def look_at(self, meshes: Iterable[Mesh], processes: int) -> None:
-        """Finds the bounds of meshes by several processes, if by more than one, of which this is one."""
+        """Computes the bounds of meshes in several processes, including this one. Does nothing if there is only one."""
         if processes < 2:
             return
         left = [mesh for mesh in meshes if mesh not in self._found and mesh not in self._least]

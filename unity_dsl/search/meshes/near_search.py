@@ -1,7 +1,8 @@
-"""Local search on a mesh: the best plan next to some, then the best next to that, until none is better.
+"""Local search on a mesh: the best plan in the neighbourhood of some plans, then in that of the result, until none is
+better.
 
-Only the configurations next to the plans are typed and priced, a small part of those that a mesh of several axes has:
-all plans in which every operator differs from what one of the plans does along one mesh axis at most.
+The neighbourhood has all plans in which every operator differs from one of the plans along one mesh axis at most. Only
+its configurations are typed and priced, a small part of those that a mesh of several axes has.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ from ..search_end import SearchEnded
 
 @dataclass(frozen=True)
 class Task:
-    """A model to be planned: what it costs on a mesh, with a price of `memory` where that is the limit, and what is
-    allowed there.
+    """A model to be planned: its prices on a mesh, a price of `memory` where that is the limit, and what is allowed
+    there.
 
-    `allowed` raises InputError for a mesh on which what is pinned, or what the strategy asks for, cannot be.
+    `allowed` raises InputError for a mesh that cannot have what is pinned, or what the strategy asks for.
     """
 
     model: Model
@@ -43,13 +44,15 @@ class Task:
     memory: HeldPrice | None = None
 
     def problem(self, mesh: Mesh, near: Mapping[str, Around] = {}, algebra: Mapping[str, Extractions] = {}) -> Problem:
-        """Raises Impossible, and InputError as `allowed`."""
+        """The search problem on a mesh. Raises Impossible, and InputError as `allowed`."""
         return build_problem(self.model, self.priced(mesh), self.allowed(mesh), near, self.memory, algebra)
 
 
 @dataclass(frozen=True)
 class Found:
-    """The best plan of a mesh, or what was known before; its `bound` holds for all plans of the problem."""
+    """The best plan found on a mesh, or the known cost if none is below it; the `bound` holds for all plans of the
+    problem.
+    """
 
     problem: Problem
     best: Optimum
@@ -61,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Near:
-    """The plan of a local search, as one process tells it to another: its cost and what it does."""
+    """The result of a local search, as one process sends it to another: its cost and the choices of its plan."""
 
     cost: float
     held: Held
@@ -80,10 +83,10 @@ def near_plan(
     rounds: int = LOCAL_ROUNDS,
     reach: int = 1,
 ) -> Found | None:
-    """The plan of a local search on a mesh from what is held, if it costs less than `below`; None as well where nothing
-    is held. Operators and values of which nothing is held have all their choices in the first round. An operator
-    differs from what is held along at most `reach` mesh axes; all of them along the same one where the tables are too
-    large for whole neighbourhoods.
+    """The plan of a local search on a mesh from the choices `held`, if it costs less than `below`; None as well where
+    nothing is held. Operators and values without held choices have all their choices in the first round. An operator
+    differs from what is held along at most `reach` mesh axes; where the tables are too large for whole neighbourhoods,
+    all operators differ along the same one.
     """
     found: Found | None = None
     cost, whole = below, True
@@ -105,7 +108,7 @@ def near_plan(
 
 
 def held_by(mesh: Mesh, starts: Iterable[Found]) -> Held:
-    """What plans do on a mesh: those of meshes that it splits, and of those with as many axes."""
+    """The choices of plans on a mesh: plans of meshes that it splits, and of meshes with as many axes."""
     held = Held()
     for found in starts:
         blocks = _parts(mesh, found.mesh)
@@ -115,15 +118,15 @@ def held_by(mesh: Mesh, starts: Iterable[Found]) -> Held:
 
 
 def _parts(mesh: Mesh, other: Mesh) -> Blocks | None:
-    """The axes that do what each axis of another mesh does: those that split it, or the one in its place."""
+    """The axes that correspond to each axis of another mesh: those that split it, or the one in its place."""
     if len(mesh.axes) == len(other.axes):
         return tuple((axis,) for axis in range(len(mesh.axes)))
     return refined_blocks(mesh, other)
 
 
 def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole: bool) -> Found | None:
-    """The best plan next to what is held; not exact where the tables are too large, but better than others along each
-    mesh axis alone, unless there are MANY variables.
+    """The best plan in the neighbourhood of what is held. It is not exact if the tables are too large: it is then
+    improved along each mesh axis alone, unless there are MANY variables.
     """
     try:
         problem = task.problem(mesh, {path: Around(frozenset(chosen), reach) for path, chosen in held.chosen.items()})
@@ -145,5 +148,5 @@ def _next_to(task: Task, mesh: Mesh, held: Held, below: float, reach: int, whole
 
 
 def has_many(problem: Problem) -> bool:
-    """Whether there are MANY variables."""
+    """Whether a problem has more than MANY variables."""
     return everything(problem.part).variables > MANY

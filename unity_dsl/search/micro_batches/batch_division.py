@@ -1,12 +1,12 @@
 """Proves that a step over a batch is the sum of steps over its micro-batches.
 
-Micro-batches one after the other are data parallelism along a mesh axis in time. They are right if under a layout in
-which the inputs are slices of the batch along that axis, and weights copies, no operator of the model needs a
-collective, and the loss is a term of a sum. Each operator's role along the axis is proved as it is for devices
-(`rules/sharding_theorems.py`); its operands must arrive in the kinds that it takes. The model that is planned is the
-one at the size of a micro-batch: its operators are those that one device would have, save for numbers that depend on
-the size of the batch, as the divisor of a mean does. By what its loss is larger for that, `index/axes/term_scales.py`
-tells.
+Micro-batches one after the other are data parallelism along a mesh axis in time. Consider a layout in which the inputs
+are slices of the batch along that axis, and weights are copies. Micro-batches are right if no operator of the model
+needs a collective in it, and the loss is a term of a sum. Each operator's role along the axis is proved as it is for
+devices (`rules/sharding_theorems.py`); its operands must arrive in the kinds that it takes. The model that is planned
+is the one at the size of a micro-batch. Its operators are those that one device would have, save for numbers that
+depend on the size of the batch, as the divisor of a mean does. `index/axes/term_scales.py` tells how much larger its
+loss is for that.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from ...syntax.span import Span
 from ..choices.restriction import stored_values
 
 WHOLE, SUM = "whole", "sum"
-"""Of a value that every micro-batch has alike, and of one of which each has a term of a sum."""
+"""Parts of a value: every micro-batch has the same whole value, or each has a term of a sum."""
 
 
 @dataclass(frozen=True)
 class _Held:
-    """What a micro-batch has of a value: a slice of a dimension (by its number), `WHOLE` or `SUM`; `scale` times that
-    of the model at the size of the batch.
+    """The part of a value that a micro-batch has: a slice of a dimension (by its number), `WHOLE` or `SUM`. It is
+    `scale` times that of the model at the size of the batch.
     """
 
     part: int | str
@@ -86,7 +86,7 @@ _BATCH_FIRST = "a batch is divided where one parameter is the first dimension of
 
 
 def _size_of_part(file: ModelFile, model: Model, parameter: str, count: int) -> int:
-    """The size of a micro-batch. Raises E317 where so many do not make up the batch."""
+    """The size of a micro-batch. Raises E317 where `count` does not divide the batch."""
     batch = model.parameters[parameter]
     if not isinstance(batch, int) or batch % count:
         span = next(declared.span for declared in file.model.parameters if declared.name == parameter)
@@ -98,9 +98,10 @@ def _size_of_part(file: ModelFile, model: Model, parameter: str, count: int) -> 
 def divide_batch(
     whole: Model, part: Model, parameter: str, count: int, library: Library, theorems: Theorems
 ) -> BatchDivision:
-    """How steps of `part`, the model at the size of a micro-batch, make up one of `whole`.
+    """How `count` steps of `part`, the model at the size of a micro-batch, make up one step of `whole`.
 
-    Raises E316 at the first operator by which a step over the batch is not the sum of `count` of them.
+    Raises E316 at the first operator by which a step over the batch is not the sum of these steps, and E317 without a
+    loss.
     """
     walk = _Walk(count, library, theorems)
     values = walk.graph(whole.graph, part.graph, {})
@@ -135,7 +136,7 @@ def _mixes(message: str, span: Span | None, label: str = "") -> InputError:
 
 
 class _Walk:
-    """Walks the graphs of a model at two batch sizes together, along a mesh axis of the micro-batches."""
+    """Walks the graphs of a model at two batch sizes together, with the micro-batches as a mesh axis."""
 
     def __init__(self, count: int, library: Library, theorems: Theorems) -> None:
         self.count, self.library, self.theorems = count, library, theorems
@@ -174,7 +175,7 @@ class _Walk:
     # ------------------------------------------------------------------------------------------ operators
 
     def node(self, node: Node, other: Node, held: Mapping[str, _Held]) -> dict[str, _Held]:
-        """What a micro-batch has of the results of an operator."""
+        """The parts of an operator's results that a micro-batch has."""
         given, smaller = node.instance, other.instance
         if (given.operator, node.site) != (smaller.operator, other.site) or given.sizes.keys() != smaller.sizes.keys():
             raise _mixes("which operators the model has depends on the size of the batch", node.span)
@@ -198,8 +199,8 @@ class _Walk:
         }
 
     def as_terms(self, node: Node, arguments: list[_Held]) -> list[_Held]:
-        """What an operator reads, where it reads sums: what is whole may be one of as many equal terms, which each
-        micro-batch has that many times.
+        """The operands as an operator reads them. If it reads sums, an operand that is whole may count as a sum of
+        `count` equal terms; every micro-batch then has `count` times its term.
         """
         summed = {number for number, found in enumerate(arguments) if found.part == SUM}
         if not summed:
@@ -216,7 +217,9 @@ class _Walk:
     def parts(
         self, node: Node, arguments: Sequence[_Held], axis: str | None, sizes: Mapping[str, int]
     ) -> list[int | str]:
-        """What a micro-batch has of the results, if the operator's role along the axis of micro-batches is proved."""
+        """The parts of the results that a micro-batch has, if the operator's role along the axis of micro-batches is
+        proved. Raises E316 if it is not.
+        """
         summed = tuple(number for number, found in enumerate(arguments) if found.part == SUM)
         if axis is None and not summed:
             return [WHOLE] * len(node.results)
@@ -250,7 +253,9 @@ class _Walk:
     # ------------------------------------------------------------------------------------------ bodies
 
     def segment(self, segment: Segment, other: Segment, held: Mapping[str, _Held]) -> dict[str, _Held]:
-        """What a micro-batch has of what a repeat, scan or cond makes: its iterations carry the same kinds."""
+        """The parts that a micro-batch has of the results of a repeat, scan or cond, whose iterations must carry the
+        same kinds.
+        """
         if (segment.name, segment.count) != (other.name, other.count):
             raise _mixes(f"how often `{segment.name}` is repeated depends on the size of the batch", segment.span)
         if segment.predicate is not None and held[segment.predicate.name].part != WHOLE:
@@ -273,7 +278,9 @@ class _Walk:
 
 
 def _fits(wanted: Kind, found: _Held, *, constant: bool) -> bool:
-    """Whether an operand is held as a role along the axis takes it. A copy is one logical tensor if it is constant."""
+    """Whether an operand is held in the kind that a role along the axis takes. A copy counts as one logical tensor if
+    it is constant.
+    """
     match found.part:
         case int(dim):
             return isinstance(wanted, Shard) and wanted.dim == dim and wanted.by == PARTITION
@@ -291,7 +298,9 @@ def _misfit(name: str, found: _Held) -> str:
 
 
 def _part(kind: Kind, value: Value) -> int | str | None:
-    """What a micro-batch has of a result; None where it has the one logical tensor, whose gradient counts once."""
+    """The part of a result that a micro-batch has; None where it has the one logical tensor, whose gradient counts
+    once.
+    """
     match kind:
         case Shard(dim=dim):
             return dim
@@ -303,10 +312,10 @@ def _part(kind: Kind, value: Value) -> int | str | None:
 
 
 def _without(found: _Held, dim: int) -> _Held:
-    """Of a slice along another dimension, which is gone."""
+    """The same once dimension `dim` is removed; slices are along another one."""
     return replace(found, part=found.part - (found.part > dim)) if isinstance(found.part, int) else found
 
 
 def _with(found: _Held, dim: int) -> _Held:
-    """Of slices stacked along a new dimension."""
+    """The same once values are stacked along a new dimension `dim`."""
     return replace(found, part=found.part + (found.part >= dim)) if isinstance(found.part, int) else found

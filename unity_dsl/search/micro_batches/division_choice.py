@@ -1,4 +1,4 @@
-"""Chooses in how many micro-batches a step runs its batch: as few as memory asks for."""
+"""Chooses the number of micro-batches in which a step runs its batch: as few as memory asks for."""
 
 from __future__ import annotations
 
@@ -69,17 +69,17 @@ def cheapest_division(
     kept_bytes: Callable[[Plan], float] = lambda plan: plan.cost.memory.total,
 ) -> Plan:
     """The plan that takes the fewest `seconds` of those that fit the machine's memory, for a batch run whole or as 2,
-    4, 8, … micro-batches; `plan_of` searches for a number of them, within the memory only where the cheapest plan of
-    that number takes less than so many seconds. All keep the `weights`; `kept_bytes` are those of a plan if it ran
-    nothing again.
+    4, 8, … micro-batches. `plan_of` searches for a plan with a number of micro-batches; it searches within the memory
+    only where the cheapest plan of that number takes less than so many seconds. All plans keep the `weights`.
+    `kept_bytes` are those of a plan if it recomputed nothing.
 
-    More than one are tried where the cheapest plan of the whole batch does not fit, and as long as the batch can be
-    divided and a plan may become cheaper by it: not once a plan fits that is the cheapest for its number, or takes next
-    to nothing longer than the cheapest of all, or one before takes as little, with a limit or without. Numbers are left
-    out with which none fits, as the plan of fewer micro-batches that holds the least tells; and after one that runs
-    iterations again those up to the number with which it would not have to: each micro-batch more takes the same time,
-    and room for as many more iterations, so the number between is not better than both. Where none fits at all, the
-    plan of the whole batch.
+    More than one micro-batch is tried where the cheapest plan of the whole batch does not fit, as long as the batch can
+    be divided and a plan may become cheaper by it. No further number is tried once a plan fits that is the cheapest for
+    its number, or takes next to nothing longer than the cheapest of all. The same holds once an earlier plan takes as
+    little, with a limit or without. Numbers are left out with which none fits, as the plan of fewer micro-batches that
+    holds the least tells. After a plan that recomputes iterations, the numbers up to the one that needs no
+    recomputation are left out as well. Each micro-batch more takes the same time, and makes room for as many more
+    iterations, so a number between is not better than both. If none fits at all, the plan is that of the whole batch.
     """
     whole = plan_of(1, inf)
     if whole.unlimited_seconds is None or whole.model.loss is None:
@@ -139,11 +139,11 @@ def _found(tried: Sequence[Plan], time: Callable[[Plan], float]) -> bool:
 
 
 def _next_numbers(plan: Plan, stored: float, machine: Machine, kept_bytes: Callable[[Plan], float]) -> Iterator[int]:
-    """The next larger power of two of micro-batches with which a plan may fit; after one that fits and runs iterations
-    again, that with which none would be, or else those below it.
+    """The next larger power of two of micro-batches with which a plan may fit. After a plan that fits and recomputes
+    iterations, it is the number with which nothing would be recomputed, then those below it.
 
-    With k times as many a plan holds at least a k-th of what it holds besides the `stored` bytes, which stay: if the
-    least of all plans hold T bytes, that is stored + (T - stored) / k.
+    With k times as many, a plan holds at least a k-th of what it holds besides the `stored` bytes, which stay. If all
+    plans hold at least T bytes, that is stored + (T - stored) / k.
     """
     first = count = 2 * plan.micro_batches
     held = plan.least_bytes if plan.warnings else kept_bytes(plan) if plan.passes.recomputed else None
@@ -170,8 +170,8 @@ def _describe(tried: Sequence[Plan], why: str, time: Callable[[Plan], float]) ->
 
 
 def _outcome(plan: Plan, least: float, known: bool, time: Callable[[Plan], float]) -> str:
-    """What a number of micro-batches takes, where the plan of `least` seconds fits. One that does may have been `known`
-    before.
+    """The words for a number of micro-batches, where the plan of `least` seconds fits. A plan that fits may have been
+    `known` before.
     """
     if not plan.warnings:
         return f"takes {duration(time(plan))}"
@@ -187,6 +187,6 @@ def division_notes(plan: Plan) -> tuple[str, ...]:
 
 
 def _noted(plan: Plan, note: str) -> Plan:
-    """The plan with a note, which is told with its warnings as well."""
+    """The plan with a note, which its warnings repeat."""
     warnings = tuple(replace(found, help=f"{found.help}; {note}") for found in plan.warnings)
     return replace(plan, notes=(*plan.notes, Advice(note)), warnings=warnings)

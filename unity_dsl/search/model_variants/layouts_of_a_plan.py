@@ -1,10 +1,10 @@
 """Judges fusions by a plan: whether the fused operators cost less in its own layouts.
 
-A fusion is taken if nothing that it replaces is converted in between, and the operators in its place have a
-configuration in the layouts that are there: then the plan with it is one of the same mesh, and costs less. Every place
-is decided by itself: a bias is added within `linear` where that is divided by columns, and after the sum over the
-devices where it is divided by rows. What costs more on one device, all that its statements build counted, is not taken
-anywhere: an operator without a native call is as many kernels as those that it replaces, or more.
+A fusion is accepted if nothing that it replaces is converted in between, and the new operators have a configuration in
+the existing layouts. The plan with the fusion is then one of the same mesh, and costs less. Every place is decided
+separately: a bias is added within `linear` where that is divided by columns, and after the sum over devices where it is
+divided by rows. A fusion that costs more on one device, counting all that its statements build, is not accepted
+anywhere. An operator without a native call takes as many kernels as those that it replaces, or more.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ...rules.graph_match import Match
 
 GAIN = 1e-9
-"""Of the seconds: by so much what takes the place of something must be cheaper."""
+"""The fraction of the seconds by which a replacement must be cheaper."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Layouts:
 
     @cached_property
     def alone(self) -> SingleDevice:
-        """Prices of whole operators."""
+        """Prices of operators on one device."""
         return SingleDevice(self.machine, self.options.library)
 
     def accept(self, match: Match, before: Model, after: Model) -> bool:
-        """Whether the operators of a match can be replaced where they are, in every iteration, and it costs less."""
+        """Whether the operators of a match can be replaced in place, in every iteration, at a lower cost."""
         old, new = _graph_at(before.graph, match.path), _graph_at(after.graph, match.path)
         left, right = ({step.name: step for step in graph.steps if isinstance(step, Node)} for graph in (old, new))
         gone = [node for name, node in left.items() if name not in right or right[name].rule != node.rule]
@@ -86,7 +86,7 @@ class Layouts:
 
 @dataclass(frozen=True)
 class _Place:
-    """Operators of a plan that hand on tensors as they are: the layouts that they read from outside and make."""
+    """Operators of a plan without conversions between them, and the layouts that they read and make."""
 
     nodes: tuple[PlannedNode, ...]
     read: dict[str, set[Layout]]
@@ -109,7 +109,7 @@ class _Place:
         return _Place(tuple(nodes), read, made)
 
     def has(self, node: Node, options: Options, row: int) -> bool:
-        """Whether a configuration of a new operator reads and makes what is there; other tensors have any layout."""
+        """Whether a configuration of a new operator has the layouts that are there; other tensors may have any."""
         typed = options.typed[row]
         reads = zip(node.arguments, typed.arguments, strict=True)
         makes = zip(node.results, typed.results, strict=True)
@@ -125,7 +125,7 @@ def _graph_at(graph: Graph, path: Sequence[str]) -> Graph:
 
 
 def _bodies_at(graph: PlannedGraph, path: Sequence[str]) -> Iterator[tuple[int, PlannedGraph]]:
-    """The plans of a body, each with how many iterations have it."""
+    """The plans of a body, each with the number of iterations that have it."""
     if not path:
         yield 1, graph
         return

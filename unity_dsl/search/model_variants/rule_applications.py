@@ -17,9 +17,9 @@ PLACES = 128
 
 
 class Changes:
-    """What rules make of a model in one round. `complete` says that no bound has left anything out so far.
+    """The models that rules make of a model in one round. `complete` says that no limit has left anything out so far.
 
-    `unused` says which rules fit no model.
+    `unused` are notes on rules that cannot be used as substitutions, with the reason.
     """
 
     def __init__(self, rules: Sequence[RuleDecl], library: Library, tries: int) -> None:
@@ -34,7 +34,7 @@ class Changes:
         self.complete = True
 
     def of(self, variant: Variant) -> Iterator[Variant]:
-        """Each rule at all its places, then each at one place, the rules by turns."""
+        """Models made by each rule at all its places, then by each rule at one place, cycling through the rules."""
         for substitution in self.usable:
             yield from self._everywhere(variant, substitution)
         turns = [self._at_one_place(variant, substitution) for substitution in self.usable]
@@ -53,7 +53,7 @@ class Changes:
                 yield new
 
     def _everywhere(self, variant: Variant, substitution: Substitution) -> Iterator[Variant]:
-        """The rule wherever it fits what it has not made itself, so that this ends."""
+        """Applies the rule wherever it fits operators that it has not made itself, so that this ends."""
         current: Variant | None = variant
         last = variant
         while current is not None and len(current.rules) - len(variant.rules) < PLACES:
@@ -70,7 +70,7 @@ class Changes:
         return None
 
     def _distinct(self, substitution: Substitution, model: Model) -> Iterator[Match]:
-        """Matches, one of those that are on the same values in another order: `x + y` is matched both ways."""
+        """Matches, only one of those on the same values in another order: `x + y` is matched both ways."""
         seen: set[tuple[object, ...]] = set()
         try:
             for match in matches(substitution, model):

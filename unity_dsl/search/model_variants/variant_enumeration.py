@@ -1,9 +1,9 @@
-"""Enumerates models that rules make of a model, within a bound.
+"""Enumerates models that rules make of a model, within a limit.
 
-A rule is applied at one place, at all its places, and again to what came out. Only the most promising models are
-changed further, by what they would cost on one device, and only so many are made: `complete` says whether that left any
-out. Rules are matched within one graph, the model's or the body of a repeat, which stands for all its iterations; a
-match over the border of two iterations is not found.
+A rule is applied at one place, at all its places, and again to the results. Only the most promising models, by their
+cost on one device, are changed further, and the number of models is limited. `complete` says that this left none out.
+Rules are matched within one graph: the model's, or the body of a repeat, which stands for all its iterations. A match
+across the border of two iterations is not found.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from ..choices.operator_options import float_types, price_node
 from .rewritten_model import Variant
 
 LIMIT = 64
-"""Models that rules make of one, the given one not counted."""
+"""Models that rules make of one model, not counting the given one."""
 KEPT = 8
-"""Of the models of one round of changes, those that the next round goes on from."""
+"""Models of one round of changes from which the next round continues."""
 TRIES = 4
-"""Matches that are carried out for every model that is made: most make a model that is there already."""
+"""Matches that are carried out for every model that is made: most of them give a known model."""
 
 
 @dataclass(frozen=True)
 class Variants:
-    """Those that look best on one device first, the given model left out. `unused` says which rules fit no model."""
+    """The models found, those with the best estimate first, without the given model. `unused` says which rules cannot
+    be used.
+    """
 
     found: tuple[Variant, ...]
     complete: bool
@@ -46,8 +48,8 @@ def variants(
     limit: int = LIMIT,
     kept: int = KEPT,
 ) -> Variants:
-    """Models that equal this one by proved rules. `estimate` says what a model is worth: less is better."""
-    # Only a model with rules has to wait for what applies them, which is most of the prover.
+    """Models that equal this one by proved rules. `estimate` gives the cost of a model: less is better."""
+    # Imported here, as it loads most of the prover, which only a model with rules needs.
     from .rule_applications import Changes
 
     changes = Changes(rules, library, TRIES * limit)
@@ -70,13 +72,13 @@ def variants(
         best = sorted(made_now, key=_worth)
         frontier = [variant for _, variant in best[:kept]]
         changes.complete &= len(best) <= kept
-    # Models made last are not changed further where the limit is met with them.
+    # If the models made last reach the limit, they are not changed further.
     complete = changes.complete and not frontier
     return Variants(tuple(variant for _, variant in sorted(ranked, key=_worth)), complete, changes.unused)
 
 
 def _worth(entry: tuple[float, Variant]) -> tuple[float, int]:
-    """Of equal ones, that with the fewest changes."""
+    """Sorts by the estimate, and equal ones by the number of changes."""
     return entry[0], len(entry[1].rules)
 
 
@@ -84,10 +86,10 @@ def _worth(entry: tuple[float, Variant]) -> tuple[float, int]:
 
 
 class SingleDevice:
-    """What the operators of a model cost on one device, all of them: what is compared before layouts are chosen.
+    """The cost of all operators of a model on one device, which is compared before layouts are chosen.
 
-    Unlike in a plan, what the statements of an operator without a native call build on the way counts as well: one made
-    of several operators does not look cheaper than these.
+    In contrast to the price of a plan, it includes what the statements of an operator without a native call build on
+    the way. An operator made of several therefore does not look cheaper than these.
     """
 
     def __init__(self, machine: Machine, library: Library) -> None:

@@ -16,7 +16,9 @@ from .edit import Edit
 
 
 def propose_branches(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """Parallel branches on disjoint devices: by the prices of operators they save so much, and at best twice."""
+    """Edits that place parallel branches on disjoint devices. At best they save twice as much as the prices of
+    operators say.
+    """
     plan = point.plan
     if plan.mesh.size == 1 or plan.warnings or plan.passes.recomputed or plan.passes.gathered_again or plan.division:
         return

@@ -1,4 +1,4 @@
-"""An edit of a point: what it changes, the least that its step could take, and what solves it."""
+"""An edit of a point: what it changes, a lower bound on its step, and what solves it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from ..solver import Solver
 
 @dataclass(frozen=True)
 class Edit:
-    """A change of a point by its `kind`, as the trail tells it: the least seconds that its step could take, and what
-    solves it.
+    """A change of a point: its `kind` in the trail, the words `told` as progress, the least seconds that its step could
+    take, and what solves it.
     """
 
     kind: str
@@ -24,9 +24,9 @@ class Edit:
 
 
 Propose = Callable[[Point, Timeline, Solver, Effort], Iterator[Edit]]
-"""The edits of one kind of a point whose step is simulated."""
+"""Yields the edits of one kind for a point whose step is simulated."""
 
 
 def restricted_factor(point: Point) -> float:
-    """Times the cost of a point, what a plan within a restriction may cost."""
+    """Most that a plan within a restriction may cost, as a multiple of the point's cost."""
     return DEARER if point.wanted.limit.unlimited is None else RESTRICTED_BY_MEMORY

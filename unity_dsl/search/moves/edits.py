@@ -1,4 +1,4 @@
-"""All edits of a point, in the order of what solving them takes: a new kind is a file and a line here."""
+"""All edits of a point, those that are solved fastest first. A new kind is a file and a line here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ EDITS: tuple[Propose, ...] = (propose_branches, propose_fusions, propose_storage
 
 
 def edits(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """Those of a point whose step is simulated; of one with branches, placed for its layouts, fusions alone."""
+    """The edits of a point whose step is simulated. If it has branches, which are placed for its layouts,
+    only fusions.
+    """
     for propose in EDITS:
         if propose is propose_fusions or not point.restricted.placed:
             yield from propose(point, timeline, solver, effort)

@@ -1,4 +1,4 @@
-"""Prices at what a simulated step exposes, at which layouts are solved again."""
+"""The exposures measured in a simulated step, at which layouts are solved again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ from ..solver import Solver
 
 
 def measured(point: Point, timeline: Timeline, solver: Solver) -> Exposure:
-    """What a point's step exposes of each kind of work; of what it does not have, what its price is."""
+    """The exposed fraction of each kind of work in a point's step; for a kind that the step lacks, the fraction of its
+    price.
+    """
     plan, otherwise = point.plan, point.exposure
     found = {name: max(LEAST_EXPOSED, part) for name, part in asdict(exposure_of(timeline, otherwise)).items()}
     values = _exposed_part(timeline) if plan.passes.interleaved else otherwise.values
@@ -36,7 +38,7 @@ def measured(point: Point, timeline: Timeline, solver: Solver) -> Exposure:
 
 
 def _exposed_part(timeline: Timeline, paths: Collection[str] | None = None) -> float:
-    """The part of the time that values travel, on device 0, in which no kernel runs: of all, or of these paths."""
+    """The fraction of the time of value conversions on device 0 in which no kernel runs: of all, or of these paths."""
     some = [
         number
         for number, task in enumerate(timeline.graph.tasks)
@@ -52,8 +54,8 @@ def _exposed_part(timeline: Timeline, paths: Collection[str] | None = None) -> f
 
 
 def worst_exposure(found: Exposure, priced: Exposure, timeline: Timeline) -> tuple[str, Exposure]:
-    """The price with the one kind as found of which the seconds of device 0 were counted the most wrong, and what that
-    is called.
+    """The price with one kind set to what was found: the kind whose seconds on device 0 were priced most wrongly. Its
+    name comes first.
     """
     seconds = dict.fromkeys(("gathers", "sums", "devices", "launches"), 0.0)
     kinds = {Purpose.WEIGHTS: "gathers", Purpose.GRADIENTS: "sums"}
@@ -77,5 +79,5 @@ def agree(one: Exposure, other: Exposure) -> bool:
 
 
 def halfway(one: Exposure, other: Exposure) -> Exposure:
-    """Between two exposures."""
+    """The mean of two exposures."""
     return Exposure(**{kind: (part + getattr(other, kind)) / 2 for kind, part in asdict(one).items()})

@@ -13,6 +13,8 @@ from .edit import Edit
 
 
 def propose_fusions(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """Fusions in the layouts of a plan: what they save is known once they are found."""
+    """Edits that apply fusions in the layouts of a plan. Their bound is 0: what they save is known once
+    they are found.
+    """
     if solver.space.fusions:
         yield Edit("fusions", "operators fused in the layouts of the plan", 0.0, partial(solver.fused, point))

@@ -1,4 +1,4 @@
-"""Edits of repeats: all iterations do as the last one, or as the first one, where they differ."""
+"""Edits of repeats whose iterations differ: all iterations do as the last one, or as the first one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from .edit import Edit, restricted_factor
 
 
 def propose_iterations(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """All iterations of repeats alike: values between them do not travel at best."""
+    """Edits that make all iterations of repeats the same. At best no conversion of values is exposed."""
     for way in iterations_alike(point.plan.graph):
         bound = timeline.seconds * (1 - exposed_values(timeline))
         yield Edit("iterations", way.told, bound, partial(solver.near, point, way, restricted_factor(point)))
 
 
 def iterations_alike(graph: PlannedGraph) -> list[Restricted]:
-    """All iterations of repeats as their last one, or as their first one, where operators do not do the same in all."""
+    """Restrictions by which all iterations of repeats do as their last one, or as their first one, where operators
+    differ.
+    """
     found = list[Restricted]()
     for which, told in ((-1, "last"), (0, "first")):
         configurations = dict(_of_differing(graph, "", which))
@@ -34,7 +36,7 @@ def iterations_alike(graph: PlannedGraph) -> list[Restricted]:
 
 
 def _of_differing(graph: PlannedGraph, prefix: str, which: int) -> Iterator[tuple[str, Configuration]]:
-    """Configurations in the first or the last iteration of repeats of which some differ, by path."""
+    """Configurations by path in the first or the last iteration of repeats whose iterations differ."""
     for step in graph.steps:
         if isinstance(step, PlannedSegment):
             path = f"{prefix}{step.segment.name}."

@@ -16,14 +16,14 @@ from .edit import Edit
 
 
 def propose_meshes(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """Neighbours of the mesh: at best nothing is exposed there."""
+    """Edits that go to a neighbour of the mesh: at best nothing is exposed there."""
     for mesh in neighbours(point.plan.mesh, solver.meshes)[: effort.meshes]:
         solved = partial(solver.on_mesh, point, mesh, DEARER)
         yield Edit("mesh", describe_mesh(mesh), timeline.seconds - timeline.exposed(), solved)
 
 
 def neighbours(mesh: Mesh, every: Sequence[Mesh]) -> list[Mesh]:
-    """Meshes that one edit makes of a mesh, of each kind in turn: a factor moved, its axes in another order, one split,
+    """Meshes that one edit makes of a mesh, the kinds alternating: a factor moved, the axes reordered, one axis split,
     two joined.
     """
     by_degrees = {one.degrees: one for one in every if one.degrees != mesh.degrees}

@@ -1,4 +1,6 @@
-"""Passes of a plan, switched one at a time: interleaving, stagger, deferred gradients, decomposed matmul, buckets."""
+"""Passes of a plan, switched one at a time: interleaved execution, skewed start, deferred weight gradients, decomposed
+matmul, bucket size.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ from ..evaluate import Evaluator
 from ..search_end import check_end
 
 Switched = tuple[float, Plan]
-"""The least that a step could take with another setting of one pass, and the plan."""
+"""A lower bound on the step with another setting of one pass, and the plan with that setting."""
 
 
 def climbed(plan: Plan, evaluator: Evaluator, below: float = inf) -> Plan:
-    """The plan with the settings of passes that hill climbing finds, the most promising first. Those that cannot reach
-    a step `below` so many seconds are left out. Raises SearchEnded.
+    """The plan with the settings of passes that hill climbing finds, the most promising first. Settings that cannot
+    reach a step of less than `below` seconds are left out. Raises SearchEnded.
     """
     tried = {plan.passes}
     while True:
@@ -43,7 +45,7 @@ def climbed(plan: Plan, evaluator: Evaluator, below: float = inf) -> Plan:
 
 
 def inherited(plan: Plan, like: Plan) -> Plan:
-    """The plan with the overlap passes of another one, as far as it can have them."""
+    """The plan with the overlap passes of another one, as far as they apply to it."""
     passes = like.passes
     other = plan.with_passes(
         delayed_gradients=passes.delayed_gradients, chunks=passes.chunks, bucket_mib=passes.bucket_mib
@@ -55,7 +57,9 @@ def inherited(plan: Plan, like: Plan) -> Plan:
 
 
 def in_turns(plan: Plan) -> Plan:
-    """The plan with all repeats interleaved that do not need each other; as it is where there are none."""
+    """The plan with interleaved execution of all repeats that do not depend on each other; unchanged where there are
+    none.
+    """
     sets = independent_repeats(plan)
     return side_by_side(plan, sets) if sets else plan
 
@@ -75,7 +79,7 @@ def _switched(plan: Plan, evaluator: Evaluator) -> Iterator[Switched]:
 
 
 def _of_values(plan: Plan, evaluator: Evaluator, timeline: Timeline, values: float) -> Iterator[Switched]:
-    """Passes that overlap how values travel."""
+    """Settings of passes that overlap conversions of values."""
     seconds, passes = timeline.seconds, plan.passes
     if not passes.delayed_gradients:
         back = exposed_backwards(timeline)
@@ -98,7 +102,7 @@ def _of_values(plan: Plan, evaluator: Evaluator, timeline: Timeline, values: flo
 
 
 def _other_buckets(plan: Plan, other: Plan, evaluator: Evaluator) -> Plan:
-    """The plan with a size of buckets that makes a difference: of one that leaves the step as it is, the next."""
+    """The plan with a bucket size that changes the step: if a size does not, the next one in the same direction."""
     before, size = plan.passes.bucket_mib, other.passes.bucket_mib
     while size not in (before, 0) and size < BUCKET_MIB << DOUBLED:
         if abs(evaluator.seconds(other) / evaluator.seconds(plan) - 1) > GAIN:

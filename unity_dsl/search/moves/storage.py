@@ -1,4 +1,4 @@
-"""Edits of storage: all trained weights are kept alike, whole or in slices."""
+"""Edits of storage: all trained weights are stored in one way, whole or in slices."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ WEIGHTS = tuple(Restricted(f"all weights are kept {keeping.value}", keeping) for
 
 
 def propose_storage(point: Point, timeline: Timeline, solver: Solver, effort: Effort) -> Iterator[Edit]:
-    """All weights kept alike: no sum or gather is exposed at best, and every device updates hardly anything."""
+    """Edits that store all weights in one way. At best no sum or gather is exposed, and devices update
+    hardly anything.
+    """
     if point.plan.mesh.size == 1:
         return
     hidden = timeline.seconds * (exposed_sums(timeline) + exposed_gathers(timeline)) + _update_seconds(timeline)
@@ -29,7 +31,7 @@ def propose_storage(point: Point, timeline: Timeline, solver: Solver, effort: Ef
 
 
 def _update_seconds(timeline: Timeline) -> float:
-    """Of the kernels of the optimizer on device 0."""
+    """Seconds of the optimizer's kernels on device 0."""
     return sum(
         float(timeline.end[number] - timeline.start[number])
         for number, task in enumerate(timeline.graph.tasks)

@@ -1,5 +1,5 @@
-"""Strategies by name, one file for each of the literature: what of the space it leaves, and how it chooses; `random`
-draws from it instead.
+"""Strategies by name, one file for each from the literature: its restriction of the space, and its algorithm. `random`
+draws a plan instead.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 AUTO = "auto"
-"""The strategy that searches the whole space: of the others' plans nothing says that they are the cheapest."""
+"""The strategy that searches the whole space. The plans of the other strategies are not claimed to be the cheapest."""
 
 RANDOM = "random"
 """The name of the strategy that draws its plan: `random`, or `random:7` with a seed."""
@@ -97,7 +97,7 @@ def has_algebra(strategy: str) -> bool:
 
 
 def check_strategy(name: str) -> None:
-    """Raises E310 for what is no strategy."""
+    """Raises E310 for a name that is no strategy."""
     if name in STRATEGIES or seed_of(name) is not None:
         return
     hint = suggest(name, (*STRATEGIES, RANDOM))

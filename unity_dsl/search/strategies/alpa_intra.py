@@ -1,12 +1,12 @@
 """Strategy `alpa_intra`: the intra-operator pass of Alpa (Zheng et al., OSDI 2022, section 4), an integer linear
 programme.
 
-On a mesh of at most two axes an operator has the assignments of mesh axes to its dimensions. The programme minimises
-communication alone, of collectives within operators and of resharding between them: computation is taken to be the same
-for all, products with every mesh axis dividing one of their dimensions where they can be divided so. Gradients that
-would be summed for every device are then summed into slices and weights gathered where that costs less (ZeRO as a
-by-product). Of the meshes of a number of devices the one with the cheapest plan is taken, as the outer pass does by
-profiling. Stages of pipelines are not in the space.
+On a mesh of at most two axes, an operator chooses an assignment of mesh axes to its dimensions. The programme minimises
+only communication: collectives within operators and resharding between them. Computation is assumed to be equal for all
+choices. Matrix products have every mesh axis dividing one of their dimensions if possible. Afterwards, gradients are
+reduce-scattered and weights all-gathered, instead of all-reducing gradients, if that costs less (ZeRO as a by-product).
+For a number of devices the mesh with the cheapest plan is taken, as the outer pass does by profiling. Pipeline stages
+are not in the space.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .operator_sites import Assignments, Site, allowed_domains
 from .strategy import Chosen, Space, cheapest_fitting, no_plan
 
 SECONDS = 600.0
-"""The limit of the authors' solver, for one mesh."""
+"""Time limit of the authors' solver, for one mesh."""
 
 
 def alpa_intra(space: Space) -> Chosen:
@@ -50,14 +50,14 @@ def _plans(space: Space) -> Iterator[Chosen]:
 
 
 def _divided(site: Site, typed: TypedOperator) -> bool:
-    """Whether a product is divided along every mesh axis; other operators may do anything."""
+    """Whether a product is divided along every mesh axis; other operators are not restricted."""
     if not _is_product(site):
         return True
     return not any(isinstance(role, Uniformly) for role in typed.configuration)
 
 
 def _is_product(site: Site) -> bool:
-    """Whether an operator sums products of two operands over an axis that its result has not."""
+    """Whether an operator sums products of two operands over an axis that is not in its result."""
     instance = site.node.instance
     made = {axis for output in instance.outputs for axis in output.axes}
     floats = [operand for operand in instance.inputs if operand.integer_range is None and operand.dims]

@@ -1,12 +1,12 @@
 """Strategy `automap`: Monte-Carlo tree search over tilings of arguments (Schaarschmidt et al., Automap, 2021; Alabed et
 al., PartIR, 2025).
 
-A decision tiles a dimension of an argument, of a weight or of all inputs that have the batch, along a mesh axis; the
-arguments of equal layers are decided together. Tiles are propagated forwards through the operators that read them,
-along the first axis that an operand is tiled by, until an operator cannot be divided so. Everything else is whole. Of
-two mesh axes the first one has the batch, as an inductive tactic. The tree is searched by UCT, mean reward +
-c sqrt(ln N / n), with playouts of random decisions; the reward is that of a cost model, here the seconds of the plan,
-with a penalty where it does not fit the memory.
+A decision tiles one dimension along a mesh axis: that of a weight, or the batch of all inputs that have it. The
+arguments of equal layers are decided together. Tiles propagate forwards through the operators that read them, along the
+first tiled axis of an operand, until an operator cannot be divided so. Everything else is whole. With two mesh axes,
+the first is fixed to the batch, as an inductive tactic. The tree is searched by UCT, mean reward + c sqrt(ln N / n),
+with playouts of random decisions. The reward comes from a cost model, here the seconds of the plan, with a penalty if
+the plan does not fit the memory.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .strategy import Chosen, Space, cheapest_fitting, no_plan
 
 LOG = getLogger(__name__)
 PLAYOUTS = 150
-"""On all meshes together."""
+"""Playouts on all meshes together."""
 SEED = 0
 DEEPEST = 6
-"""Decisions of a plan: with more the authors' agents found no better ones."""
+"""Most decisions of a plan: the authors' agents found no better plans with more."""
 EXPLORATION = 0.5
 """The constant c of UCT, for rewards between 0 and 1."""
 TOO_LARGE = 0.5
-"""What a plan is worth that does not fit the memory, of what it would be worth."""
+"""Factor of the reward of a plan that does not fit the memory."""
 
 
 @dataclass(frozen=True, order=True)
 class Tiling:
-    """A dimension of arguments, by their paths, that is tiled along a mesh axis."""
+    """A tiling of one dimension along a mesh axis, for all arguments with these paths."""
 
     paths: tuple[str, ...]
     dim: int
@@ -70,7 +70,7 @@ def automap(space: Space) -> Chosen:
 
 @dataclass
 class _Tree:
-    """The decisions below one state: what was tried, how often, and the sum of the rewards."""
+    """A node of the search tree: its visits, the sum of its rewards, and the decisions tried from it."""
 
     visits: int = 0
     reward: float = 0.0
@@ -93,7 +93,7 @@ class _Search:
         self.whole = self._cost(self.first)
 
     def run(self, playouts: int, rng: Random) -> Chosen | None:
-        """The best plan of so many playouts."""
+        """The best plan found in `playouts` playouts."""
         for number in range(playouts):
             LOG.info("automap: %d of %d playouts", number, playouts)
             try:
@@ -103,12 +103,12 @@ class _Search:
         return None if self.best is None else self.best[1]
 
     def _batch(self, axis: int) -> Tiling:
-        """The first dimension of all inputs that are as long there as the first one."""
+        """The tiling of the batch: the first dimension of all inputs that are equally long there as the first input."""
         inputs = [source.value for source in self.space.model.graph.inputs if source.value.shape]
         return Tiling(tuple(v.name for v in inputs if v.shape[0] == inputs[0].shape[0]), 0, axis)
 
     def _actions(self) -> list[Tiling]:
-        """Tilings by which some operator is divided."""
+        """All tilings that divide at least one operator."""
         model, degrees = self.space.model, self.mesh.degrees
         stored = [place for place in places(model) if place.stored and place.value.needs_gradient]
         sizes = {place.path: place.value.shape for place in stored}
@@ -150,7 +150,7 @@ class _Search:
             tree.reward += reward
 
     def _possible(self, state: Sequence[Tiling]) -> list[Tiling]:
-        """Each argument once along a mesh axis."""
+        """The remaining decisions: each argument is tiled at most once along a mesh axis."""
         decided = {(tiling.paths, tiling.axis) for tiling in state}
         return [action for action in self.actions if (action.paths, action.axis) not in decided]
 
@@ -160,7 +160,9 @@ class _Search:
         return child.reward / child.visits + EXPLORATION * sqrt(log(max(1, tree.visits)) / child.visits)
 
     def _reward(self, state: Sequence[Tiling]) -> float:
-        """Between 0 and 1: a perfect division of the first plan over all devices, beside what this plan takes."""
+        """The reward, 0 to 1: the cost of the starting plan, ideally divided over all devices, over the cost of this
+        plan.
+        """
         key = frozenset(state)
         if key not in self.rewards:
             cost = self._cost(tuple(sorted(state)))
@@ -190,7 +192,7 @@ class _Search:
         return cost
 
     def _roles(self, state: Tilings) -> dict[str, dict[int, Role]]:
-        """The roles of operators after propagation, by path and mesh axis."""
+        """The roles of operators after propagation, by path and by mesh axis."""
         found: dict[str, dict[int, Role]] = {}
         for axis in range(len(self.mesh.axes)):
             tiled = {path: one.dim for one in state if one.axis == axis for path in one.paths}
@@ -203,7 +205,7 @@ class _Search:
 
 
 class Propagation:
-    """Follows tiles of arguments through a graph, along one mesh axis. `roles` are of operators, by path."""
+    """Propagates tiles of arguments through a graph, along one mesh axis. `roles` are those of operators, by path."""
 
     def __init__(self, mesh: Mesh, library: Library, tiled: dict[str, int]) -> None:
         self.mesh = mesh
@@ -212,7 +214,7 @@ class Propagation:
         self.roles: dict[str, Along] = {}
 
     def graph(self, graph: Graph, prefix: str, outside: dict[str, int]) -> dict[str, int]:
-        """The tiled dimensions of the values of a graph; `outside` are those of values from outside."""
+        """The tiled dimension of each value of a graph; `outside` has those of values from outside."""
         dims = dict(outside)
         values = [*(source.value for source in graph.inputs), *stored_values(graph)]
         dims |= {value.name: self.tiled[prefix + value.name] for value in values if prefix + value.name in self.tiled}

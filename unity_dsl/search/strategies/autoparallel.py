@@ -1,10 +1,11 @@
 """Strategy `autoparallel`: the integer linear programme of autoparallel (Meta, 2025; no paper: the algorithm is that of
 optimize_sharding.py in github.com/meta-pytorch/autoparallel).
 
-On a mesh of one or two axes a placement of every operator is chosen, at the least sum of computation, of collectives
-between placements, each argument of each operator paying its own, and of storing parameters, in slices where that pays:
-FSDP falls out. Repeated layers share their variables. Its user chooses the mesh; here it is the one of the cheapest
-plan that fits the memory. Parameters have no bounds of their own.
+On a mesh of one or two axes a placement of every operator is chosen that minimises the sum of three costs: computation,
+collectives between placements, and storing parameters. Each argument of each operator pays for its own collectives.
+Parameters are stored in slices if that pays, so FSDP is a possible result. Repeated layers share their variables. Users
+of autoparallel choose the mesh; here it is the mesh of the cheapest plan that fits the memory. Parameters have no
+bounds of their own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .operator_sites import Assignments
 from .strategy import Chosen, Space, cheapest_fitting, no_plan
 
 SECONDS = 600.0
-"""For one mesh. A solution that is not proved to be the best by then is taken all the same."""
+"""Time limit for one mesh. The best solution so far is taken even if it is not proved optimal by then."""
 
 
 def autoparallel(space: Space) -> Chosen:

@@ -18,19 +18,19 @@ from ..search_end import SearchEnded, check_end, why_ended
 
 LOG = getLogger(__name__)
 CANDIDATES = 3_000
-"""Models that are made in one search at most: a limit of time would not give the same model twice."""
+"""Most models made in one search; a time limit would not give the same model twice."""
 NEAR = 1e-9
-"""Of the cost: what differs by less is equal."""
+"""Relative difference below which costs are equal."""
 
 
 Place = tuple[tuple[str, ...], str]
-"""An operator by the names of the repeats around it and its own."""
+"""An operator: the names of the repeats around it, and its own name."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """A model is taken that costs less than `threshold` times the best, `budget` models are changed, and none has more
-    than `growth` times the operators of the first; so many are `made` at most.
+    """Limits of a search. Models that cost less than `threshold` times the best are queued, `budget` models are
+    changed, and at most `made` models are created. No model has more than `growth` times the operators of the first.
     """
 
     threshold: float
@@ -47,10 +47,10 @@ def backtrack(
     limits: Limits,
     without: Collection[Place] = (),
 ) -> tuple[Variant, bool]:
-    """The best model that is found, and whether no limit was met but the threshold and the growth. Operators `without`
-    stay as they are.
+    """The best model found, and whether the search ended without reaching a limit other than `threshold` and `growth`.
+    The operators in `without` are not changed.
     """
-    # Only a strategy with rules has to wait for what applies them, which is most of the prover.
+    # Imported here because applying rules imports most of the prover, which other strategies do not need.
     from ...rules.graph_identity import Identities
     from ...rules.substitution import Substitution, substitution_of
 
@@ -89,7 +89,9 @@ def backtrack(
 
 
 def changes(variant: Variant, rules: Sequence[object], without: Collection[Place] = ()) -> Iterator[Variant]:
-    """Every rule at every place where it fits, `without` some operators; operands in another order are one place."""
+    """The results of every rule at every match, except matches with an operator in `without`. Matches that differ only
+    in the order of operands count once.
+    """
     from ...rules.graph_match import TooMany, matches
     from ...rules.rewrite import rewrite
     from ...rules.substitution import Substitution

@@ -1,5 +1,5 @@
-"""The layouts in which values cross the borders of bodies, where operators have their configurations: those that one of
-the operators makes or reads.
+"""Restricts the layouts in which values cross the borders of bodies, for given configurations of operators: to the
+layouts that one of the operators makes or reads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..folded_solver.problem_part import Domains, Layouts, Part, Port, left
 
 
 def narrowed(part: Part, domains: Domains) -> Domains:
-    """Without other layouts at the borders of repeated bodies. What is left may be nothing."""
+    """The domains without other layouts at the borders of repeated bodies; they may be empty."""
     masks = [mask.copy() for mask in domains.masks]
     bodies = [Domains([mask.copy() for mask in body.masks], body.bodies) for body in domains.bodies]
     for repeat, body in zip(part.repeats, bodies, strict=True):
@@ -29,8 +29,8 @@ def narrowed(part: Part, domains: Domains) -> Domains:
 
 
 def _touching(part: Part, masks: Sequence[Mask], port: Port, bodies: Sequence[Domains]) -> Layouts:
-    """The layouts in which a tensor is held by others, where a variable makes or reads it: of a body that reads it on,
-    those of its readers.
+    """The layouts in which other variables make or read the tensor at a port. For a tensor that a body reads on, these
+    are the layouts of the readers inside.
     """
     found: list[Layouts] = []
     for tensor in part.tensors:
@@ -44,7 +44,7 @@ def _touching(part: Part, masks: Sequence[Mask], port: Port, bodies: Sequence[Do
 
 
 def _beyond(part: Part, masks: Sequence[Mask], port: Port, bodies: Sequence[Domains]) -> Layouts:
-    """The layouts at a port, or where it only hands on to a body, those inside."""
+    """The layouts at a port, or those inside a body if the port only passes a tensor into it."""
     for repeat, body in zip(part.repeats, bodies, strict=False):
         for own, given in zip(repeat.body.captured, repeat.captured, strict=True):
             if given.variable == port.variable:

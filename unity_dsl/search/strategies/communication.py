@@ -1,4 +1,4 @@
-"""Costs of communication alone, for strategies that take computation to be the same for all choices."""
+"""Costs of communication alone, for strategies that assume equal computation for all choices."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from .operator_sites import Site, Trail, part_at, sites_of
 from .strategy import Space
 
 TIE = 1e-3
-"""Of the computation, which is not counted: of equal communication the cheaper choice is taken."""
+"""Fraction of the computation that still counts: it decides between choices with equal communication."""
 
 
 def communication_costs(space: Space, problem: Problem) -> Costs:
-    """Of every option, what it communicates, and its weights for it; a little of the rest."""
+    """For each option, the cost of its communication and stored weights, plus a small fraction `TIE` of its
+    computation.
+    """
     costs = {}
     for site in sites_of(problem):
         every = part_at(problem.part, site.trail).costs[site.variable]
@@ -31,7 +33,7 @@ def communication_costs(space: Space, problem: Problem) -> Costs:
 
 
 def _collectives(space: Space, problem: Problem, site: Site) -> Table:
-    """Seconds of the collectives within an operator, by configuration."""
+    """Seconds of the collectives within an operator, for each configuration."""
     node, mesh = site.node, problem.spaces.mesh
 
     def seconds(typed: TypedOperator) -> float:
@@ -44,7 +46,7 @@ def _collectives(space: Space, problem: Problem, site: Site) -> Table:
 
 
 def with_costs(part: Part, costs: Costs, trail: Trail = ()) -> Part:
-    """A part in which variables have other costs, by body and number."""
+    """The part with replaced costs of variables, keyed by body and index."""
     own = tuple(costs.get((trail, variable), cost) for variable, cost in enumerate(part.costs))
     repeats = tuple(
         replace(repeat, body=with_costs(repeat.body, costs, (*trail, number)))

@@ -12,7 +12,7 @@ from ...syntax.diagnostic import fail
 from ..choices.restriction import Restriction, node_path, places
 
 WHOLE = Uniformly(Invariant())
-"""The role of an operator along mesh axes that divide nothing of it."""
+"""The role of an operator along mesh axes that do not divide it."""
 
 
 def data_parallel(model: Model, mesh: Mesh, library: Library, axes: Collection[int] | None = None) -> Restriction:
@@ -28,13 +28,15 @@ def data_parallel(model: Model, mesh: Mesh, library: Library, axes: Collection[i
 
 
 def batch_size(model: Model) -> int:
-    """The first dimension of the first input, which is the batch in all inputs that are as long there; 0 without."""
+    """The size of the batch: the first dimension of the first input, 0 without one. In every input whose first
+    dimension has this length, it is the batch.
+    """
     shapes = [source.value.shape for source in model.graph.inputs if source.value.shape]
     return shapes[0][0] if shapes else 0
 
 
 class _Batch:
-    """Follows the batch through a graph: per value, the dimension whose major factor it is."""
+    """Propagates the batch through a graph: for each value, the dimension whose major factor is the batch."""
 
     def __init__(self, mesh: Mesh, library: Library, batch: int, axes: Collection[int]) -> None:
         self.mesh = mesh

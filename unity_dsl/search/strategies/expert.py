@@ -1,12 +1,12 @@
-"""Strategy `expert`: what is written by hand for the kind of a model.
+"""Strategy `expert`: the parallelism that is written by hand for each kind of model.
 
 Transformers and perceptrons: tensor parallelism within a node (Shoeybi et al., Megatron-LM, 2019) over a power of two
-that divides heads and features, the sequence divided between its regions where that costs less (Korthikanti et al.,
-2022), data parallelism over what remains, weights whole or in slices, as in FSDP: as one tunes it by hand, the degree
-that costs least of those that fit the memory. Convolutional networks: one weird trick (Krizhevsky, 2014), the batch
-divided in convolutions and outputs in dense layers. Models of tables (Naumov et al., DLRM, 2019): tables divided over
-all devices by columns, or else by rows, the rest data parallel. Whole tables on single devices, and pipelines, are not
-in the space.
+that divides heads and features. Between its regions the sequence is divided if that costs less (Korthikanti et al.,
+2022). Data parallelism uses the remaining devices, with weights whole or in slices, as in FSDP. As in tuning by hand,
+the cheapest degree that fits the memory is taken. Convolutional networks: one weird trick (Krizhevsky, 2014), with the
+batch divided in convolutions and the outputs in dense layers. Models of tables (Naumov et al., DLRM, 2019): tables
+divided over all devices by columns, or else by rows, the rest data parallel. Whole tables on single devices, and
+pipelines, are not in the space.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .tensor_parallel import tensor_roles
 CONVOLUTIONS = {"conv1d", "conv2d", "conv_transpose1d", "conv_transpose2d"}
 LOOKUPS = {"embedding", "embedding_bag", "embedding_bag_mean"}
 TABLES = 0.5
-"""Of the parameters: a model is one of tables if as much is in several tables."""
+"""A model is one of tables if it has several, with at least this fraction of its parameters."""
 
 
 def expert(space: Space) -> Chosen:
@@ -45,7 +45,7 @@ def expert(space: Space) -> Chosen:
 
 
 def expert_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
-    """The mesh of one axis, and those of two of which the inner one is a power of two within a node. Raises E302."""
+    """The mesh of one axis, and those of two axes whose inner one is a power of two within a node. Raises E302."""
     whole = build_mesh(machine, devices, (devices,) if devices > 1 else ())
     sizes = [2**power for power in range(1, machine.node_devices.bit_length())]
     inner = [size for size in sizes if devices % size == 0 and size < devices]
@@ -54,8 +54,9 @@ def expert_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Configurations along the mesh axes of data parallelism, roles along the `others`, both by path; operators of no
-    role divide nothing there that they sum over. Weights are `sliced` along the former.
+    """A hand-written plan: configurations of data parallelism (`batch`) along some mesh axes, and `roles` along the
+    `others`, both by path. Operators without a role divide no axis there that they sum over. If `sliced`, weights are
+    stored in slices along the mesh axes of data parallelism.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Recipe:
 
 
 def _recipes(space: Space) -> Iterator[Recipe]:
-    """What experts try; what holds the least last."""
+    """The recipes that experts try; the one with the smallest memory footprint last."""
     names = {node.instance.name for node in space.model.graph.nodes()}
     if names & CONVOLUTIONS or _has_tables(space.model):
         mesh = space.meshes[0]
@@ -108,7 +109,7 @@ def _has_tables(model: Model) -> bool:
 
 
 def _divided_tables(model: Model, mesh: Mesh, library: Library) -> dict[str, Along]:
-    """Tables divided by columns, or else by rows."""
+    """Roles that divide tables by columns, or else by rows."""
     roles = {}
     for place in places(model):
         if (node := place.node) is None or node.instance.name not in LOOKUPS:
@@ -125,7 +126,7 @@ def _divided_tables(model: Model, mesh: Mesh, library: Library) -> dict[str, Alo
 
 
 def _planned(space: Space, recipe: Recipe) -> Chosen | None:
-    """The cheapest plan of a recipe, which leaves little open; None where there is none."""
+    """The cheapest plan of a recipe, which leaves few choices open; None if there is no plan."""
     mesh, data = recipe.mesh, [axis for axis in range(len(recipe.mesh.axes)) if axis not in recipe.others]
     held = SlicedAlong(data) if recipe.sliced else KeptAsRead()
     problem = space.problem(space.model, mesh, held=held)

@@ -2,10 +2,10 @@
 Data and Model Parallelism for Deep Neural Networks, MLSys 2019).
 
 A configuration divides dimensions of an operator's output: sample, attribute or parameter. No sum is divided, and no
-weight is gathered: a device keeps what it reads. From data parallelism a chain of Metropolis and Hastings proposes
-another configuration of one operator, drawn uniformly, and accepts it with the probability
-min(1, exp(β (cost before − cost after))). It ends when the budget is spent, or when half of it has brought no better
-plan. The cost of a step is that of the search in place of the authors' simulator.
+weight is gathered: a device stores what it reads. A Metropolis-Hastings chain starts from data parallelism. It proposes
+another configuration of one operator, drawn uniformly, and accepts it with the probability min(1, exp(β (cost before −
+cost after))). It ends when the budget is spent, or when half of it has brought no better plan. The cost of a step is
+that of the search in place of the authors' simulator.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .recipes import batch_configurations
 from .strategy import Chosen, Space, no_plan
 
 BUDGET = 4_000
-"""Proposals: the authors give the search a time, which would not give the same plan twice."""
+"""Most proposals. The authors set a time limit, which would not give the same plan twice."""
 ANEW = 600
-"""Proposals for which a whole step is priced: those at operators next to the border of a repeat."""
+"""Most proposals that price a whole step: those at operators next to the border of a repeat."""
 SEED = 0
 BETA = 20.0
-"""A proposal that makes the first plan 1/BETA dearer is accepted with the probability 1/e."""
+"""A proposal that adds 1/BETA of the first plan's cost is accepted with the probability 1/e."""
 
 
 def flexflow(space: Space) -> Chosen:
@@ -52,7 +52,7 @@ def flexflow(space: Space) -> Chosen:
 
 
 def divides_outputs(site: Site, typed: TypedOperator, first: Configuration | None) -> bool:
-    """Whether a configuration divides nothing but dimensions of outputs, or is that of data parallelism."""
+    """Whether a configuration divides only dimensions of outputs, or is that of data parallelism."""
     if typed.configuration == first:
         return True
     whole = Uniformly(Invariant())
@@ -61,7 +61,7 @@ def divides_outputs(site: Site, typed: TypedOperator, first: Configuration | Non
 
 
 def _walk(assignments: Assignments, start: Choice, budget: int, rng: Random) -> Choice:
-    """The best choice of the walk, the first one among them."""
+    """The best choice of the walk, including the first one."""
     open_sites = [site for site in assignments.sites if len(assignments.left[site.path]) > 1]
     first = assignments.cost(start)
     if not open_sites or first == inf:

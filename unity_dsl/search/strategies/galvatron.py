@@ -1,12 +1,12 @@
-"""Strategy `galvatron`: per layer one of a small set of hybrid strategies (Miao et al., Galvatron, VLDB 2023; Wang et
-al., Galvatron-BMW, 2024).
+"""Strategy `galvatron`: one of a small set of hybrid strategies for each layer (Miao et al., Galvatron, VLDB 2023; Wang
+et al., Galvatron-BMW, 2024).
 
 The set is a decision tree over powers of two: tensor parallelism over the inner or the outer mesh axes, data
-parallelism over the others, with weights whole or in slices (ZeRO-3); both are not mixed on one axis. Every repeated
-layer, and what is around the layers, has one of them: first the best one for all, then another for one layer at a time
-while that is better, conversions between them included, of those that fit the memory. Equal layers are equal here, and
-recomputed where nothing fits otherwise. Pipelines are not in the space, and a model without repeated layers is one
-layer.
+parallelism over the others, with weights whole or in slices (ZeRO-3). One mesh axis never has both. Every repeated
+layer has one of these hybrids, and so has the part around the layers. The search starts from the best hybrid for all of
+them. Then it changes one layer at a time while that is better, with conversions between layers included. Plans that fit
+the memory come first. Equal layers have one hybrid here, and are recomputed if nothing fits otherwise. Pipelines are
+not in the space, and a model without repeated layers is one layer.
 """
 
 from __future__ import annotations
@@ -33,12 +33,14 @@ from .tensor_parallel import tensor_roles
 
 LOG = getLogger(__name__)
 MOST_TURNS = 3
-"""Through all layers."""
+"""Most passes over all layers."""
 
 
 @dataclass(frozen=True)
 class Hybrid:
-    """A strategy of a layer: roles along the `tensor` mesh axes by path, the batch along the others."""
+    """A hybrid strategy of a layer: `roles` along the `tensor` mesh axes, by path, and the `batch` along the others.
+    `sliced` says whether weights are stored in slices along the latter.
+    """
 
     tensor: tuple[int, ...]
     sliced: bool
@@ -66,19 +68,19 @@ def galvatron(space: Space) -> Chosen:
 
 @dataclass(frozen=True)
 class _Tried:
-    """The plan with a hybrid around the layers and one for each of them."""
+    """A plan with one hybrid around the layers and one for each layer."""
 
     hybrids: tuple[Hybrid, ...]
     chosen: Chosen
     fits: bool
 
     def worth(self) -> tuple[bool, float]:
-        """Less is better: what fits the memory, and of that what costs less."""
+        """The sort key, lower is better: plans that fit the memory first, then by cost."""
         return not self.fits, self.chosen.cost
 
 
 def _improved(space: Space, mesh: Mesh, start: _Tried, hybrids: Sequence[Hybrid], layers: Sequence[str]) -> _Tried:
-    """Another hybrid for one layer at a time, as long as that is better."""
+    """Local search: changes the hybrid of one layer at a time as long as that is better."""
     best, last = start, -1
     for turn in range(MOST_TURNS * len(start.hybrids)):
         place = turn % len(start.hybrids)
@@ -101,13 +103,15 @@ def _try(space: Space, mesh: Mesh, hybrids: tuple[Hybrid, ...], layers: Sequence
 
 
 def galvatron_meshes(machine: Machine, devices: int) -> tuple[Mesh, ...]:
-    """The mesh of the most axes, at most three, all alike as far as they can be. Raises E302."""
+    """The mesh with the most axes, at most three, and with degrees as equal as possible. Raises E302."""
     every = all_meshes(machine, devices)
     return tuple(sorted(every, key=lambda mesh: (-len(mesh.axes), max(mesh.degrees, default=1), mesh.degrees))[:1])
 
 
 def _hybrids(space: Space, mesh: Mesh) -> Iterator[Hybrid]:
-    """The leaves of the decision tree: those with less tensor parallelism first."""
+    """The leaves of the decision tree, in order of increasing tensor parallelism over the inner axes, then the outer
+    ones.
+    """
     count = len(mesh.axes)
     inside = [tuple(range(count - size, count)) for size in range(count + 1)]
     outside = [tuple(range(size)) for size in range(1, count)]
@@ -120,8 +124,8 @@ def _hybrids(space: Space, mesh: Mesh) -> Iterator[Hybrid]:
 
 
 def hybrid(space: Space, mesh: Mesh, tensor: Sequence[int], sliced: bool = False) -> Hybrid | None:
-    """Tensor parallelism along some mesh axes and data parallelism along the others; None where these do not divide the
-    model so.
+    """Tensor parallelism along some mesh axes and data parallelism along the others; None if their degrees do not
+    divide the model so.
     """
     data = [axis for axis in range(len(mesh.axes)) if axis not in tensor]
     batch = batch_configurations(space, Mesh(tuple(mesh.axes[axis] for axis in data)))
@@ -131,7 +135,7 @@ def hybrid(space: Space, mesh: Mesh, tensor: Sequence[int], sliced: bool = False
 
 
 def planned(space: Space, mesh: Mesh, around: Hybrid, layers: dict[str, Hybrid]) -> Chosen | None:
-    """The cheapest plan in which every layer has its hybrid."""
+    """The cheapest plan in which every layer uses its hybrid."""
     held = ByLayer({f"{name}.": _storage(mesh, hybrid) for name, hybrid in layers.items()}, _storage(mesh, around))
     problem = space.problem(space.model, mesh, held=held)
     meshes = {one.tensor: Mesh(tuple(mesh.axes[axis] for axis in one.tensor)) for one in (around, *layers.values())}
@@ -161,25 +165,25 @@ def _told(mesh: Mesh, hybrid: Hybrid) -> str:
 
 @dataclass(frozen=True)
 class ByLayer:
-    """What storage is charged, by the beginning of the paths of a layer; `around` for what is in none."""
+    """The storage prices of each layer, keyed by the prefix of its paths; `around` applies outside of the layers."""
 
     layers: dict[str, KeptAsRead]
     around: KeptAsRead
 
     def of_operator(self, node: Node, prefix: str, options: Options, mesh: Mesh) -> Table:
-        """Nothing."""
+        """No charge."""
         return self.around.of_operator(node, prefix, options, mesh)
 
     def of_stored(self, value: Value) -> float:
-        """Nothing."""
+        """No charge."""
         return 0.0
 
     def with_copies(self, seconds: Table, value: Value, prefix: str, space: LayoutSpace) -> Table:
-        """As the layer's storage says."""
+        """By the storage of the layer."""
         return self._of(prefix).with_copies(seconds, value, prefix, space)
 
     def with_gathers(self, seconds: Table, value: Value, prefix: str, space: LayoutSpace) -> Table:
-        """As the layer's storage says."""
+        """By the storage of the layer."""
         return self._of(prefix).with_gathers(seconds, value, prefix, space)
 
     def _of(self, prefix: str) -> KeptAsRead:

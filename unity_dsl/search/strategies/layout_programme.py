@@ -1,9 +1,9 @@
 """The choice of configurations as an integer linear programme, solved by HiGHS.
 
-Of every variable one value is chosen, x in {0, 1}. A conversion between the layouts of a producer and a reader costs
-the product of their choices, which is linear in continuous variables e >= 0 with the choices as marginals (Zheng et
-al., Alpa, OSDI 2022, section 4). Every reader pays its own conversion: none is shared. Iterations of a repeat do the
-same; what enters the first one may be converted.
+One value of every variable is chosen, x in {0, 1}. A conversion between the layouts of a producer and a reader costs
+the product of their choices. It is linear in continuous variables e >= 0 whose marginals are the choices (Zheng et al.,
+Alpa, OSDI 2022, section 4). Every reader pays for its own conversion: none is shared. Iterations of a repeat are
+identical; the values that enter the first one may be converted.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from ..search_end import seconds_left
 from .operator_sites import Choice, Trail, sites_of
 
 SCALE = 1e4
-"""What the cheapest choices of all variables cost together, for a solver with absolute tolerances."""
+"""Objective to which the sum of the cheapest choices is scaled, as the solver's tolerances are absolute."""
 GAP = 1e-6
-"""Of the minimum: how near a solution is to the bound."""
+"""Relative optimality gap of the solver."""
 
 Costs = Mapping[tuple[Trail, int], Table]
-"""Costs by value of variables, by the body and number of a variable, where they are not those of the problem."""
+"""Replacement costs of variables, by value: keyed by the body and index of a variable."""
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The option of every operator, and its cost: the least, unless it was not `proved` within the time."""
+    """The option of every operator, and its cost: the minimum, if that was `proved` within the time limit."""
 
     choice: Choice
     cost: float
@@ -40,7 +40,7 @@ class Solution:
 
 
 def solve_programme(problem: Problem, domains: Domains, seconds: float, costs: Costs | None = None) -> Solution | None:
-    """The cheapest choice of a problem within domains; None where there is none, or none was found in time."""
+    """The cheapest choice of a problem within domains; None if there is none, or none was found in time."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array
 
@@ -70,7 +70,9 @@ def solve_programme(problem: Problem, domains: Domains, seconds: float, costs: C
 
 @dataclass
 class _Values:
-    """The values of a variable that are left, one for those that decide the same layouts, and the first column."""
+    """The remaining values of a variable, one for each set of values that decide the same layouts, and the first
+    column.
+    """
 
     numbers: npt.NDArray[np.intp]
     first: int
@@ -78,7 +80,9 @@ class _Values:
 
 @dataclass
 class _Programme:
-    """Columns with their objective, and equations in coordinates. `least` is a lower bound on what variables cost."""
+    """Columns with their objective, and equations as sparse coordinates. `least` is a lower bound on the variables'
+    cost.
+    """
 
     costs: Costs
     objective: list[float] = field(default_factory=list)
@@ -92,7 +96,7 @@ class _Programme:
     _variables: dict[tuple[Trail, int], _Values] = field(default_factory=dict)
 
     def add_part(self, part: Part, domains: Domains, trail: Trail, times: int) -> None:
-        """The variables, conversions and borders of a part that is executed so many times."""
+        """Adds the variables, conversions and borders of a part that is executed `times` times."""
         ports: dict[int, list[Port]] = {}
         for port in _ports(part):
             ports.setdefault(port.variable, []).append(port)
@@ -143,7 +147,7 @@ class _Programme:
             self._convert((trail, tensor.produced), (trail, read), prices)
 
     def _convert(self, first: tuple[Trail, Port], second: tuple[Trail, Port], prices: Table) -> None:
-        """The price of a conversion between the layouts at two ports."""
+        """Adds the price of a conversion between the layouts at two ports."""
         left, right = self._marginal(*first), self._marginal(*second)
         columns = {
             (source, target): self._column(float(prices[source, target]), False)
@@ -159,14 +163,14 @@ class _Programme:
             self._equation([*pairs, *((column, -1.0) for column in chosen)], 0.0)
 
     def _equal(self, first: tuple[Trail, Port], second: tuple[Trail, Port]) -> None:
-        """Both ports have one layout."""
+        """Adds the constraint that both ports have the same layout."""
         left, right = self._marginal(*first), self._marginal(*second)
         for layout in sorted({*left, *right}):
             ones = [(column, 1.0) for column in left.get(layout, ())]
             self._equation([*ones, *((column, -1.0) for column in right.get(layout, ()))], 0.0)
 
     def _marginal(self, trail: Trail, port: Port) -> dict[int, list[int]]:
-        """The columns of the values with each layout at a port."""
+        """The columns of a variable's values, by the layout that they have at a port."""
         of = self._variables[trail, port.variable]
         found: dict[int, list[int]] = {}
         for place, layout in enumerate(port.layouts[of.numbers].tolist()):
@@ -187,7 +191,7 @@ class _Programme:
 
 
 def _ports(part: Part) -> Iterator[Port]:
-    """Every port of a part."""
+    """All ports of a part."""
     for tensor in part.tensors:
         yield from (tensor.produced, *tensor.reads)
     for repeat in part.repeats:

@@ -1,7 +1,7 @@
 """Strategy `metaflow`: relaxed substitutions for one device, then data parallelism (Jia et al., SysML 2019).
 
-As `taso`, but a model may cost up to 1.01 times the best, so that a dearer one may lead to a cheaper one; 300 models
-are changed. The split of large graphs is not needed: repeated layers are matched once.
+As `taso`, but a model may cost up to 1.01 times the best, so that a more expensive model may lead to a cheaper one; 300
+models are changed. Large graphs need no split: repeated layers are matched once.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Strategy `nnscaler`: the programme of nnScaler's autodist (Lin et al., OSDI 2024) for one stage.
 
-Tensor parallelism over at most 8 neighbouring devices, in which every operator is partitioned along one of its
-dimensions, sums included, or replicated; data parallelism over the rest, with weights whole or in slices. The authors'
-dynamic programme goes through the operators in topological order with the partitions of those that are still read as
-its state, which is an exact minimum: here by elimination of variables. Of degrees and storages the cheapest plan that
-fits the memory is taken, in place of their Pareto lists. Stages of pipelines are not in the space.
+Tensor parallelism uses at most 8 adjacent devices. In it every operator is partitioned along one of its dimensions,
+sums included, or replicated. Data parallelism uses the rest, with weights whole or in slices. The authors' dynamic
+programme visits the operators in topological order, and its state is the partitions of those whose results are still
+needed. Its exact minimum is found here by variable elimination. Instead of their Pareto lists, the cheapest plan of all
+degrees and storages that fits the memory is taken. Pipeline stages are not in the space.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .recipes import batch_configurations, tensor_splits
 from .strategy import Chosen, Space, cheapest_fitting, no_plan
 
 MOST = 8
-"""Devices of tensor parallelism."""
+"""Most devices of tensor parallelism."""
 
 
 def nnscaler(space: Space) -> Chosen:
@@ -48,7 +48,7 @@ def _plans(space: Space) -> Iterator[Chosen]:
 
 
 def _partitions(batch: Mapping[str, Configuration], tensor: Sequence[int]) -> Allows:
-    """Allows one partition, or none, along the `tensor` mesh axes, and the batch along the others."""
+    """Allows at most one partition of an operator along the `tensor` mesh axes, and the batch along the others."""
     whole = Uniformly(Invariant())
 
     def allows(site: Site, typed: TypedOperator) -> bool:

@@ -1,7 +1,7 @@
-"""The operators of a problem as places where a choice is made, and the cost of a choice for all of them.
+"""The operators of a problem as decision sites, and the cost of a joint decision for all of them.
 
-What is chosen at a site holds for all iterations of the repeats around it. Everything else of a plan, the layouts in
-which values cross the border of a body and in which what several operators read is stored, follows as the cheapest.
+A choice at a site holds for all iterations of the repeats around it. The rest of a plan follows at the least cost: the
+layouts in which values cross the border of a body, and the storage of values that several operators read.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from ..layout_problem.variable_meaning import Meaning
 from .border_layouts import narrowed
 
 Trail = tuple[int, ...]
-"""The numbers of the repeats around a body, outermost first."""
+"""The indices of the repeats around a body, outermost first."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """An operator by its path, with its options and the variable of its body that stands for it."""
+    """A decision site: an operator by its path, its options, and its variable in its body."""
 
     path: str
     node: Node
@@ -61,14 +61,14 @@ def _sites(meaning: Meaning, prefix: str, trail: Trail) -> Iterator[Site]:
 
 
 def domain_at(domains: Domains, trail: Trail) -> Domains:
-    """The domains of a body."""
+    """The domains of the body at a trail."""
     for number in trail:
         domains = domains.bodies[number]
     return domains
 
 
 def part_at(part: Part, trail: Trail) -> Part:
-    """A body of a part."""
+    """The body at a trail."""
     for number in trail:
         part = part.repeats[number].body
     return part
@@ -78,8 +78,8 @@ Allows = Callable[[Site, TypedOperator], bool]
 
 
 def allowed_domains(problem: Problem, allows: Allows) -> Domains:
-    """What is left of a problem where operators have only configurations that a strategy allows, and a finite price:
-    all of them where it allows none.
+    """The domains in which operators have only configurations that a strategy allows and that have a finite price. An
+    operator without any such configuration keeps all of its own.
     """
     domains = everything(problem.part)
     for site in sites_of(problem):
@@ -91,13 +91,13 @@ def allowed_domains(problem: Problem, allows: Allows) -> Domains:
 
 
 def configured(problem: Problem, wanted: Mapping[str, Configuration]) -> Domains:
-    """What is left where operators have the `wanted` configurations, by path, as far as they have them."""
+    """The domains in which operators have the `wanted` configurations, by path, if these are among theirs."""
     return allowed_domains(problem, lambda site, typed: wanted.get(site.path) in (None, typed.configuration))
 
 
 def first_plan(problem: Problem, domains: Domains, wanted: Mapping[str, Configuration]) -> Optimum:
-    """The best plan of some domains in which operators have the `wanted` configurations; without one the best that is
-    found of all, or one that divides nothing.
+    """The best plan within domains in which operators have the `wanted` configurations. Without such a plan, the best
+    that is found in all of the domains, or one that divides nothing.
     """
     part = problem.part
     starts = (configured(problem, wanted) if wanted else None, domains, undivided_domain(problem))
@@ -110,24 +110,24 @@ def first_plan(problem: Problem, domains: Domains, wanted: Mapping[str, Configur
 
 
 def chosen_at(problem: Problem, plan: Solved) -> dict[str, int]:
-    """The option of every operator, by path: that of the last iteration."""
+    """The option of every operator in the last iteration, by path."""
     return {site.path: solved_at(plan, site.trail).values[site.variable] for site in sites_of(problem)}
 
 
 def solved_at(plan: Solved, trail: Trail) -> Solved:
-    """The plan of the last iteration of a body."""
+    """The plan of a body in the last iteration."""
     for number in trail:
         plan = plan.repeats[number][-1]
     return plan
 
 
 Choice = dict[str, int]
-"""The number of an option for every operator, by path."""
+"""The index of the chosen option of every operator, by path."""
 
 
 @dataclass(frozen=True)
 class Assignments:
-    """Plans of a problem within some domains, by what every operator does."""
+    """Plans of a problem within some domains, given by the choices for all operators."""
 
     problem: Problem
     domains: Domains
@@ -140,14 +140,14 @@ class Assignments:
 
     @cached_property
     def left(self) -> dict[str, list[int]]:
-        """The options of every operator."""
+        """The remaining options of every operator."""
         return {
             site.path: np.flatnonzero(domain_at(self.domains, site.trail).masks[site.variable]).tolist()
             for site in self.sites
         }
 
     def of(self, choice: Choice) -> Domains:
-        """The domains that a choice leaves."""
+        """The domains restricted to a choice."""
         masks = _copied(self.domains)
         for site in self.sites:
             mask = domain_at(masks, site.trail).masks[site.variable]
@@ -157,11 +157,11 @@ class Assignments:
 
     @property
     def priced(self) -> int:
-        """How many choices were priced as a whole."""
+        """The number of choices whose whole plan was priced."""
         return len(self._costs)
 
     def cost(self, choice: Choice) -> float:
-        """Of the cheapest plan of a choice with all iterations alike, or else of any; infinite without one."""
+        """The cost of the cheapest plan of a choice with identical iterations, or else of any; infinite without one."""
         key = tuple(choice.values())
         if key not in self._costs:
             self._costs[key] = self._cost(self.of(choice))
@@ -179,14 +179,15 @@ class Assignments:
         return optimise(part, domains).cost
 
     def best(self, choice: Choice) -> tuple[Solved | None, float]:
-        """The cheapest plan with this choice, None where there is none, and its cost."""
+        """The cheapest plan with this choice and its cost; None if there is no plan."""
         found = optimise(self.problem.part, self.of(choice))
         return found.plan, found.cost
 
     def difference(self, choice: Choice, site: Site, option: int) -> float:
-        """How much more the cheapest plan costs with another option of one operator; infinite where there is none.
+        """The increase in cost if one operator has another option; infinite without such a plan.
 
-        It is what touches the operator that differs, where operators alone decide it.
+        If the choices of operators alone decide the cost, only the operator and the tensors that it touches are priced
+        again.
         """
         body = self._bodies[site.trail]
         if site.variable in body.crossing:
@@ -195,7 +196,7 @@ class Assignments:
         return body.times * (self._touching(body, site, {**choice, site.path: option}) - before)
 
     def _touching(self, body: _Body, site: Site, choice: Choice) -> float:
-        """Seconds of an operator and of the conversions of what it reads and makes."""
+        """Seconds of an operator and of the conversions of its operands and results."""
         total = float(body.part.costs[site.variable][choice[site.path]])
         for number in body.tensors[site.variable]:
             tensor = body.part.tensors[number]
@@ -225,8 +226,9 @@ class Assignments:
 
 @dataclass(frozen=True)
 class _Body:
-    """A body that is executed so many `times`. `paths` are of its operators and `tensors` the numbers of those that
-    they touch, by variable; `crossing` are variables whose choice tells on what no operator of the body decides.
+    """A body that is executed `times` times. By variable, `paths` are its operators and `tensors` the indices of the
+    tensors that they touch. `crossing` are variables whose choice also affects layouts that no operator of the body
+    decides.
     """
 
     part: Part
@@ -250,7 +252,7 @@ def _body(part: Part, paths: Mapping[int, str], times: int) -> _Body:
 
 
 def _converted(tensor: Tensor, produced: int, needed: Sequence[int]) -> float:
-    """Seconds of the conversions of a tensor; infinite where more layouts are needed than may be held."""
+    """Seconds of a tensor's conversions; infinite if they need more than two layouts besides the produced one."""
     if len(needed) > 2 or not all(np.isfinite(tensor.prices[produced, layout]) for layout in needed):
         return inf
     tree = cheapest_tree(tensor.prices, produced, needed, tensor.between)

@@ -1,7 +1,7 @@
-"""Strategy `random:N`: random configurations of operators, storage of weights, chains of conversions.
+"""Strategy `random:N`: random operator configurations, weight storage, and chains of conversions.
 
-Wider than what the search minimises over: a tensor may be held in any number of layouts, iterations of a repeat may
-differ, and nothing is spared because it costs too much.
+This space is larger than the search space: a tensor may be held in any number of layouts, iterations of a repeat may
+differ, and expensive plans are not excluded.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def random(
 ) -> PlannedGraph:
     """A legal plan drawn by chance, for tests of programs; `random:7` draws the seventh.
 
-    Rare roles come as often as common ones. Raises Impossible where the restriction leaves nothing of an operator.
+    Rare combinations of roles are as likely as common ones. Raises Impossible if the restriction leaves an operator no
+    configuration.
     """
     wanted = [(value, invariant(mesh)) for value in model.whole]
     return _Draw(mesh, library, rng, theorems, restriction).graph(model.graph, "", {}, frozenset(), wanted)
@@ -36,7 +37,7 @@ def random(
 
 @dataclass
 class _Values:
-    """Values of one graph as they are drawn: where each is produced, and what is asked of it."""
+    """The values of one graph during a draw: the layout in which each is produced, and the layouts requested of it."""
 
     produced: dict[str, tuple[Value, Layout]] = field(default_factory=dict)
     wanted: dict[str, dict[Layout, None]] = field(default_factory=dict)
@@ -64,7 +65,9 @@ class _Draw:
         weights: frozenset[str],
         wanted: Sequence[tuple[Value, Layout]],
     ) -> PlannedGraph:
-        """`given` are the values from outside with their layouts, `weights` those of them that are stored."""
+        """A random plan of a graph. `given` are the values from outside with their layouts, `weights` the names of
+        those that are stored.
+        """
         values = _Values(produced=dict(given))
         for source in graph.inputs:
             values.make(source.value, invariant(self.mesh))
@@ -100,7 +103,7 @@ class _Draw:
         return PlannedNode(node, chosen)
 
     def options(self, node: Node, prefix: str, weights: frozenset[str]) -> list[TypedOperator]:
-        """The configurations of an operator that produce what is pinned; those of equal operators are found once."""
+        """The configurations of an operator that produce the pinned layouts; computed once for equal operators."""
         stored = tuple(value.name in weights for value in node.arguments)
         key = (node.instance.identity, stored, node.gradients)
         if key not in self._options:
@@ -117,7 +120,9 @@ class _Draw:
         return left
 
     def segment(self, segment: Segment, prefix: str, weights: frozenset[str], values: _Values) -> PlannedSegment:
-        """What crosses the border of a body does so in any layout; what is carried, in another after each run."""
+        """A random plan of a repeat. Values cross the border of the body in any layout; carried values may have another
+        layout after each run.
+        """
         entries = self.carried(segment, prefix)
         border = self.border(segment, prefix, entries)
         for value, layout in (*zip(segment.initial, entries, strict=True), *border.reads(segment)):
@@ -155,12 +160,12 @@ class _Draw:
         return Border(captured, sliced, tuple(stacked), tuple(entries), invariant(self.mesh))
 
     def carried(self, segment: Segment, prefix: str) -> list[Layout]:
-        """A layout for every value that an iteration hands to the next; a pin of a result holds for all of them."""
+        """A layout for every value that an iteration hands to the next; a pin of a result applies to all iterations."""
         pins = [self.restriction.produced.get(prefix + value.name) for value in segment.results]
         return [pin or self.layout(value) for pin, value in zip(pins, segment.entry, strict=True)]
 
     def cut(self, count: int) -> Iterator[tuple[int, int]]:
-        """Consecutive runs: first iteration and number of iterations."""
+        """Consecutive runs, each as its first iteration and its number of iterations."""
         first = 0
         while first < count:
             size = self.rng.randint(1, count - first)
@@ -168,7 +173,7 @@ class _Draw:
             first += size
 
     def layout(self, value: Value, storage: bool = False) -> Layout:
-        """Any layout that the value can have; a stored one is Invariant or Shard along every mesh axis."""
+        """A random layout for the value; a stored one is Invariant or Shard along every mesh axis."""
         kinds: list[Kind] = []
         left = list(value.shape)
         for axis in self.mesh.axes:
@@ -187,7 +192,7 @@ class _Draw:
         return nest(kinds)
 
     def chain(self, produced: Layout, wanted: list[Layout]) -> tuple[Materialised, ...]:
-        """Each wanted layout made from the produced one or from any made before it."""
+        """A chain that makes each wanted layout from the produced one or from any earlier one."""
         self.rng.shuffle(wanted)
         made, chain = [produced], []
         for layout in wanted:
@@ -198,7 +203,9 @@ class _Draw:
 
 
 def role_names(typed: TypedOperator) -> Iterator[str]:
-    """What the configuration makes of each mesh axis, and whether two of them divide one axis of the operator."""
+    """The role names of a configuration along each mesh axis, and whether two mesh axes divide one axis of the
+    operator.
+    """
     for role in typed.configuration:
         match role:
             case Uniformly(kind=kind):

@@ -1,6 +1,4 @@
-"""What strategies that are written by hand have in common: data parallelism along some mesh axes, tensor parallelism
-along the others.
-"""
+"""Common parts of hand-written strategies: data parallelism along some mesh axes, tensor parallelism along others."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ from .strategy import Space
 
 
 def batch_configurations(space: Space, mesh: Mesh) -> dict[str, Configuration] | None:
-    """The configurations of data parallelism, by path; None where these devices do not divide the batch."""
+    """The configurations of data parallelism, by path; None if these devices do not divide the batch."""
     try:
         return dict(data_parallel(space.model, mesh, space.library).configurations)
     except InputError:
@@ -25,7 +23,7 @@ def batch_configurations(space: Space, mesh: Mesh) -> dict[str, Configuration] |
 
 
 def tensor_splits(space: Space) -> list[tuple[Mesh, tuple[int, ...]]]:
-    """Meshes with the axes of tensor parallelism, a power of two of devices within a node; smallest first."""
+    """Meshes with their axes of tensor parallelism, whose size is a power of two within a node; smallest first."""
     found = []
     for mesh in space.meshes:
         count = len(mesh.axes)
@@ -45,8 +43,8 @@ def allowed_by(
     roles: Mapping[str, Along],
     harmless: Harmless,
 ) -> bool:
-    """Whether a configuration has the role of an operator along the `tensor` mesh axes, or a harmless one where it has
-    none, and divides the batch along the others.
+    """Whether a configuration has the operator's role along the `tensor` mesh axes (a harmless one if it has none), and
+    divides the batch along the others.
     """
     along = tuple(role for axis, role in enumerate(typed.configuration) if axis not in tensor)
     if batch.get(site.path, along) != along:
@@ -58,7 +56,7 @@ def allowed_by(
 
 
 class Harmless:
-    """Tells of an operator's roles whether they divide nothing that it sums over; of a loss all are harmless."""
+    """Decides whether a role divides no axis that the operator sums over. All roles of a loss are harmless."""
 
     def __init__(self, mesh: Mesh, library: Library) -> None:
         self.mesh = mesh

@@ -1,4 +1,4 @@
-"""Strategy `single`: nothing divided; on several devices, each does the same."""
+"""Strategy `single`: nothing is divided; several devices all do the same work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a strategy is: what it leaves of the space, the meshes that its authors allow, and how it chooses."""
+"""The definition of a strategy: its restriction of the search space, its allowed meshes, and its algorithm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ Restrict = Callable[[Model, Mesh, Library], Restriction]
 
 
 class Problems(Protocol):
-    """Builds the problem of a model on a mesh, with what is pinned. Raises InputError where something has no choice."""
+    """Builds the problem of a model on a mesh, with pins applied. Raises InputError if an operator or value has no
+    option.
+    """
 
     def __call__(
         self, model: Model, mesh: Mesh, restriction: Restriction = ..., held: HeldPrice | None = ...
@@ -33,10 +35,10 @@ class Problems(Protocol):
 
 @dataclass(frozen=True)
 class Space:
-    """What an algorithm chooses from: the models that proved `rules` make, `meshes`, and the configurations, layouts
-    and prices of their problems, which are those of every other strategy.
+    """The input of an algorithm: the models that the proved `rules` produce, the `meshes`, and the problems. Problems
+    have the same configurations, layouts and prices as for every other strategy.
 
-    `fits` says whether a planned model fits the memory of a device, weights being gathered again where that frees any.
+    `fits` says whether a planned model fits the memory of a device, with weights re-gathered if that frees memory.
     """
 
     model: Model
@@ -48,15 +50,15 @@ class Space:
     fits: Callable[[Model, PlannedGraph, Mesh], bool]
 
     def of(self, model: Model) -> Space:
-        """The same of another model."""
+        """The same space for another model."""
         return replace(self, model=model)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """What an algorithm chose: a model that rules made, and of its problem a plan of that cost.
+    """The choice of an algorithm: a model that rules produced, its problem, and a plan of the problem with its cost.
 
-    `held` is what the problem charged besides; `notes` are told of the plan.
+    `held` is the additional price that the problem was built with; `notes` are reported with the plan.
     """
 
     variant: Variant
@@ -80,16 +82,16 @@ Meshes = Callable[[Machine, int], tuple[Mesh, ...]]
 
 
 def everything_allowed(model: Model, mesh: Mesh, library: Library) -> Restriction:
-    """No restriction: the algorithm chooses by itself."""
+    """No restriction: the algorithm itself chooses."""
     return Restriction()
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """`restrict` says what is left of the space on a mesh. Without an `algorithm` the cheapest plan of that is taken;
-    one that has `algebra` is given all proved rules.
+    """A strategy. `restrict` gives the restricted space on a mesh. Without an `algorithm` the cheapest plan in it is
+    taken. A strategy with `algebra` is given all proved rules.
 
-    `meshes` are those that its authors allow for a number of devices; None is the one of the prime factors.
+    `meshes` gives the meshes that its authors allow for a number of devices; None means the mesh of the prime factors.
     """
 
     about: str
@@ -100,11 +102,11 @@ class Strategy:
 
 
 def no_plan(name: str, why: str) -> InputError:
-    """The diagnostic of an algorithm that found no plan."""
+    """The error E318 for an algorithm that found no plan."""
     return fail("E318", f"`{name}` found no plan: {why}")
 
 
 def cheapest_fitting(space: Space, every: Sequence[Chosen]) -> Chosen:
-    """The cheapest of some plans that fit the memory, or of all where none does."""
+    """The cheapest of the plans that fit the memory, or of all plans if none fits."""
     fitting = [one for one in every if space.fits(one.variant.model, one.graph, one.mesh)]
     return min(fitting or every, key=lambda one: one.cost)

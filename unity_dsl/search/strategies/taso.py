@@ -1,8 +1,8 @@
 """Strategy `taso`: substitutions for one device first, then data parallelism (Jia et al., SOSP 2019).
 
-Cost-based backtracking over the proved rules, with the sum of the costs of operators on one device, a threshold of 1.0,
-1,000 models that are changed, and at most twice the operators. Layout within memory is not searched, as in the authors'
-code.
+Cost-based backtracking over the proved rules minimises the sum of the costs of operators on one device. Its limits are
+a threshold of 1.0, 1,000 changed models, and at most twice the operators. Layout within memory is not searched, as in
+the authors' code.
 """
 
 from __future__ import annotations
@@ -36,21 +36,23 @@ def taso_then_flexflow(space: Space) -> Chosen:
 
 
 def substituted(space: Space, limits: Limits) -> tuple[Variant, str]:
-    """The best model on one device that backtracking finds, with what is told of it."""
+    """The best model on one device that backtracking finds, with a note about it."""
     alone = SingleDevice(space.machine, space.library)
     variant, whole = backtrack(Variant(space.model), space.rules, space.library, alone.seconds, limits)
     return variant, told(variant, alone.seconds(space.model), alone.seconds(variant.model), whole)
 
 
 def told(variant: Variant, before: float, after: float, whole: bool) -> str:
-    """What substitutions for one device saved."""
+    """A note on the seconds that substitutions save on one device."""
     ended = "" if whole else "; the search ended at its limits"
     count = len(variant.rules)
     return f"{count} substitution{'s' if count != 1 else ''}, on one device {duration(before - after)} less{ended}"
 
 
 def in_data_parallel(space: Space, variant: Variant, note: str, name: str) -> Chosen:
-    """The plan of data parallelism of a model. Raises E309 as that, E318 where the changed model has none."""
+    """The data-parallel plan of a model. Raises E309 as `data_parallel` does, E318 if the changed model has no such
+    plan.
+    """
     mesh = space.meshes[0]
     restriction = data_parallel(variant.model, mesh, space.library)
     with ended_by(None):

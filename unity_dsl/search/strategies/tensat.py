@@ -1,9 +1,9 @@
 """Strategy `tensat`: equality saturation and extraction for one device, then data parallelism (Yang et al., 2021).
 
 All proved rules are applied at once to e-graphs, in rounds and within limits (4 rounds and 2,000 operators of a graph,
-where the authors had 15 and 50,000), rules of several roots as well. Of the e-graph the extraction with the least sum
-of the costs of operators on one device is taken, shared ones counted once, as the authors' integer linear programme
-has it: here of each group of values that depend on each other, by trying the extractions of the group.
+where the authors had 15 and 50,000), including rules with several roots. The extraction with the least total cost of
+operators on one device is taken, with shared operators counted once, as in the authors' integer linear programme. Here
+it is found for each group of mutually dependent values, by trying the extractions of the group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .taso import in_data_parallel, told
 
 def tensat(space: Space) -> Chosen:
     """The extraction of an e-graph that costs least on one device, then data parallel."""
-    # Only a strategy with rules has to wait for what applies them, which is most of the prover.
+    # Imported here because applying rules imports most of the prover, which other strategies do not need.
     from ...rules.substitution import Substitution, substitution_of
     from ..joint.extracted_model import algebra_of, extracted
 
@@ -33,7 +33,7 @@ def tensat(space: Space) -> Chosen:
 
 
 def _cheapest(group: Group, alone: SingleDevice) -> int:
-    """The extraction of a group whose operators cost least on one device, an operator of several values once."""
+    """The cheapest extraction of a group on one device; an operator with several results counts once."""
 
     def seconds(number: int) -> float:
         made = {id(enode): enode for choice in group.choices if (enode := choice.enodes[number]) is not None}

@@ -1,8 +1,8 @@
-"""Tensor parallelism as it is written by hand: which operators divide features, heads, experts or a vocabulary.
+"""Hand-written tensor parallelism: which operators divide features, heads, experts or a vocabulary.
 
-Of two products with weights one is column-parallel, its outputs divided, and the next one row-parallel, its inputs
-divided and its result a sum over the devices (Shoeybi et al., Megatron-LM, 2019). What stands between them, heads of
-attention and elements, is divided as its operands are.
+Two consecutive products with weights are paired. The first is column-parallel: its outputs are divided. The next is
+row-parallel: its inputs are divided, and its result is a sum over the devices (Shoeybi et al., Megatron-LM, 2019).
+Operators between them, on attention heads and elements, are divided as their operands are.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from ...index.library import Library
 from ..choices.restriction import node_path, stored_values
 
 LEFT_OUT = 0.1
-"""Of the elements of matrices: so many may be left whole, as the few outputs that choose experts are."""
+"""The fraction of the elements of matrices that may stay whole, such as the few outputs that choose experts."""
 
 
 def tensor_roles(
     graph: Graph, mesh: Mesh, library: Library, rows: bool = True, without: Collection[str] = ()
 ) -> dict[str, Along] | None:
-    """The roles of operators of a model's graph along the axes of a mesh, by path; None where the devices do not divide
-    enough of the matrices of its repeats, or of a model without any.
+    """The roles of operators of a model's graph along the axes of a mesh, by path. None if the devices divide too few
+    of the matrices of its repeats (or of the whole model, if it has no repeats).
 
-    With `rows` false every product with a weight is column-parallel; operators of names `without` have no role. An axis
-    of a product is given up where something that follows from it cannot be divided.
+    If `rows` is false, every product with a weight is column-parallel; operators with names in `without` have no role.
+    An axis of a product is given up if a later operator cannot be divided accordingly.
     """
     given_up: set[tuple[str, str]] = set()
     while True:
@@ -45,17 +45,18 @@ def tensor_roles(
 
 @dataclass(frozen=True)
 class _Divided:
-    """A divided dimension of a value, and the operator and axis that it comes from."""
+    """A divided dimension of a value, and the operator and axis that divided it."""
 
     dim: int
     source: tuple[str, str]
 
 
 class _Follower:
-    """Follows divided features through a graph until something `failed` that was divided by an operator and axis.
+    """Propagates divided features through a graph until an operator cannot be divided. `failed` is then the operator
+    and axis where the division started.
 
-    `matrices` are the elements of weights that products read, by the path of the product, `repeated` those of repeats,
-    `whole` the paths of those that stay so.
+    By the path of the product, `matrices` are the numbers of elements of the weights, and `repeated` those within
+    repeats. `whole` are the paths of products that are not divided.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class _Follower:
         self.failed: tuple[str, str] | None = None
 
     def graph(self, graph: Graph, prefix: str, weights: set[str], divided: dict[str, _Divided]) -> dict[str, _Divided]:
-        """The values of a graph that are divided; `weights` and `divided` are those from outside."""
+        """The divided values of a graph; `weights` and `divided` are those from outside."""
         weights = weights | {value.name for value in stored_values(graph)}
         for step in graph.steps:
             if self.failed is not None:
@@ -120,7 +121,7 @@ class _Follower:
         self.whole.add(path)
 
     def _continues(self, node: Node, weight: Operand, axis: str) -> bool:
-        """Whether a product goes on with a divided axis of its operand, which its weight has as well."""
+        """Whether a product keeps the divided axis of its operand, which its weight must have as well."""
         return axis in weight.axes and (self.rows or axis in _outputs(node))
 
     def _divide(self, node: Node, path: str, axis: str, source: tuple[str, str], divided: dict[str, _Divided]) -> None:
@@ -131,7 +132,7 @@ class _Follower:
                     divided[value.name] = _Divided(dim, source)
 
     def _weight(self, node: Node, weights: set[str]) -> Operand | None:
-        """The matrix that an operator multiplies with, or looks rows up in."""
+        """The matrix that an operator multiplies by, or looks rows up in."""
         if len(node.arguments) < 2 or node.instance.name in self.without:
             return None
         for value, operand in zip(node.arguments, node.instance.inputs, strict=True):
@@ -148,8 +149,8 @@ class _Follower:
         return None
 
     def _columns(self, node: Node, weight: Operand) -> Sequence[str]:
-        """Axes along which a product's outputs may be divided: one that every operand has, as experts are, first. Of a
-        table the rows: the vocabulary.
+        """Axes along which a product's outputs may be divided; axes that every operand has, such as experts, come
+        first. For a table, its rows: the vocabulary.
         """
         others = [operand for operand in node.instance.inputs if operand.name != weight.name]
         if all(operand.integer_range is not None for operand in others):

@@ -1,9 +1,10 @@
 """Strategy `tofu`: every tensor split over all devices, by recursion (Wang, Huang and Li, EuroSys 2019).
 
-Every operator is partitioned along one of its axes, of its output or of a sum (partition-n-reduce), by the same number
-of devices: a mesh axis after the other, the slowest first, with what was chosen for those before left as it is. A step
-minimises communication alone, by an exact programme over the graph, where the authors coarsen it to a chain; bytes are
-counted in the seconds that they take. Weights are stored in slices over all devices. There are only powers of two.
+Every operator is partitioned over the same number of devices along one of its axes, of its output or of a sum
+(partition-n-reduce). The recursion takes one mesh axis after the other, the slowest first, and keeps the earlier
+choices. Each step minimises communication alone, by an exact programme over the graph, where the authors coarsen it to
+a chain. Bytes are weighted by their transfer time. Weights are stored in slices over all devices. The number of devices
+must be a power of two.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def tofu(space: Space) -> Chosen:
 
 
 def _splits(before: Mapping[str, Configuration]) -> Allows:
-    """Allows what divides something along every mesh axis, along those before as it was chosen."""
+    """Allows configurations that divide an axis along every mesh axis, with the earlier choices `before` kept."""
 
     def allows(site: Site, typed: TypedOperator) -> bool:
         chosen = before.get(site.path, ())

@@ -1,11 +1,11 @@
 """Strategy `unity`: substitutions and machine views together, by backtracking (Unger et al., OSDI 2022).
 
-Three levels, with the limits of the authors' artifact: a graph is split at values that all paths go through into parts
-of about 10 operators; in each part substitutions are searched best first, with a threshold of 1.2 and 20 graphs that
-are changed; every graph costs what the best mapping to devices does. A mapping gives each operator a 1-D view: one of
-its axes divided over the devices of a contiguous group, sums included, and a weight is kept as it is read. Mappings are
-solved as a whole and exactly, where the authors' programme splits and their substitutions partition one operator at a
-time: what is found here is no worse.
+The search has three levels, with the limits of the authors' artifact. A graph is split, at values that all paths go
+through, into parts of about 10 operators. In each part substitutions are searched best first, with a threshold of 1.2
+and 20 changed graphs. Every graph has the cost of its best mapping to devices. A mapping gives each operator a 1-D
+view: one of its axes is divided over a contiguous group of devices, sums included, and weights are stored as they are
+read. Here mappings are solved exactly for the whole graph. The authors' programme splits the graph, and their
+substitutions partition one operator at a time, so the result here is no worse.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .strategy import Chosen, Space, no_plan
 
 LIMITS = Limits(threshold=1.2, budget=20, made=60)
 PART = 10
-"""Operators of a part: the authors' threshold of a split."""
+"""Operators in a part: the authors' threshold for a split."""
 MADE = 240
-"""Models that are made for all parts together."""
+"""Most models made for all parts together."""
 
 
 def unity(space: Space) -> Chosen:
@@ -42,7 +42,7 @@ def unity(space: Space) -> Chosen:
         if id(model) not in known:
             try:
                 known[id(model)] = model, _mapped(space, model)[1].cost
-            except InputError:  # a pin does not fit the changed model
+            except InputError:  # a pin may not fit the changed model
                 known[id(model)] = model, inf
         return known[id(model)][1]
 
@@ -77,8 +77,8 @@ def _mapped(space: Space, model: Model) -> tuple[Problem, Optimum]:
 
 
 def is_view(site: Site, typed: TypedOperator, mesh: Mesh, batch: Configuration | None) -> bool:
-    """Whether a configuration divides one axis over a contiguous group of devices, a power of two of them, or is that
-    of data parallelism.
+    """Whether a configuration divides one axis over a contiguous group of devices whose size is a power of two, or is
+    that of data parallelism.
     """
     if typed.configuration == batch:
         return True
@@ -96,7 +96,7 @@ def is_view(site: Site, typed: TypedOperator, mesh: Mesh, batch: Configuration |
 
 
 def parts_of(model: Model) -> Iterator[frozenset[Place]]:
-    """Consecutive operators between values that all paths go through, of about PART each, in every body."""
+    """The parts of a model: about PART consecutive operators between values on all paths, in every body."""
     for path, graph in _bodies(model.graph, ()):
         part: list[Place] = []
         for place, cut in _cuts(path, graph):
@@ -116,7 +116,7 @@ def _bodies(graph: Graph, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 
 def _cuts(path: tuple[str, ...], graph: Graph) -> Iterator[tuple[Place, bool]]:
-    """Every operator of a graph, and whether what is read behind it of values with a gradient is at most one."""
+    """Every operator of a graph, and whether at most one value with a gradient is still needed after it."""
     last: dict[str, int] = {}
     for number, step in enumerate(graph.steps):
         last |= {value.name: number for value in step.reads}

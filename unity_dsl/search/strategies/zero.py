@@ -1,8 +1,8 @@
 """Strategy `zero`: data parallelism with every weight in slices, ZeRO stage 3 (Rajbhandari et al., SC 2020) as in FSDP
 (Zhao et al., VLDB 2023).
 
-Operators read whole weights, gathered when they are needed, forward and backward; gradients are reduced to slices, and
-each device updates its own.
+Operators read whole weights, which are gathered when needed, forward and backward. Gradients are reduce-scattered to
+slices, and each device updates its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from .data_parallel import data_parallel
 def zero(model: Model, mesh: Mesh, library: Library) -> Restriction:
     """The batch divided over all devices, weights stored in slices and gathered where they are read.
 
-    A weight is cut along the first dimension that as many devices as possible divide. Raises E309 as `data_parallel`.
+    A weight is sharded along the dimension that divides into the most slices, the first such dimension. Raises E309 as
+    `data_parallel`.
     """
     return in_slices(data_parallel(model, mesh, library), model, mesh)
 
@@ -32,9 +33,9 @@ def in_slices(restriction: Restriction, model: Model, mesh: Mesh) -> Restriction
 
 
 def sliced(value: Value, mesh: Mesh, axes: Sequence[int] | None = None) -> Layout:
-    """The storage of a weight in as many equal slices of one dimension as there can be, the first of such dimensions.
+    """The storage layout of a weight: as many equal slices as possible along one dimension, the first such dimension.
 
-    Of the mesh `axes`, by default all, those with fast links are taken first.
+    Among the mesh `axes`, by default all, those with fast links are taken first.
     """
     best: list[int] = []
     place = 0
