@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import permutations, product
 from random import Random
 
 import numpy as np
@@ -151,6 +151,28 @@ def test_what_a_conversion_receives_is_what_its_transfers_carry(degrees: tuple[i
             for transfer in transfers(there, back, SHAPE, mesh, LIBRARY):
                 count[transfer.taker] += transfer.elements * (transfer.giver != transfer.taker)
             assert received.fraction(there, back, SHAPE) * 48 == pytest.approx(max(count)), f"{there} -> {back}"
+
+
+@pytest.mark.parametrize("degrees", [(4,), (2, 3), (2, 2, 3)])
+def test_contiguous_slices_are_counted_by_blocks(degrees: tuple[int, ...]) -> None:
+    """Slices nested in any order, against the transfers of single positions; and those of a dimension that is too long
+    to list its positions.
+    """
+    mesh, rng = mesh_of(*degrees), Random(3)
+    received = Received(mesh, LIBRARY)
+    every = [
+        Layout(tuple(Shard(0, cut.index(axis)) if axis in cut else Replicate() for axis in range(len(degrees))))
+        for count in range(len(degrees) + 1)
+        for cut in permutations(range(len(degrees)), count)
+    ]
+    for source, target in rng.sample([*product(every, repeat=2)], min(len(every) ** 2, 60)):
+        for length in (mesh.size, 3 * mesh.size):
+            count = [0] * mesh.size
+            for transfer in transfers(source, target, (length,), mesh, LIBRARY):
+                count[transfer.taker] += transfer.elements * (transfer.giver != transfer.taker)
+            fraction = received.fraction(source, target, (length,))
+            assert fraction * length == pytest.approx(max(count)), f"{source} -> {target} of {length}"
+            assert received.fraction(source, target, (mesh.size << 40,)) == pytest.approx(fraction)
 
 
 def test_from_slices_to_a_halo_only_the_rims_travel() -> None:

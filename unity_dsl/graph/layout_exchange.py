@@ -10,7 +10,7 @@ value that becomes terms along an axis is placed once: it stays with its holder,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -19,7 +19,7 @@ import numpy as np
 
 from ..index.library import Library
 from .declared_slices import Indices, positions_of
-from .layout import Cut, Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate
+from .layout import PARTITION, Cut, Invariant, Kind, Layout, Mesh, MeshAxis, Overlap, Partial, Replicate
 from .layout_codes import Fractions, Numbers
 
 
@@ -204,5 +204,14 @@ def _counted(extent: int, cuts: tuple[tuple[int, Kind, Kind], ...], library: Lib
     """
     mesh = Mesh(tuple(MeshAxis("", degree) for degree, _, _ in cuts))
     source, target = (Layout(kinds) for kinds in list(zip(*cuts, strict=True))[1:])
-    pair = _Pair(source, target, 0, extent, mesh, library)
-    return np.array([pair.count(mesh.coordinates(rank)) for rank in range(mesh.size)], dtype=float).T
+    block = _block(extent, mesh, (source, target))
+    pair = _Pair(source, target, 0, extent // block, mesh, library)
+    return block * np.array([pair.count(mesh.coordinates(rank)) for rank in range(mesh.size)], dtype=float).T
+
+
+def _block(extent: int, mesh: Mesh, layouts: Iterable[Layout]) -> int:
+    """The length of blocks that no slice divides, if all slices are equal and contiguous; otherwise 1. Long dimensions
+    are counted by blocks: each device's positions would be listed once for every other device.
+    """
+    partitions = all(getattr(kind, "by", PARTITION) == PARTITION for layout in layouts for kind in layout.kinds)
+    return extent // mesh.size if partitions and extent % mesh.size == 0 else 1
