@@ -117,7 +117,7 @@ def moves_and_passes() -> dict[str, Switch]:
         "move exposures in usual buckets, of one kind": partial(
             patch.object, search, "_exposures", lambda *given, first: usual(*given, first=False)
         ),
-        "start interleaved": no_start("repeats_in_turns"),
+        "start interleaved": no_start("interleavable_repeats"),
         "start on other meshes": partial(patch.object, search, "_from", _first_alone),
         "pass interleaving": switched(lambda before, after: bool(before.interleaved) or not after.interleaved),
         "pass stagger": switched(lambda before, after: before.stagger == after.stagger),

@@ -10,7 +10,7 @@ import pytest
 from tests.declared import as_they_stand
 from unity_dsl.compilation import Request, compile_model
 from unity_dsl.emit.output_folder import write_program
-from unity_dsl.emit.program_check import CheckReport, check, compare, load_plan_file, write_again, write_reference
+from unity_dsl.emit.program_check import CheckReport, check, compare, load_plan_file, recompile, write_reference
 from unity_dsl.emit.rank_pool import RankPool
 
 MODEL = """
@@ -89,7 +89,7 @@ def test_statements_and_native_calls_of_examples_agree(example: str, tmp_path: P
     compilation = compile_model(request)
     write_program(compilation.plan, compilation.library, compilation.sources, request, tmp_path / "out")
     record = load_plan_file(tmp_path / "out")
-    write_again(record, tmp_path / "single", 1, "single", ())
+    recompile(record, tmp_path / "single", 1, "single", ())
     write_reference(record, tmp_path / "reference")
     errors = compare(tmp_path / "single", tmp_path / "reference", 1, pool=pool)
     assert 0 < max(errors["loss_rel_err"], errors["grad_rel_err"], errors["param_rel_err"]) < 1e-11

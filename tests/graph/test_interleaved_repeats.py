@@ -16,11 +16,11 @@ from unity_dsl.graph.interleaved_repeats import (
     in_model_order,
     in_turns,
     independent_repeats,
-    repeats_in_turns,
+    interleavable_repeats,
     run_number,
     side_by_side,
+    start_delays,
     stretches,
-    turns_behind,
 )
 from unity_dsl.graph.plan import Plan, PlannedSegment
 
@@ -64,7 +64,7 @@ def test_repeats_of_a_set_do_not_need_each_other(seed: int, tmp_path: Path) -> N
     """None reaches another, nor do sets as wholes; what could be added to a set of its length would."""
     plan = plan_of(random_repeats(Random(seed)), tmp_path, f"random:{seed}")
     sets, graph = independent_repeats(plan), plan.graph.graph
-    assert {name for names in sets for name in names} <= repeats_in_turns(graph)
+    assert {name for names in sets for name in names} <= interleavable_repeats(graph)
     numbers = {step.name: number for number, step in enumerate(graph.steps) if isinstance(step, Segment)}
     reach = networkx.transitive_closure(needs(graph))
     for names in sets:
@@ -106,7 +106,7 @@ def test_two_sets_that_need_each_other_crosswise_are_not_both_taken(tmp_path: Pa
 
 def test_repeats_begin_staggered() -> None:
     """The last one at once, those before it a turn later each, in cycles."""
-    found = {stagger: turns_behind(5, stagger) for stagger in (1, 2, 3, 5, 9)}
+    found = {stagger: start_delays(5, stagger) for stagger in (1, 2, 3, 5, 9)}
     assert found[1] == (0, 0, 0, 0, 0) and found[2] == (0, 1, 0, 1, 0) and found[3] == (1, 0, 2, 1, 0)
     assert found[5] == found[9] == (4, 3, 2, 1, 0)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from unity_dsl.emit.plan_file import load_plan_file
-from unity_dsl.emit.program_check import check, write_again
+from unity_dsl.emit.program_check import check, recompile
 from unity_dsl.emit.rank_pool import RankPool
 from unity_dsl.resources import folder
 
@@ -196,7 +196,7 @@ def test_a_rule_that_is_forbidden_is_not_used(compile_program: Compile, tmp_path
         out = compile_program(model, rules=[laws], forbidden=[forbidden, "relu_idempotent"])
         assert {rule for rule, _ in applied(out)} == used - {forbidden}
         again = tmp_path / f"without_{forbidden}"
-        write_again(load_plan_file(out), again, 2, "auto", ())
+        recompile(load_plan_file(out), again, 2, "auto", ())
         text = (again / "model.py").read_text()
         assert ("by rule linear_with_bias" in text) == (forbidden != "linear_with_bias")
         assert text.count(".relu_()") + text.count("torch.relu(") == (2 if forbidden == "relu_twice" else 1)

@@ -80,7 +80,7 @@ def by_brute_force(rule: RuleDecl, model: Model) -> set[tuple[object, ...]]:
     definitions = dict(rule.definitions)
     names = [tensor.name for tensor in rule.inputs] + list(definitions)
 
-    def stands_for(expr: GraphExpr, value: str, bound: dict[str, str]) -> bool:
+    def alias_result(expr: GraphExpr, value: str, bound: dict[str, str]) -> bool:
         if isinstance(expr, Name):
             return bound[expr.name] == value
         assert isinstance(expr, GraphCall)
@@ -93,16 +93,16 @@ def by_brute_force(rule: RuleDecl, model: Model) -> set[tuple[object, ...]]:
         operands = [argument.name for argument in node.arguments]
         orders = [operands, operands[::-1]] if expr.name in ("add", "mul") else [operands]
         return any(
-            all(stands_for(part, operand, bound) for part, operand in zip(expr.arguments, order, strict=True))
+            all(alias_result(part, operand, bound) for part, operand in zip(expr.arguments, order, strict=True))
             for order in orders
         )
 
     hits: set[tuple[object, ...]] = set()
     for binding in combinations(square, repeat=len(names)):
         bound = dict(zip(names, binding, strict=True))
-        if not all(stands_for(expr, bound[name], bound) for name, expr in definitions.items()):
+        if not all(alias_result(expr, bound[name], bound) for name, expr in definitions.items()):
             continue
-        places = [[value for value in square if stands_for(expr, value, bound)] for expr in rule.left]
+        places = [[value for value in square if alias_result(expr, value, bound)] for expr in rule.left]
         hits |= {(roots, binding) for roots in combinations(*places) if len(set(roots)) == len(roots)}
     return hits
 

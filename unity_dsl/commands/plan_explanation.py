@@ -112,7 +112,7 @@ def simulated_plan(out: Path) -> tuple[Plan, Timeline, Machine, Library, PlanFil
 
 
 def explained(out: Path) -> Explained:
-    from ..emit.program_check import plan_again
+    from ..emit.program_check import replan
     from ..simulation.breakdown import break_down
     from ..simulation.step_tasks import simulate_step
     from ..syntax.diagnostic import InputError
@@ -121,7 +121,7 @@ def explained(out: Path) -> Explained:
     other, refused = None, ""
     if plan.mesh.size > 1 and record.strategy != COMPARED:
         try:
-            beside, _ = plan_again(record, record.devices, None, COMPARED, (), micro_batches=1)
+            beside, _ = replan(record, record.devices, None, COMPARED, (), micro_batches=1)
             other = simulate_step(beside, machine, library)
         except InputError as error:
             refused = error.diagnostic.message

@@ -74,10 +74,10 @@ def what_if(
 def _searched(
     record: PlanFile, plan: Plan, machine: Machine, condition: str, pins: Sequence[str], forbidden: Sequence[str]
 ) -> WhatIf:
-    from ..emit.program_check import plan_again
+    from ..emit.program_check import replan
     from ..simulation.step_tasks import simulate_step
 
-    other, library = plan_again(record, record.devices, plan.mesh.degrees, record.strategy, pins, forbidden)
+    other, library = replan(record, record.devices, plan.mesh.degrees, record.strategy, pins, forbidden)
     before, then = layouts_by_path(plan.graph), layouts_by_path(other.graph)
     return WhatIf(
         condition=condition,

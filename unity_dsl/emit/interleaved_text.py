@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..graph.interleaved_repeats import turns_behind
+from ..graph.interleaved_repeats import start_delays
 from ..schedule.ir import Arrive, Begin, Compute, Interleave, Loop, Tensor
 from .body_loops import iterations
 from .comment_words import layout_word, loop_words, where
@@ -74,7 +74,7 @@ def add_interleaved(text: ForwardText, found: Interleave) -> None:
     for loop, modules, given in zip(found.loops, over, found.given, strict=True):
         entering = _tuple([text.variable(tensor) for tensor in given])
         calls.append(f"parallel.through({', '.join([modules, entering, *text.captured[loop], 'self'])})")
-    if any(behind := turns_behind(len(found.loops), text.program.stagger)):
+    if any(behind := start_delays(len(found.loops), text.program.stagger)):
         calls.append(f"behind={behind}")
     text.module.lines += statement(f"{', '.join(targets)} = parallel.in_turns({', '.join(calls)})", words)
     for loop, makes in zip(found.loops, found.makes, strict=True):

@@ -151,7 +151,7 @@ def check(
         program = out
         if ranks != record.world_size:
             program, edited = Path(folder) / "program", ()
-            write_again(record, program, ranks, record.strategy, record.pins)
+            recompile(record, program, ranks, record.strategy, record.pins)
         reference = Path(folder) / "reference"
         write_reference(record, reference)
         errors = dict(compare(program, reference, ranks, steps, seed, pool, data=data))
@@ -159,7 +159,7 @@ def check(
         if err is not None or _too_large(errors):
             # The reference's statements may round less than native calls: compare with the same program on one device.
             single = Path(folder) / "single"
-            write_again(record, single, 1, "single", ())
+            recompile(record, single, 1, "single", ())
             for starts in STARTS:
                 alone = compare(single, reference, 1, steps, seed, pool, starts, data)
                 if _too_large(errors):
@@ -244,15 +244,15 @@ def write_reference(record: PlanFile, out: Path) -> None:
     write_files({**render_reference(plan, library), "data.py": render_data(plan)}, out)
 
 
-def write_again(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:
+def recompile(record: PlanFile, out: Path, devices: int, strategy: str, pins: tuple[str, ...]) -> None:
     """Compile the texts of a plan for another number of devices or with another strategy, into a new folder."""
     count = 1 if strategy == "single" else None
-    plan, library = plan_again(record, devices, None, strategy, pins, micro_batches=count)
+    plan, library = replan(record, devices, None, strategy, pins, micro_batches=count)
     files = render_program(plan, library, record.sources, record)
     write_files({name: text for name, text in files.items() if name != NAME}, out)
 
 
-def plan_again(
+def replan(
     record: PlanFile,
     devices: int,
     shape: tuple[int, ...] | None,

@@ -31,7 +31,7 @@ def independent_repeats(plan: Plan) -> Interleaved:
     return tuple(tuple(step.segment.name for step in steps) for steps in sets)
 
 
-def repeats_in_turns(graph: Graph) -> frozenset[str]:
+def interleavable_repeats(graph: Graph) -> frozenset[str]:
     """The names of a model's repeats that can be interleaved with another one, as far as the model allows."""
     plain = [segment for segment in graph.segments if _is_plain(segment)]
     alike = [(one, other) for one, other in combinations(plain, 2) if one.count == other.count]
@@ -85,7 +85,7 @@ def stretches(steps: Sequence[PlannedSegment], around: PlannedGraph) -> Iterator
     yield range(first, count)
 
 
-def turns_behind(count: int, stagger: int) -> tuple[int, ...]:
+def start_delays(count: int, stagger: int) -> tuple[int, ...]:
     """The skewed start of `count` interleaved repeats: by how many turns each begins late. The last one begins at once,
     each one before it a turn later, in cycles of `stagger` repeats. Some then send their results while others compute.
     With a `stagger` of 1 all compute, and then all send.

@@ -19,7 +19,7 @@ class Passes:
     by path, to which neither applies.
 
     The repeats of an `interleaved` set are interleaved; the graph has them next to each other. `stagger` gives their
-    skewed start (`turns_behind`). With `delayed_gradients`, weight gradients are deferred to overlap communication of
+    skewed start (`start_delays`). With `delayed_gradients`, weight gradients are deferred to overlap communication of
     gradients, if there are such products. With `chunks` above 1, matmuls are decomposed: a product of a gathered
     operand into blocks that are computed as they arrive, a product whose result is summed over devices into `chunks`
     parts, one computed while another is summed. Gradients are summed over devices in buckets of `bucket_mib` MiB; 0

@@ -15,17 +15,18 @@ from .translation import Entry, Prepared, Translation, Unsupported, filled, hand
 from .views import View, whole
 
 HIDDEN = -1e9
-"""The score of a masked key: its exponential is 0 where any other key is kept."""
+"""The score of a masked key; its exponential is 0 where any other key is kept."""
 LEAST = 1e4
-"""Scores that fall by so much count as hidden."""
+"""Scores that a mask lowers by at least this much count as hidden."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Which keys a query sees, and what is added to scores.
+    """Which keys a query sees, and the `bias` that is added to scores.
 
-    `form` is `full`, `causal` (none that comes later), `window` (of these the last `window` ones) or `table`, where
-    `hidden` says which are not seen. `seen` are the keys that a mask of [batch, queries, keys] keeps.
+    `form` is `full`, `causal` (no later key), `window` (the last `window` causal keys), `table`, where `hidden` marks
+    keys that are not seen, or `seen`. The last one has a mask `seen` of [batch, queries, keys] that marks the kept
+    keys.
     """
 
     form: str = "full"
@@ -75,14 +76,14 @@ def _attended(
 
 
 def _shares(key: View) -> list[int]:
-    """By how many heads of queries those of keys are shared, where these follow each other: [4]."""
+    """How many adjacent query heads share each key head, as [4]; [-1] where they are not adjacent."""
     own = [axis not in key.repeated for axis in key.dims[1]]
     shared = [axis.size for axis in key.dims[1] if axis in key.repeated]
     return shared if own == sorted(own, reverse=True) else [-1]
 
 
 def _is_each_head(bias: View, q: View) -> bool:
-    """Whether a bias is one for all examples, and has one for each head and query."""
+    """Whether a bias is the same for all examples and has its own values for each head and query."""
     return not bias.dims[0] and bias.shape[1:3] == q.shape[1:3] and not bias.repeated
 
 
@@ -90,7 +91,7 @@ def _is_each_head(bias: View, q: View) -> bool:
 
 
 def _written(walk: Translation, given: tuple[View, View, View], mask: Mask, dropout: float) -> View:
-    """As products and a softmax. The queries of heads that share keys are rows of one product."""
+    """Attention as products and a softmax. Query heads that share keys are rows of one product."""
     q, key, value = given
     shared = prod(axis.size for axis in key.repeated)
     key, value = key.without(key.repeated), value.without(value.repeated)
@@ -115,7 +116,7 @@ def _product(walk: Translation, x: View, y: View) -> View:
 
 
 def _together(view: View, shared: int) -> View:
-    """Heads that share keys as rows of one: [b, (h g), s, k] as [b, h, (g s), k]."""
+    """Query heads that share keys as rows of one head: [b, (h g), s, k] as [b, h, (g s), k]."""
     if shared == 1:
         return view
     b, heads, rows, width = view.shape
@@ -124,7 +125,7 @@ def _together(view: View, shared: int) -> View:
 
 
 def _apart(view: View, shared: int) -> View:
-    """The opposite."""
+    """The inverse of `_together`."""
     if shared == 1:
         return view
     b, heads, rows, width = view.shape
@@ -136,7 +137,7 @@ def _apart(view: View, shared: int) -> View:
 
 
 def mask_of(walk: Translation, mask: Entry) -> Mask:
-    """What a mask of torch's attention means: booleans that say what is seen, or numbers that are added to scores."""
+    """The meaning of a mask of torch's attention: booleans mark the keys that are seen, numbers are added to scores."""
     if mask is None:
         return Mask()
     given = mask.example if isinstance(mask, Prepared) else mask
@@ -149,7 +150,7 @@ def mask_of(walk: Translation, mask: Entry) -> Mask:
         if isinstance(mask, Tensor) and (known := known_mask(mask)) is not None:
             return known
         hidden_keys = _as_mask(walk, _inverse(walk, mask), "hidden")
-        # An operator has one mask for all heads, of every example, query and key.
+        # `masked_attention` has one mask for all heads, with its own values for each example, query and key.
         is_of_all_heads = given.dim() == 4 and given.shape[1] == 1 and 1 not in (given.shape[0], *given.shape[2:])
         if isinstance(mask, Tensor) or not is_of_all_heads:
             return Mask("table", hidden=hidden_keys)
@@ -163,14 +164,14 @@ def mask_of(walk: Translation, mask: Entry) -> Mask:
 
 @once_a_tensor
 def _seen_of(mask: Tensor) -> Tensor | None:
-    """What a mask of numbers lets a query see, where it adds nothing to these scores."""
+    """The keys that a numeric mask keeps; None if it adds something to their scores."""
     hidden = mask <= -LEAST
     return ~hidden if bool((hidden | (mask == 0)).all()) else None
 
 
 @once_a_tensor
 def known_mask(mask: Tensor) -> Mask | None:
-    """The form of a constant mask of booleans, if it has one."""
+    """The form of a constant boolean mask (full, causal or window); None for any other mask."""
     if mask.dim() < 2 or bool(mask.all()):
         return Mask() if bool(mask.all()) else None
     table = mask.reshape(-1, *mask.shape[-2:])
@@ -184,7 +185,7 @@ def known_mask(mask: Tensor) -> Mask | None:
 
 
 def _in_window(rows: int, columns: int, window: int) -> Tensor:
-    """The keys that each query sees: the last `window` of those up to its own."""
+    """The mask of keys that each query sees: the last `window` keys up to its own."""
     return torch.ones(rows, columns, dtype=torch.bool).tril().triu(1 - window)
 
 
@@ -200,7 +201,7 @@ _SAME = ("expand.default", "unsqueeze.default", "view.default", "_to_copy.defaul
 
 
 def is_penalty(mask: Prepared) -> bool:
-    """Whether a prepared tensor is made of 0 and of scores of masked keys, whatever the batch is."""
+    """Whether a prepared tensor has only zeros and scores of masked keys for any batch."""
     name = mask.call.removeprefix("torch.ops.aten.")
     first = mask.args[0] if mask.args else None
     if name in _SAME and isinstance(first, Prepared):
@@ -217,7 +218,7 @@ def is_penalty(mask: Prepared) -> bool:
 
 @handles("isnan.default")
 def _not_a_number(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Exporters guard a softmax so whose scores may all be hidden. Of finite values there is none."""
+    """All false, because values are finite. Exporters write this to guard a softmax whose scores may all be hidden."""
     shape = list(walk.view(args[0]).shape)
     found = torch.zeros(shape, dtype=torch.bool)
     walk.origins[id(found)] = Prepared("nowhere", found, "torch.zeros", (shape,), (("dtype", torch.bool),))
@@ -226,7 +227,7 @@ def _not_a_number(walk: Translation, args: list[Entry], named: dict[str, Entry])
 
 @handles("masked_fill.Scalar", "masked_fill.Tensor", "where.ScalarOther", "where.ScalarSelf", "where.self")
 def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Elements of two tensors, or of a tensor and a number, as a mask says."""
+    """Chooses elements of two tensors, or of a tensor and a number, by a mask."""
     assert walk.node is not None
     if "masked_fill" in str(walk.node.target):
         kept, mask, other = args
@@ -237,7 +238,7 @@ def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
     if isinstance(kept, int | float):
         condition, kept, other = _inverse(walk, condition), other, kept
     x = walk.view(kept)
-    if isinstance(condition, View):  # of zeros and ones
+    if isinstance(condition, View):  # zeros and ones that the model computes
         return _mixed(walk, condition, x, other)
     if isinstance(condition, Tensor):
         shape = np.broadcast_shapes(tuple(condition.shape), x.shape)
@@ -260,7 +261,9 @@ def _filled(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 
 
 def _as_filling(part: Entry) -> Entry:
-    """A number that fills; the least that a type has hides scores."""
+    """A fill value of at least HIDDEN, because modules hide scores by the least value of a type. A tensor of several
+    elements is returned unchanged.
+    """
     number = float(part) if isinstance(part, Tensor) and part.numel() == 1 else part
     return max(number, HIDDEN) if isinstance(number, int | float) else number
 
@@ -284,7 +287,7 @@ def _inverse(walk: Translation, mask: Entry) -> Entry:
 
 
 def _mixed(walk: Translation, condition: View, x: View, other: Entry) -> View:
-    """Of x where a tensor of zeros and ones has a 1, else of another."""
+    """x where a mask of zeros and ones is 1, another tensor or number elsewhere."""
     kept = binary(walk, "mul", x, condition)
     if isinstance(other, int | float) and other == 0:
         return kept

@@ -1,4 +1,4 @@
-"""Modules that a user replaces by a block of the language, and the calls of a block by the names of its operands."""
+"""Replaces modules by a user's blocks of the language, and calls a block with operands found by name."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ Replacing = Callable[[Any], Block]
 
 
 def replaces(module_class: type[nn.Module]) -> Callable[[Replacing], Replacing]:
-    """Registers a function from a module of this class to the block that stands for it in imported models.
+    """Registers a function that makes, from a module of this class, the block that replaces it in imported models.
 
-    Operands of the block are found by name: arguments of the module's `forward`, `state_0` of a tuple `state`, and its
-    parameters and buffers, with underscores for dots and one more behind a reserved word of the language: `weight_`.
-    The block returns the tensors that `forward` returns, in order. Subclasses without a `forward` of their own are
-    replaced too. Raises TypeError for what is no class of modules.
+    Operands of the block are found by name among the arguments of the module's `forward` and its parameters and
+    buffers. Arguments in a tuple `state` are named `state_0`, `state_1`. Dots become underscores, and a reserved word
+    of the language gets an underscore appended: `weight_`. The block returns the tensors that `forward` returns, in
+    order. Subclasses without their own `forward` are replaced too. Raises TypeError for anything but a class of
+    modules.
     """
     if not isinstance(module_class, type) or not issubclass(module_class, nn.Module):
         raise TypeError(f"replaces({module_class!r}): not a class of torch.nn.Module")
@@ -62,10 +63,10 @@ _RETURNED = "it takes the module and returns unity_dsl.Block(text, parameter=num
 
 
 def called_block(walk: Translation, call: WholeCall, block: Block) -> list[Entry]:
-    """The results of a block in place of a module's call.
+    """The results of a block that replaces a module's call.
 
-    Raises InputError of its text, E612 where it does not fit the module: operands that nothing has, arguments that it
-    does not read, other results than `forward` returns.
+    Raises InputError for faults of its text, and E612 where it does not fit the module: operands that the module
+    lacks, arguments that it does not read, or other results than `forward` returns.
     """
     name, kind = f"block of {call.name}", _kind(call)
     declared = _declared(name, block.text)
@@ -84,12 +85,12 @@ def called_block(walk: Translation, call: WholeCall, block: Block) -> list[Entry
 
 
 def _kind(call: WholeCall) -> str:
-    """The name of its class or function, without the package."""
+    """The name of a call's class or function, without the package."""
     return call.name.rpartition(".")[2]
 
 
 def _declared(name: str, text: str) -> BlockDecl:
-    """The one block of a text. Raises InputError."""
+    """The single block of a text. Raises InputError."""
     file = parse_model(Source(name, f"{text}\n{_MODEL}  input given: f32[1]\n  output given\n"))
     if len(file.blocks) != 1:
         count = len(file.blocks)
@@ -114,7 +115,9 @@ def _statements(body: Sequence[ModelStatement]) -> Iterator[ModelStatement]:
 
 
 def _operand(walk: Translation, call: WholeCall, block: BlockDecl, name: str, bound: int | None) -> View:
-    """The tensor of this name that the module is called with or has; an integer one has values below the bound."""
+    """The tensor of this name among the call's arguments, parameters and buffers. An integer one has values below the
+    bound.
+    """
     kind = _kind(call)
     known = {_written(own): entry for own, entry in {**call.own, **call.given}.items()}
     if name not in known:
@@ -138,14 +141,14 @@ def _operand(walk: Translation, call: WholeCall, block: BlockDecl, name: str, bo
 
 
 def _written(name: str) -> str:
-    """A name of Python as it is in a block."""
+    """A Python name as it is written in a block."""
     return f"{name}_" if name in terminal_texts("udl").values() else name
 
 
 def _checked_text(
     block: Block, names: Sequence[str], operands: Sequence[View], results: Sequence[Sequence[int]]
 ) -> str:
-    """The block with a model that only calls it, on tensors of the shapes of these operands."""
+    """The block and a model that only calls it, on inputs with the shapes of these operands."""
     lines = [block.text, _MODEL.strip()]
     for name, view in zip(names, operands, strict=True):
         kind = "f32" if view.value.bound is None else f"int<{view.value.bound}>"
@@ -158,8 +161,8 @@ def _checked_text(
 
 
 def _bounds(source: Source, call: WholeCall, name: str) -> list[int | None]:
-    """How many values each result has, None for floats. Raises InputError where the block cannot be called so, or
-    returns other shapes than the module does.
+    """How many values each result has, None for floats. Raises InputError where the block cannot be called like this,
+    or returns other shapes than the module.
     """
     kind = _kind(call)
     wanted = ", ".join(str(list(shape)) for shape in call.results)

@@ -13,13 +13,14 @@ from torch import nn
 from .text_lines import Quantity
 
 MUCH = 2.0
-"""Times another: a deviation of which it is taken that the module was made with another one."""
+"""If standard deviations differ by more than this factor, the modules are taken to use different initialisers."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a block has a number: a `word` for it, and whether it is a setting that a call may leave out. An
-    initialiser is one as a whole, with that of what it initialises; it is a parameter only if it `may_differ`.
+    """The place of a number in a block: a `word` to name it, and whether it is a setting that a call may leave out. An
+    initialiser is one number as a whole, named after what it initialises. It becomes a parameter only if it
+    `may_differ`.
     """
 
     word: str
@@ -30,8 +31,8 @@ class Place:
 
 @dataclass(frozen=True)
 class Sizing:
-    """The numbers of a block: `head` declares its parameters, `body` are the numbers of its lines in terms of these,
-    `arguments` the values of each call by name, and `usual` those that a call may leave out.
+    """The numbers of a block: `head` declares its parameters, and `body` has the numbers of its lines in terms of
+    these. `arguments` are the values of each call by name, `usual` the defaults that a call may leave out.
     """
 
     head: str
@@ -50,9 +51,10 @@ def sizing_of(
     places: Sequence[Place],
     taken: Collection[str],
 ) -> Sizing:
-    """The numbers of a block for modules that have these at the same places.
+    """The numbers of a block, from the numbers of modules at the same places.
 
-    Numbers that are the same in every module are one parameter. What most modules have of a setting is its default.
+    Places that have the same numbers in every module share one parameter. The value of a setting in most modules is
+    its default.
     """
     names: dict[tuple[str, ...], str] = {}
     values: dict[str, tuple[Quantity, ...]] = {}
@@ -80,8 +82,9 @@ def sizing_of(
 
 
 def _initialisers(row: tuple[Quantity, ...], place: Place) -> tuple[tuple[Quantity, ...], str]:
-    """The numbers of initialisers, and what stands around them, where they are the same but for a number, and that more
-    than if it was drawn. Else all modules begin as most do, so that chance does not decide which are similar.
+    """The numbers of initialisers and the text around them, if only the numbers differ, and by more than chance
+    explains. Otherwise all modules get the most frequent initialiser, so that chance does not decide which are
+    similar.
     """
     kinds = {one.text.partition("(")[0] for one in row}
     deviations = [abs(one.value) for one in row]
@@ -94,7 +97,7 @@ def _initialisers(row: tuple[Quantity, ...], place: Place) -> tuple[tuple[Quanti
 
 
 def _usual(row: Sequence[Quantity]) -> str | None:
-    """The plain number that most have."""
+    """The number that most modules have, if it is plain."""
     text, times = Counter(one.text for one in row).most_common(1)[0]
     plain = next(one for one in row if one.text == text).value == _plain(text)
     return text if 2 * times > len(row) and plain else None
@@ -108,7 +111,9 @@ def _plain(text: str) -> float | None:
 
 
 def _words(values: Sequence[float], modules: Sequence[nn.Module | None], place: Place) -> Iterator[str]:
-    """Names for a number with these values in the modules: of an attribute, with where it is; what the place says."""
+    """Names for a number with these values in the modules: attributes, also with their path, then the word of the
+    place.
+    """
     attributes = [] if place.is_initialiser else list(_attributes(values, modules))
     yield from (name for _, name in attributes if name == place.word)
     yield from (name for _, name in attributes)
@@ -117,7 +122,7 @@ def _words(values: Sequence[float], modules: Sequence[nn.Module | None], place: 
 
 
 def _attributes(values: Sequence[float], modules: Sequence[nn.Module | None]) -> Iterator[tuple[str, str]]:
-    """The attributes with these values, each with the name of the module inside that has it."""
+    """The attributes that have these values, each after the path of the submodule that has it."""
     found = [module for module in modules if module is not None]
     if len(found) < len(values):
         return
@@ -134,7 +139,7 @@ def _attributes(values: Sequence[float], modules: Sequence[nn.Module | None]) ->
 
 
 def _number(value: object) -> float | None:
-    """A number, or the one that all of several are."""
+    """A number, or the common value of a sequence of equal ones."""
     if isinstance(value, tuple | list) and value and all(one == value[0] for one in value):
         value = value[0]
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None

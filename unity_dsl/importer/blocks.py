@@ -1,4 +1,4 @@
-"""Blocks of an imported model: what several statements do that no operator does, as text with the numbers of a call."""
+"""Blocks of an imported model: computations of several statements as text, with the parameter values of a call."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from types import MappingProxyType
 class Block:
     """A block of the .udl language with the values of its parameters in a call.
 
-    `bounds` are the numbers of values that integer operands have, by name: the rows of a table that one indexes. One
-    that is not there has as many as the example needs.
+    `bounds` gives, by operand name, how many values an integer operand may have, such as the rows of the table that it
+    indexes. An operand without an entry has as many values as the example needs.
     """
 
     text: str
@@ -31,7 +31,7 @@ class Block:
         return found[1] if found else ""
 
     def renamed(self, name: str) -> Block:
-        """The same under another name."""
+        """This block under another name."""
         text = _HEAD.sub(f"block {name}", self.text, count=1)
         return Block(text, bounds=self.bounds, **self.settings)
 

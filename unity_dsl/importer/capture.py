@@ -47,9 +47,9 @@ _PAIR = "the factory returns a module and its example inputs: `return module, {'
 class Captured:
     """A module's graph in training mode, functional, with composite operators kept.
 
-    `given` are the example inputs, `inputs` those that are tensors by placeholder. `states` are the names of weights
-    and buffers in the state_dict by placeholder, `frozen` those that a module has as weights without a gradient;
-    `constants` are the values of tensors that are in none.
+    `given` are the example inputs, `inputs` the tensors among them by placeholder. `states` maps placeholders of
+    weights and buffers to their names in the state_dict. `frozen` are the placeholders of parameters that require no
+    gradient. `constants` are the values of tensors outside the state_dict.
     """
 
     module: nn.Module
@@ -62,7 +62,7 @@ class Captured:
     constants: Mapping[str, Tensor]
 
     def decomposed(self, operators: Set[Any]) -> Captured | None:
-        """The same with these operators written out by others; None if no way is known for any."""
+        """This capture with these operators decomposed into others; None if none of them has a known decomposition."""
         known = {**default_decompositions(), **OWN}
         table = {one: known[one] for one in operators if one in known}
         if not table:
@@ -73,7 +73,7 @@ class Captured:
 
 @contextmanager
 def without_weights() -> Iterator[None]:
-    """Modules that are made meanwhile have matrices that take no memory, all elements of which are one zero."""
+    """Inside this context, modules are created with matrices on the meta device, which take no memory."""
     register = nn.Module.register_parameter
 
     def light(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
@@ -90,7 +90,9 @@ def without_weights() -> Iterator[None]:
 
 
 def _with_one_element(module: nn.Module) -> None:
-    """Parameters without memory become views of one element, of which constants can be computed; tied ones the same."""
+    """Replaces meta parameters by views of a single zero element, from which constants can be computed. Tied
+    parameters stay tied.
+    """
     made: dict[int, nn.Parameter] = {}
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
@@ -101,7 +103,9 @@ def _with_one_element(module: nn.Module) -> None:
 
 @contextmanager
 def _calling(spec: str) -> Iterator[Callable[..., Any]]:
-    """A factory; what is raised meanwhile is its fault, E601."""
+    """Yields the factory. An exception inside this context is reported as E601, or as the diagnostic of
+    `keras_refusal`.
+    """
     name, colon, function = spec.partition(":")
     if not colon or not name or not function.isidentifier():
         raise fail("E601", f"`{spec}` names no factory", help="write `package.module:function`")
@@ -121,12 +125,14 @@ def _calling(spec: str) -> Iterator[Callable[..., Any]]:
 
 
 def _told(reason: Exception) -> str:
-    """An error in one line, with its place."""
+    """The type and message of an error on one line, with its place in the user's code."""
     return f"{type(reason).__name__}: {reason}".splitlines()[0] + _place(reason)
 
 
 def _place(reason: Exception) -> str:
-    """The last line of code on the way to an error that is not torch's, Python's or ours, if there is one."""
+    """The innermost line of a traceback outside torch, the standard library and this package, as ` (model.py:31)`;
+    empty if there is none.
+    """
     own, python = (Path(__file__).parent.parent, Path(torch.__file__).parent), Path(get_path("stdlib"))
     places = []
     for frame in extract_tb(reason.__traceback__):
@@ -138,7 +144,7 @@ def _place(reason: Exception) -> str:
 
 
 def keywords_of(spec: str) -> dict[str, float]:
-    """The parameters of a factory that have a number, but 0, by default. Raises E601."""
+    """The parameters of a factory whose default is a positive number. Raises E601."""
     with _calling(spec) as factory:
         parameters = inspect.signature(factory).parameters.values()
     usual = {parameter.name: parameter.default for parameter in parameters}
@@ -148,10 +154,12 @@ def keywords_of(spec: str) -> dict[str, float]:
 def module_of(
     spec: str, *, weights: bool = True, settings: Mapping[str, float] = MappingProxyType({})
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:
-    """What a factory `package.module:function` returns for settings of its keywords: a module, positional and named
-    example inputs. Without `weights` its matrices take no memory. What it draws is the same each time.
+    """The module that a factory `package.module:function` returns for these keywords, with its positional and named
+    example inputs. Without `weights`, its matrices take no memory. Random numbers are seeded, so every call draws the
+    same.
 
-    Raises E601 for a factory that cannot be loaded or that raises, E602 for what it should not return.
+    Raises E601 for a factory that cannot be loaded or that raises, E602 for a wrong return value, and what
+    `with_plain_weights` raises.
     """
     with torch.random.fork_rng(), _calling(spec) as factory, nullcontext() if weights else without_weights():
         torch.manual_seed(0)
@@ -165,14 +173,14 @@ def module_of(
     given = () if isinstance(inputs, Mapping) else tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
     if not any(isinstance(part, Tensor) for part in tree_leaves((given, named))):
         raise fail("E602", f"`{spec}` returned no tensors as inputs", help=_PAIR)
-    # A tensor that is given twice would be one input of the graph.
+    # Tensors are cloned because one that is passed twice would become a single input of the graph.
     given, named = tree_map(lambda part: part.clone() if isinstance(part, Tensor) else part, (given, named))
     return module, given, named
 
 
 @contextmanager
 def without_recomputation() -> Iterator[None]:
-    """Checkpointed parts run once meanwhile: what is recomputed is a choice of the plan."""
+    """Inside this context, activation checkpointing is disabled: the plan decides what is recomputed."""
 
     class Plain:
         @staticmethod
@@ -189,8 +197,8 @@ def without_recomputation() -> Iterator[None]:
 
 @contextmanager
 def without_caches_and_layerdrop(module: nn.Module) -> Iterator[None]:
-    """Models of transformers return no keys and values for generation meanwhile, which a step of training has no use
-    for, and drop no layers.
+    """Inside this context, models of transformers return no key-value cache, which training does not use, and drop no
+    layers.
     """
     configs = {id(config): config for part in module.modules() if (config := getattr(part, "config", None)) is not None}
     caching = [
@@ -201,7 +209,7 @@ def without_caches_and_layerdrop(module: nn.Module) -> Iterator[None]:
 
 
 def dropped_layers(module: nn.Module) -> list[tuple[Any, str]]:
-    """What has the probability of dropping a whole layer, and under which name, where it is not 0."""
+    """The objects with a nonzero probability of dropping a whole layer, each with the name of that attribute."""
     names = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop")
     owners = {id(one): one for part in module.modules() for one in (part, getattr(part, "config", None))}
     return [
@@ -214,7 +222,7 @@ def dropped_layers(module: nn.Module) -> list[tuple[Any, str]]:
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """What torch warns of, logs and prints of a module that cannot be captured is not shown: a diagnostic is."""
+    """Inside this context, warnings, logs and error output of torch are hidden; the user sees a diagnostic instead."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -227,8 +235,8 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def _usual_values() -> Iterator[None]:
-    """Modules of torch that look at the values of tensors do as they mostly do: a mask of a Transformer is no hint that
-    attention is causal, and what a distribution or a likelihood is given is valid.
+    """Inside this context, torch modules that inspect the values of tensors assume the usual case. A Transformer's
+    mask does not imply causal attention, and the arguments of distributions and likelihoods are valid.
     """
     with patched(
         (nn.modules.transformer, "_detect_is_causal_mask", lambda mask, is_causal=None, size=None: bool(is_causal)),
@@ -239,11 +247,12 @@ def _usual_values() -> Iterator[None]:
 
 
 def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Captured:
-    """The graph of a module, in which the calls of modules that are replaced are one operator each.
+    """The graph of a module, in which each call of a replaced module or function is one operator.
 
-    Raises E603 where its Python code cannot be captured, with the line that stops it.
+    Raises E602 for a module that does not run on its example inputs, and E603 for Python code that cannot be captured,
+    with the line that stops it.
     """
-    if not module.training:  # as a whole: parts in evaluation mode stay so
+    if not module.training:  # a module in training mode keeps its parts that are in evaluation mode
         module.train()
     try:
         with (
@@ -285,8 +294,8 @@ def capture(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) 
 
 
 def _stop_gradients(program: ExportedProgram) -> None:
-    """Detaches what the parts of a program compute that run without gradients, as under `torch.no_grad()`: else that is
-    lost where they are written out.
+    """Detaches floating-point results of subgraphs that run without gradients, such as under `torch.no_grad()`.
+    Inlining these subgraphs would lose that otherwise.
     """
     for node in program.graph.nodes:
         if node.target is torch.ops.higher_order.wrap_with_set_grad_enabled and node.args[0] is False:
@@ -303,7 +312,7 @@ def _stop_gradients(program: ExportedProgram) -> None:
 
 
 def loss_of(returned: Any, is_scalar: Callable[[Any], bool]) -> Any:
-    """Of what a module returns the scalar that it calls `loss`, else the first one; None if there is none."""
+    """The scalar that a module returns as `loss`, else the first scalar that it returns; None if there is none."""
     named = returned.get("loss") if isinstance(returned, Mapping) else None
     return next(filter(is_scalar, (named, *tree_leaves(returned))), None)
 
@@ -316,8 +325,8 @@ def without_loss() -> InputError:
 
 
 def _not_run(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> InputError | None:
-    """The diagnostic of a module that does not run on its example inputs, with the last line outside of torch; None of
-    one that does.
+    """The diagnostic of a module that does not run on its example inputs, with the last line outside torch; None if it
+    runs.
     """
     try:
         with torch.random.fork_rng(), quietly(), without_caches_and_layerdrop(module):

@@ -1,4 +1,4 @@
-"""Comments of an imported model: what it is of, what was recognised in it, and what data.py computes for it."""
+"""Comments of an imported model: its module, the recognised operators, and the inputs that data.py computes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ RECOGNISED = (
     "rope",
     "window_attention",
 )
-"""Operators that stand for several of the module's, or for an argument of one."""
+"""Library operators that replace several operators of the module, or an argument of one."""
 
 
 def with_comments(text: ModelText, imported: Imported, captured: Captured) -> ModelText:
-    """The text with a head, and with comments behind inputs that data.py computes and behind repeats."""
+    """The text with a head, and with comments after inputs that data.py computes and after repeats."""
     notes = dict(_notes(text, captured))
     lines = tuple(f"{line}  # {notes[row]}" if row in notes else line for row, line in enumerate(text.lines))
     return replace(text, lines=lines, comments=tuple(_head(imported, captured)))
@@ -40,7 +40,7 @@ def _head(imported: Imported, captured: Captured) -> Iterator[str]:
 
 
 def _notes(text: ModelText, captured: Captured) -> Iterator[tuple[int, str]]:
-    """What there is to say of a line, by row."""
+    """The comments of lines, by row."""
     inputs: Mapping[str, Value] = {name: value for value, name in text.inputs.items()}
     for row, (line, path) in enumerate(zip(text.lines, text.paths, strict=True)):
         word, _, rest = line.partition(" ")

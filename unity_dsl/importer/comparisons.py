@@ -1,4 +1,4 @@
-"""Comparisons of what a model computes, as tensors of zeros and ones, and functions that other operators make up."""
+"""Handlers of comparisons, as tensors of zeros and ones, and of functions composed of other operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .views import View
 
 @handles(*(f"{word}.{kind}" for word in ("gt", "lt", "ge", "le") for kind in ("Scalar", "Tensor")))
 def _ordered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """1 where the first is greater, or less. No gradient passes."""
+    """1 where the order holds, else 0. No gradient passes."""
     assert walk.node is not None
     word = str(walk.node.target).split(".")[1]
     less = word in ("lt", "ge")
@@ -29,7 +29,7 @@ def _ordered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 @handles("eq.Scalar", "ne.Scalar", "eq.Tensor", "ne.Tensor")
 def _equal(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of whole numbers by the position that they name; of others where neither is greater."""
+    """Equality of integers by their one-hot encoding, of other numbers by neither being greater."""
     assert walk.node is not None
     x, other = args
     view, number = walk.view(x), _number(other)
@@ -55,14 +55,14 @@ def _equal_to(walk: Translation, x: View, number: float) -> View:
 
 
 def _number(entry: Entry) -> float | None:
-    """A number, as such or as a constant of one element."""
+    """A number, given as such or as a constant of one element."""
     if isinstance(entry, Tensor) and entry.numel() == 1:
         return float(entry)
     return float(entry) if isinstance(entry, int | float) and not isinstance(entry, bool) else None
 
 
 def _above(walk: Translation, view: View, bound: float) -> View:
-    if isinf(bound):  # no number is, or all are
+    if isinf(bound):  # no number is above inf, all are above -inf
         none = unary(walk, "scale", view, factor=0)
         return none if bound > 0 else one_minus(walk, none)
     return unary(walk, "is_above", view, bound=bound)

@@ -1,4 +1,4 @@
-"""Complex numbers as pairs of real tensors while a module is captured: rotary positions are often written with them."""
+"""Complex numbers as pairs of real tensors during capture; rotary positions are often written with them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ Number = float | complex | Tensor
 
 @dataclass(frozen=True)
 class Pair:
-    """What `torch.view_as_complex` returns, by its real and its imaginary part."""
+    """A complex tensor, in place of what `torch.view_as_complex` returns, as its real and its imaginary part."""
 
     real: Tensor
     imag: Tensor
 
     def __getattr__(self, name: str) -> Any:
-        """Methods of tensors that move elements do the same to both parts; shapes and devices are those of one."""
+        """Methods that move elements apply to both parts; shapes and devices are those of the real part."""
         found = getattr(self.real, name)
         if not callable(found):
             return found
@@ -79,7 +79,7 @@ _READING = {"dim", "size", "numel"}
 
 
 def _parts(one: Pair | Number) -> tuple[Any, Any]:
-    """The real and the imaginary part, None of a real number."""
+    """The real and the imaginary part, which is None for a real number."""
     if isinstance(one, Pair | complex):
         return one.real, one.imag
     if isinstance(one, Tensor) and one.is_complex():
@@ -90,7 +90,7 @@ def _parts(one: Pair | Number) -> tuple[Any, Any]:
 
 @contextmanager
 def complex_as_pairs() -> Iterator[None]:
-    """`torch.view_as_complex` makes pairs meanwhile, which `torch.view_as_real` takes."""
+    """Inside this context, `torch.view_as_complex` makes pairs, and `torch.view_as_real` accepts them."""
     as_real = torch.view_as_real
 
     def pair(x: Tensor) -> Pair:

@@ -1,4 +1,4 @@
-"""Convolutions, pools, and what makes images larger."""
+"""Handlers of convolutions, pools, interpolation and padding."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _convolution(walk: Translation, args: list[Entry], named: dict[str, Entry]) 
 
 @handles("conv3d.default")
 def _patches(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Over blocks of three dimensions that do not overlap: a product with each."""
+    """A 3-D convolution over blocks that do not overlap, as a matrix product with each block."""
     x, weight, bias, stride, pad, dilation, groups = filled(args, (None, None, None, [1], [0], [1], 1))
     x, weight = walk.view(x), walk.view(weight)
     size, lengths = weight.shape[2:], x.shape[2:]
@@ -76,12 +76,12 @@ def _transposed_convolution(walk: Translation, args: list[Entry], named: dict[st
 
 
 def _each(rank: int, numbers: Sequence[int]) -> list[int]:
-    """A number for each dimension; one stands for all."""
+    """A number for each dimension; a single one holds for all."""
     return list(numbers) * (rank if len(numbers) == 1 else 1)
 
 
 def _alike(rank: int, stride: Sequence[int], dilation: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Both for each dimension. Raises Unsupported where dimensions differ."""
+    """Stride and dilation for each dimension. Raises Unsupported where dimensions differ."""
     strides, dilations = _each(rank, stride), _each(rank, dilation)
     if len({*strides}) > 1 or len({*dilations}) > 1:
         raise Unsupported(f"stride {strides}, dilation {dilations}")
@@ -92,14 +92,14 @@ _ONES = {"stride", "dilation", "groups"}
 
 
 def _with_channels(walk: Translation, made: View, bias: View) -> View:
-    """What a convolution makes, with a number added to each channel."""
+    """The result of a convolution, with a bias added to each channel."""
     spread = bias.arranged((bias.dims[0], *[()] * (len(made.dims) - 2)))
     return walk.make("add", made, spread, shape=made.shape)
 
 
 @handles("max_pool2d.default")
 def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Windows that reach beyond what is padded read copies of the last elements, which they have anyway."""
+    """A max pool. Windows that reach beyond the padding read copies of the last elements, which they contain anyway."""
     x, size, stride, pad, dilation, ceil = filled(args, (None, None, [], [0, 0], [1, 1], False))
     stride = stride or size
     if len({*size}) > 1 or len({*stride}) > 1 or {*dilation} != {1}:
@@ -116,7 +116,7 @@ def _max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 @handles("max_pool1d.default", "avg_pool1d.default")
 def _pool_of_a_sequence(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Windows that do not overlap."""
+    """A 1-D pool over windows that do not overlap."""
     assert walk.node is not None
     x, size, stride, pad = filled(args, (None, None, [], [0]))
     x = walk.view(x)
@@ -129,7 +129,7 @@ def _pool_of_a_sequence(walk: Translation, args: list[Entry], named: dict[str, E
 
 @handles("avg_pool2d.default")
 def _average_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Windows that reach beyond what is padded, or whose padding is not counted, are scaled by a table."""
+    """An average pool. A table rescales windows that reach beyond the padding, or whose padding is not counted."""
     x, size, stride, pad, ceil, counted, divisor = filled(args, (None, None, [], [0, 0], False, True, None))
     size, stride, pad = (list(one) * (2 if len(one) == 1 else 1) for one in (size, stride or size, pad))
     if len({*size}) > 1 or len({*stride}) > 1 or divisor:
@@ -155,7 +155,7 @@ def _average_pool(walk: Translation, args: list[Entry], named: dict[str, Entry])
 
 
 def _ends(made: Sequence[int], x: View, size: list[int], stride: list[int], pad: list[int]) -> list[int]:
-    """How far the last windows of a pool that made this shape reach beyond what is padded."""
+    """How far the last windows of a pool with a result of this shape reach beyond the padding."""
     return [
         (count - 1) * step + window - length - 2 * before
         for count, step, window, length, before in zip(made[2:], stride, size, x.shape[2:], pad, strict=True)
@@ -173,7 +173,9 @@ def _averaged(walk: Translation, x: View, size: int, stride: int, pad: list[int]
 
 @handles("adaptive_avg_pool2d.default", "adaptive_avg_pool1d.default")
 def _adaptive_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Means of as many windows: of all positions, or of windows that do not overlap."""
+    """Adaptive average pool: a global mean, means of windows that do not overlap, or a matrix product along each
+    dimension.
+    """
     x = walk.view(args[0])
     sizes = _wanted(x, args[1])
     if {*sizes} == {1} and len(sizes) == 2 and len(x.dims) == 4:
@@ -186,7 +188,7 @@ def _adaptive_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]
 
 @handles("adaptive_max_pool1d.default", "adaptive_max_pool2d.default")
 def _adaptive_max_pool(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """The greatest of as many windows that do not overlap."""
+    """Adaptive max pool over windows that do not overlap."""
     x = walk.view(args[0])
     sizes = _wanted(x, args[1])
     if _overlap(x, sizes):
@@ -195,24 +197,24 @@ def _adaptive_max_pool(walk: Translation, args: list[Entry], named: dict[str, En
 
 
 def _wanted(x: View, sizes: Sequence[int | None]) -> list[int]:
-    """The sizes of the last dimensions that an adaptive pool makes; None are as they are."""
+    """The output sizes of an adaptive pool, in which None keeps the size of a dimension."""
     return [own or old for own, old in zip(sizes, x.shape[-len(sizes) :], strict=True)]
 
 
 def _overlap(x: View, counts: Sequence[int]) -> bool:
-    """Whether as many windows of the last dimensions overlap."""
+    """Whether adaptive windows overlap: a size is no multiple of its number of windows."""
     return any(length % count for length, count in zip(x.shape[-len(counts) :], counts, strict=True))
 
 
 def _apart(walk: Translation, x: View, counts: Sequence[int]) -> View:
-    """Each of the last dimensions as so many windows and what is in one."""
+    """Splits each of the last dimensions into windows and the elements of a window."""
     lead, given = x.shape[: -len(counts)], x.shape[-len(counts) :]
     parts = [part for length, count in zip(given, counts, strict=True) for part in (count, length // count)]
     return walk.reshaped(x, (*lead, *parts))
 
 
 def _of_windows(walk: Translation, name: str, x: View, counts: Sequence[int]) -> View:
-    """A reduction of each of so many windows of the last dimensions."""
+    """A reduction of each window of the last dimensions."""
     lead = len(x.dims) - len(counts)
     places = [lead + 2 * place + 1 for place in range(len(counts))]
     return reduced(walk, name, _apart(walk, x, counts), places, keep=False)
@@ -220,7 +222,7 @@ def _of_windows(walk: Translation, name: str, x: View, counts: Sequence[int]) ->
 
 @handles("upsample_nearest2d.vec", "upsample_nearest2d.default")
 def _nearest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Every element as often as the image becomes larger."""
+    """Nearest-neighbour upsampling by whole factors: every element is repeated."""
     x = walk.view(args[0])
     sizes = args[1] or [int(length * factor) for length, factor in zip(x.shape[2:], args[2], strict=True)]
     if any(new % old for new, old in zip(sizes, x.shape[2:], strict=True)):
@@ -231,7 +233,7 @@ def _nearest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 @handles("upsample_bilinear2d.vec", "upsample_bicubic2d.vec")
 def _interpolated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Along each axis a product with the matrix that interpolates."""
+    """Interpolation, as a product with a matrix along each axis."""
     assert walk.node is not None
     x, corners = walk.view(args[0]), args[2]
     sizes = args[1] or [int(length * factor) for length, factor in zip(x.shape[2:], args[3], strict=True)]
@@ -255,7 +257,7 @@ def _along_each(walk: Translation, x: View, sizes: list[int], mode: str, *, corn
 
 
 def _matrix(walk: Translation, given: int, size: int, mode: str, *, corners: bool | None) -> Prepared:
-    """[size, given]: what interpolation, or means of windows, make of the unit vectors."""
+    """The matrix [size, given] of interpolation or of means of windows, computed from unit vectors."""
     key = (given, size, mode, corners)
     if key not in walk.known:
         unit = Prepared("unit", torch.eye(given), "torch.eye", (given,), (("dtype", torch.float32),))
@@ -274,7 +276,7 @@ def _matrix(walk: Translation, given: int, size: int, mode: str, *, corners: boo
 
 @handles("constant_pad_nd.default", "pad.default", *(f"replication_pad{rank}d.default" for rank in (1, 2, 3)))
 def _padded(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """With zeros or copies of what is there at the ends of the last dimensions; where it is negative, they are cut."""
+    """Pads the last dimensions with zeros or edge copies; negative padding cuts them."""
     assert walk.node is not None
     made, pads, mode, value = filled(args, (None, None, "constant", 0))
     mode, value = ("constant", mode) if not isinstance(mode, str) else (mode, value)
@@ -296,7 +298,7 @@ def _padded(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 
 
 def _with_copies(walk: Translation, view: View, dim: int, before: int, after: int) -> list[View]:
-    """A view between as many copies of its first and its last element along a dimension."""
+    """A view between copies of its first and of its last element along a dimension."""
     last = view.shape[dim] - 1
     ends = [part_of(walk, view, dim, 0, 1)] * before, [part_of(walk, view, dim, last, last + 1)] * after
     return [*ends[0], view, *ends[1]]

@@ -1,4 +1,4 @@
-"""Operators of torch written out by others that have counterparts, where torch itself knows no such way."""
+"""Decompositions of torch operators into ones that have counterparts, where torch itself has none."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 MOST_SLICES = 16
-"""Elements of a window of which a mean is written out."""
+"""The most elements of a window whose mean is written out."""
 MOST_PARTS = 32
-"""Elements along a dimension that are written out one by one."""
+"""The most elements along a dimension that are written out one by one."""
 _ATEN: Any = torch.ops.aten
 
 
 def _diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Any:
-    """The diagonal of square matrices: all else is 0 before rows are summed."""
+    """The diagonal of square matrices: other elements are set to 0, then rows are summed."""
     x = x.movedim((dim1, dim2), (-2, -1))
     if offset or x.shape[-1] != x.shape[-2]:
         return NotImplemented
@@ -67,7 +67,7 @@ def _conv3d(
     dilation: Sequence[int] = (1,),
     groups: int = 1,
 ) -> Tensor:
-    """A sum over slices of the weight along its depth: convolutions of frames."""
+    """A 3-D convolution as a sum of 2-D convolutions of frames, one for each slice of the weight along its depth."""
     stride, pad, dilation = map(_thrice, (stride, pad, dilation))
     if pad[0]:
         x = torch.nn.functional.pad(x, (0, 0, 0, 0, pad[0], pad[0]))
@@ -90,11 +90,11 @@ def _max_pool3d(
     dilation: Sequence[int] = (1,),
     ceil: bool = False,
 ) -> Any:
-    """The largest over frames of what is the largest in each."""
+    """A 3-D max pool as the maximum of 2-D max pools of frames."""
     size, stride, pad, dilation = map(_thrice, (size, stride or size, pad, dilation))
     if ceil or dilation[0] > 1:
         return NotImplemented
-    if pad[0]:  # a window with padding has the frame beside it: that is the largest as often as one likes
+    if pad[0]:  # a padded window has the edge frame, whose copies do not change the maximum
         x = torch.cat([*[x[:, :, :1]] * pad[0], x, *[x[:, :, -1:]] * pad[0]], 2)
     found: Tensor | None = None
     for number in range(size[0]):
@@ -110,15 +110,13 @@ def _thrice(numbers: Sequence[int]) -> list[int]:
 
 
 def _frames(x: Tensor, depth: int, number: int, step: int, dilation: int) -> tuple[Tensor, int]:
-    """The frames that the given one of a window of this depth meets, as a batch, and how many there are of each
-    example.
-    """
+    """The frames at place `number` of all windows of this depth, as a batch, and their number for each example."""
     count = (x.shape[2] - dilation * (depth - 1) - 1) // step + 1
     return _every(x, 2, number * dilation, count, step).transpose(1, 2).flatten(0, 1), count
 
 
 def _every(x: Tensor, dim: int, first: int, count: int, step: int) -> Tensor:
-    """So many elements along a dimension, each a step behind the one before."""
+    """`count` elements along a dimension from `first` on, `step` apart."""
     end = first + (count - 1) * step + 1
     if step > 1:
         return x.index_select(dim, torch.arange(first, end, step, device=x.device))
@@ -139,7 +137,7 @@ def _conv_transpose3d(
     groups: int = 1,
     dilation: Sequence[int] = (1,),
 ) -> Any:
-    """Windows that do not overlap: a block of the result for each element."""
+    """A transposed convolution whose windows do not overlap: each element makes a block of the result."""
     size = [*weight.shape[2:]]
     if _thrice(stride) != size or any(pad) or any(more) or groups > 1 or any(one > 1 for one in dilation):
         return NotImplemented
@@ -150,20 +148,20 @@ def _conv_transpose3d(
 
 
 def _elements(x: Tensor, places: Sequence[Tensor | None]) -> Any:
-    """Elements at places along several dimensions side by side, as places along one that merges them."""
+    """Indexing along several adjacent dimensions, as indexing along one that merges them."""
     given = [dim for dim, one in enumerate(places) if one is not None]
     ids = [one for one in places if one is not None]
     beside = given == [*range(given[0], given[0] + len(given))]
     if len(given) < 2 or not beside or any(one.dtype == torch.bool for one in ids):
         return NotImplemented
-    merged, lengths = ids[0] % x.shape[given[0]], [x.shape[dim] for dim in given]  # those below 0 are from the end
+    merged, lengths = ids[0] % x.shape[given[0]], [x.shape[dim] for dim in given]  # negative ones count from the end
     for one, length in zip(ids[1:], lengths[1:], strict=True):
         merged = merged * length + one % length
     return _ATEN.index(x.flatten(given[0], given[-1]), [*[None] * given[0], merged])
 
 
 def _unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
-    """Windows along a dimension, behind all others: slices side by side."""
+    """Windows along a dimension as a new last dimension: a stack of slices."""
     dim = dim % x.dim()
     if size > MOST_PARTS:
         return NotImplemented
@@ -172,7 +170,7 @@ def _unfold(x: Tensor, dim: int, size: int, step: int) -> Any:
 
 
 def _cdist(first: Tensor, second: Tensor, p: float = 2.0, compute_mode: int | None = None) -> Any:
-    """Distances, whose gradient is 0 where they are."""
+    """Euclidean distances, whose gradient is 0 where the distance is 0."""
     if p != 2.0:
         return NotImplemented
     squares = ((first.unsqueeze(-2) - second.unsqueeze(-3)) ** 2).sum(-1)
@@ -198,7 +196,7 @@ def _running_product(x: Tensor, dim: int) -> Any:
 
 
 def _vector_norm(x: Tensor, order: float = 2.0, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
-    """That of another order than 1 and 2."""
+    """A vector norm of an order other than 0, 1, 2 and -inf."""
     dims = [*range(x.dim())] if dim is None else [*dim]
     if order in (0.0, 1.0, 2.0, -inf):
         return NotImplemented
@@ -208,7 +206,7 @@ def _vector_norm(x: Tensor, order: float = 2.0, dim: Sequence[int] | None = None
 
 
 def _norm(x: Tensor, order: float | None = None, dim: Sequence[int] | None = None, keepdim: bool = False) -> Any:
-    """Of vectors: that of matrices has two dimensions."""
+    """A vector norm; matrix norms, over two dimensions, are refused."""
     if order is not None and (x.dim() if dim is None else len(dim)) == 2:
         return NotImplemented
     return _ATEN.linalg_vector_norm(x, 2.0 if order is None else order, dim, keepdim)
@@ -233,7 +231,7 @@ def _smallest(x: Tensor) -> Tensor:
 
 
 def _running_logsumexp(x: Tensor, dim: int) -> Tensor:
-    """Of all elements up to each, as one sum of exponentials for each: the greatest of them differ."""
+    """Cumulative logsumexp, as one logsumexp of all elements up to each, because their maxima differ."""
     last = x.movedim(dim, -1)
     later = torch.ones(x.shape[dim], x.shape[dim], dtype=torch.bool).triu(1)
     every = last.unsqueeze(-2) + torch.zeros(later.shape).masked_fill(later, -inf)
@@ -258,7 +256,7 @@ def _celu(x: Tensor, alpha: float = 1.0) -> Tensor:
 
 
 def _asinh(x: Tensor) -> Tensor:
-    """Of the positive number, where no digits cancel."""
+    """Asinh by way of the absolute value, where no digits cancel."""
     size = x.abs()
     return torch.sign(x) * torch.log1p(size + size * size / (1 + torch.sqrt(size * size + 1)))
 
@@ -273,7 +271,7 @@ def _variance_and_mean(
 def _batch_norm_alone(
     x: Tensor, gain: Tensor | None, bias: Tensor | None, training: bool, momentum: float, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A batch norm without running statistics, with what it keeps for its backward pass."""
+    """A batch norm without running statistics, with the statistics that it saves for backward."""
     dims, shape = [place for place in range(x.dim()) if place != 1], [-1, *[1] * (x.dim() - 2)]
     mean = x.mean(dims, keepdim=True)
     centred = x - mean
@@ -287,8 +285,8 @@ def _batch_norm_alone(
 def gaussian_nll_loss(
     input: Tensor, target: Tensor, var: Tensor | float, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ) -> Tensor:
-    """`torch.nn.functional.gaussian_nll_loss` of variances that are not below 0. These are clamped without a gradient
-    of the clamping.
+    """`torch.nn.functional.gaussian_nll_loss` for variances that are not negative. The gradient ignores their clamping
+    to `eps`.
     """
     variance = torch.as_tensor(var, dtype=input.dtype, device=input.device)
     if variance.dim() and variance.dim() == input.dim() - 1:
@@ -340,4 +338,4 @@ OWN: Mapping[Any, Callable[..., Any]] = {
     ),
     _ATEN._native_batch_norm_legit.no_stats: _batch_norm_alone,
 }
-"""By operator what computes the same; it returns NotImplemented where it cannot."""
+"""Decompositions by operator; one returns NotImplemented where it does not apply."""

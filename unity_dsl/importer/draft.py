@@ -1,4 +1,4 @@
-"""What an import has made of a module before both are compared: the texts of its model and of its data."""
+"""A draft of an import: the texts of a model and its data before they are compared with the module."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from .translation import Entry
 
 @dataclass(frozen=True)
 class Wanted:
-    """How a draft is made: the `name` of the model, names that no tensor has, layers that were `left_out` by the path
-    of their list, whether the batch may be a parameter, and files of a user's operators.
+    """Options of a draft: the `name` of the model, `reserved` names that no tensor may have, whether the batch may be
+    a parameter, and files of the user's operators. `left_out` counts the layers that were removed from shortened
+    lists, by the path of the list.
     """
 
     name: str
@@ -29,8 +30,8 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Draft:
-    """The texts of a captured module, the files of operators that they need, and formulas for numbers of the model's
-    lines, by line and token. `results` are what the module returns, flat.
+    """The texts of a captured module and the operator files that they need. `formulas` replace numbers of the model's
+    lines, by line and token. `results` are the module's return values, flattened.
     """
 
     captured: Captured

@@ -1,4 +1,4 @@
-"""Leaves out statements that compute what another one of the same layer computes: a module that slices twice alike."""
+"""Removes statements that compute the same as an earlier one of the same layer, such as two equal slices."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .views import Value, View
 
 
 def without_duplicates(model: Imported) -> Imported:
-    """The model in which what is computed twice of the same operands is computed once, but for what draws random
-    numbers and for blocks. Layers keep what each computes, so that they stay alike.
+    """The model without repeated statements that have equal operands; blocks and operators that draw random numbers
+    stay. Statements are compared within one layer only, so that equal layers stay equal.
     """
     same: dict[Value, Value] = {}
     first: dict[object, Statement] = {}
@@ -39,5 +39,5 @@ def without_duplicates(model: Imported) -> Imported:
 
 
 def _content(view: View) -> object:
-    """The same for views that show the same elements of a value in the same arrangement."""
+    """A key that is equal for views that show the same elements of a value in the same arrangement."""
     return view.value if view.is_whole else (view.value, arrangement(view))

@@ -59,7 +59,7 @@ def _is_clamped(module: nn.Module) -> bool:
 
 
 def called_clamped(walk: Translation, call: WholeCall) -> list[Entry]:
-    """What experts with biases and clamped gates make of their tokens, GPT-OSS's. Raises Unsupported."""
+    """The result of experts with biases and clamped gates, as in GPT-OSS. Raises Unsupported."""
     module: Any = call.module
     own = [walk.view(call.own[f"{name}_proj{end}"]) for name in ("gate_up", "down") for end in ("", "_bias")]
     shaped, shape = _in_groups(walk, call, own[3].shape[1])
@@ -69,7 +69,7 @@ def called_clamped(walk: Translation, call: WholeCall) -> list[Entry]:
 
 
 def called_experts(walk: Translation, call: WholeCall) -> list[Entry]:
-    """What experts make of their tokens. Raises Unsupported."""
+    """The result of gated experts. Raises Unsupported."""
     both, down = (walk.view(call.own[name]) for name in ("gate_up_proj", "down_proj"))
     shaped, shape = _in_groups(walk, call, down.shape[1])
     name, rows = _activation(call.module), down.shape[2]
@@ -81,7 +81,7 @@ def called_experts(walk: Translation, call: WholeCall) -> list[Entry]:
 
 
 def _in_groups(walk: Translation, call: WholeCall, width: int) -> tuple[list[View], tuple[int, ...]]:
-    """Tokens, choices and weights as [groups, places, …], and the shape that the tokens came in."""
+    """Tokens, choices and weights as [groups, tokens, …], and the original shape of the tokens."""
     x, chosen, weights = _operands(walk, call, width)
     x = x.reshaped((x.shape[0], x.shape[1])) if len(x.dims) == 2 else x
     groups, places = _groups(x)
@@ -89,7 +89,7 @@ def _in_groups(walk: Translation, call: WholeCall, width: int) -> tuple[list[Vie
 
 
 def _groups(x: View) -> tuple[int, int]:
-    """The sizes of the batch and of a sequence in the tokens' dimension."""
+    """The batch size and the sequence length that the tokens' dimension merges; 1 group if it is one axis."""
     axes = x.dims[0]
     if len(axes) < 2:
         return 1, x.shape[0]
@@ -117,7 +117,7 @@ def _activation(module: nn.Module | None) -> str:
 
 
 def _returned(values: Mapping[str, Any]) -> Result:
-    """A tensor like the tokens, which come first."""
+    """A result like the tokens, which are the first argument."""
     return Result.like(next(iter(values.values())))
 
 

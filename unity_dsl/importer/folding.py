@@ -1,4 +1,4 @@
-"""Folds equal layers into repeats: runs of modules of one list that do the same to what the one before leaves."""
+"""Folds equal layers into repeats: modules of one list that each do the same to the result of the one before."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .views import Value
 
 @dataclass(frozen=True)
 class Repeat:
-    """Layers that are alike: `layers` by number, each as its statements. `carried` are values that the first layer
-    reads, with the places of the results, of all of a layer's, that the next one reads in their stead. `prefixes` are
-    the modules' paths, `own` the weights and buffers that each layer has for itself, in the same order.
+    """Equal layers: `layers` has the statements of each. `carried` are values that the first layer reads; each comes
+    with the position, among a layer's results, of the one that the next layer reads instead. `prefixes` are the
+    modules' paths, `own` the weights and buffers that belong to each layer alone, in the same order.
     """
 
     layers: tuple[tuple[Statement, ...], ...]
@@ -40,11 +40,11 @@ Item = Statement | Repeat
 
 
 _Groups = Sequence[tuple[tuple[str, ...], tuple[Statement, ...]]]
-"""Statements with the path of the module of a list that they belong to."""
+"""Statements, with the path of the member of a list that they belong to."""
 
 
 def folded(model: Imported) -> list[Item]:
-    """The statements of a model, with runs of layers that are alike as repeats."""
+    """The statements of a model, with runs of equal layers as repeats."""
     left: list[Item] = []
     users: dict[Value, set[tuple[str, ...]]] = {}
     for statement in model.statements:
@@ -74,8 +74,8 @@ def folded(model: Imported) -> list[Item]:
 
 
 def _layers(groups: _Groups, first: int) -> list[tuple[tuple[str, ...], tuple[Statement, ...]]]:
-    """The modules of one list from a group on, each with what the module around the list does behind it: as many
-    statements behind each as behind the first.
+    """The modules of one list from a group on, each with the statements of the surrounding module that follow it: as
+    many as follow the first one.
     """
     prefix, found = groups[first][0], list[tuple[tuple[str, ...], tuple[Statement, ...]]]()
     place, behind = first, None
@@ -99,13 +99,13 @@ def results_of(statements: Sequence[Statement]) -> list[Value]:
 
 
 def layer_of(statement: Statement) -> tuple[str, ...]:
-    """The path of the module of a list that a statement belongs to: `model.layers.3`; none outside lists."""
+    """The path of the member of a list that a statement belongs to: `model.layers.3`; empty outside lists."""
     numbers = [place for place, part in enumerate(statement.path) if part.isdecimal()]
     return statement.path[: numbers[0] + 1] if numbers else ()
 
 
 def _longest(layers: _Groups, model: Imported, private: Set[Value]) -> Repeat | None:
-    """The longest repeat that begins with the first of these layers; None where the next one is not alike."""
+    """The longest repeat that begins with the first of these layers; None where the next one differs."""
     prefix, statements = layers[0]
     form, slots, mine = _canonical(statements, prefix, private)
     owned = [mine]
@@ -133,7 +133,7 @@ def _longest(layers: _Groups, model: Imported, private: Set[Value]) -> Repeat | 
 
 
 def _is_closed(layers: Sequence[tuple[Statement, ...]], left: set[int], model: Imported) -> bool:
-    """Whether what is read after the layers is only what the last one leaves."""
+    """Whether everything outside the layers reads only those of their results that the last layer leaves."""
     inside = {id(statement) for layer in layers for statement in layer}
     made = {result for layer in layers for result in results_of(layer)}
     allowed = {result for place, result in enumerate(results_of(layers[-1])) if place in left}
@@ -145,8 +145,8 @@ def _is_closed(layers: Sequence[tuple[Statement, ...]], left: set[int], model: I
 def _canonical(
     statements: Sequence[Statement], prefix: tuple[str, ...], private: Set[Value]
 ) -> tuple[object, list[Value], list[Value]]:
-    """What is the same for layers that do the same, the values from outside in the order of their first reading, and
-    the layer's own weights: those that are `private`, as no other layer reads them.
+    """The form that equal layers share, the values from outside in the order of their first reading, and the layer's
+    own weights. Those are `private`: no other layer reads them.
     """
     local = {result: place for place, result in enumerate(results_of(statements))}
     slots: dict[Value, int] = {}

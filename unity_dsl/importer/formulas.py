@@ -1,4 +1,4 @@
-"""Formulas of sizes: what the numbers of a text are in terms of those that change them."""
+"""Formulas of sizes: the numbers of a text in terms of the sizes that change them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _POWERS = (1, -1, 2, -2)
 
 @dataclass(frozen=True)
 class Formula:
-    """A constant, and a coefficient times powers of sizes."""
+    """A coefficient times powers of sizes, plus a constant."""
 
     coefficient: Fraction
     powers: Mapping[str, int] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Formula:
         return found + self.constant
 
     def text(self, divide: str) -> str:
-        """As one writes it, with this sign for a division."""
+        """The formula as text, with this sign for divisions."""
         above = [name for name, power in self.powers.items() for _ in range(power)]
         below = [name for name, power in self.powers.items() for _ in range(-power)]
         count, part = abs(self.coefficient.numerator), self.coefficient.denominator
@@ -48,7 +48,7 @@ def tokens(line: str) -> list[str]:
 
 
 def number(token: str) -> float | int | None:
-    """The number that a text is, if it is one."""
+    """The number that a token is; None if it is none."""
     if not token[:1].isdigit():
         return None
     try:
@@ -69,7 +69,7 @@ def are_alike(lines: Sequence[str], others: Sequence[str]) -> bool:
 
 
 def numbers(lines: Sequence[str]) -> Iterator[tuple[int, int, float]]:
-    """The numbers of a text, each with its line and its place among the tokens of that."""
+    """The numbers of a text, each with its line and its position among the line's tokens."""
     for row, line in enumerate(lines):
         for place, token in enumerate(tokens(line)):
             found = number(token)
@@ -78,8 +78,8 @@ def numbers(lines: Sequence[str]) -> Iterator[tuple[int, int, float]]:
 
 
 def formula_of(value: float, changed: Mapping[str, float], at: Point, moved: Point) -> Formula | None:
-    """What gives a value at a point, and each of the changed ones where that size alone has moved: a product of powers,
-    else a sum. None if there is none.
+    """The formula that gives `value` at a point, and each changed value where that size alone has moved: a product of
+    powers, else a sum. None if there is none.
     """
     powers = {name: _power(other, value, moved[name], at[name]) for name, other in changed.items()}
     if all(powers.values()):
@@ -99,7 +99,7 @@ def formula_of(value: float, changed: Mapping[str, float], at: Point, moved: Poi
 
 
 def _power(other: float, value: float, moved: float, at: float) -> int | None:
-    """The power of a size in a value, of two of each."""
+    """The power of a size in a value, from two values of both; None if there is none."""
     if not value or not at:
         return None
     ratio = other / value
@@ -116,7 +116,7 @@ def replaced(lines: Sequence[str], found: Mapping[tuple[int, int], Formula], div
 
 
 def _written(parts: Sequence[str], place: int, formula: Formula | None, divide: str) -> str:
-    """A token, or a formula in its place: in brackets where it is a part of another."""
+    """A token, or the formula in its place, in parentheses where it is an operand of another."""
     if formula is None:
         return parts[place]
     text = formula.text(divide)

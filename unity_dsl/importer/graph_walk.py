@@ -1,5 +1,5 @@
-"""Walks a captured graph: constants are evaluated, integer work on inputs becomes `prepare`, and what computes becomes
-operators of the library.
+"""Walks a captured graph. Constants are evaluated, integer computations on inputs become `prepare`, and other calls
+become operators of the library.
 """
 
 from __future__ import annotations
@@ -51,25 +51,31 @@ DRAWN = {
     **dict.fromkeys(("randint.default", "randint.low"), "torch.randint"),
     "exponential.default": EXPONENTIAL,
 }
-"""Random numbers that `prepare` draws: noise that is added, steps of diffusion; and by what."""
+"""Operators whose random numbers `prepare` draws, such as added noise or diffusion steps, with the call that draws
+them.
+"""
 _ZEROS = ("zeros_like.default", "new_zeros.default", "empty_like.default", "new_empty.default")
 COMPARED = {"eq", "ne", "gt", "ge", "lt", "le"}
-"""Comparisons, which `prepare` makes of inputs."""
+"""Comparisons, which `prepare` evaluates where they only involve inputs."""
 SCALED = {"normal_functional.default", "exponential.default"}
-"""Those that draw others where they have more arguments."""
+"""Operators of `DRAWN` whose further arguments change the distribution, so that `prepare` draws them only without
+these.
+"""
 FILLED: Mapping[str, str] = {
     **dict.fromkeys(_ZEROS, "zeros"),
     **dict.fromkeys(("ones_like.default", "new_ones.default"), "ones"),
     **dict.fromkeys(("full_like.default", "new_full.default"), "full"),
 }
-"""What makes constants in the shape or the type of a tensor, whatever that contains."""
+"""Operators that make a constant in the shape or type of a tensor, whatever its contents, with torch's function for
+it.
+"""
 
 
 def translate(captured: Captured, own: Mapping[str, OperatorDecl]) -> tuple[Imported, Translation]:
-    """The statements of a captured graph. What has no counterpart, and is none of a user's `own` operators, is
-    decomposed as torch does it, where that knows how.
+    """The statements of a captured graph. An operator that has no counterpart and is none of a user's `own` operators
+    is decomposed, if a decomposition is known.
 
-    Raises E605 that names every operator without a counterpart.
+    Raises E605, which names every operator without a counterpart.
     """
     first: dict[str, Lacking] = {}
     before: Mapping[str, Lacking] | None = None
@@ -83,13 +89,13 @@ def translate(captured: Captured, own: Mapping[str, OperatorDecl]) -> tuple[Impo
         if parts is None:
             break
         first, before, captured = walk.missing | first, walk.missing, parts
-    # What the module calls is told, not what that was decomposed into.
+    # The diagnostic names the operators that the module calls, not those of their decompositions.
     left = {one.place for one in walk.missing.values()}
     raise _missing({name: one for name, one in first.items() if one.place in left} or walk.missing)
 
 
 def _walked(walk: Translation) -> list[Entry]:
-    """Translates every call of the graph; what it returns."""
+    """Translates every call of the graph and returns the graph's outputs."""
     outputs: list[Entry] = []
     for node in walk.captured.program.graph.nodes:
         walk.node = node
@@ -103,7 +109,7 @@ def _walked(walk: Translation) -> list[Entry]:
 
 
 def operator_name(node: Node) -> str:
-    """The operator of torch that a node calls, with its overload: `linear.default`."""
+    """The torch operator that a node calls, with its overload: `linear.default`."""
     name, dot, overload = str(node.target).removeprefix("aten.").partition(".")
     return f"{ALIASES.get(name, name)}{dot}{overload}"
 
@@ -175,7 +181,7 @@ def _called(walk: Translation, node: Node) -> Entry:
 
 
 def _drawn(call: str, args: list[Entry]) -> Entry:
-    """Normal or exponential numbers, or whole ones below a bound, as `prepare` draws them anew for every batch."""
+    """Random numbers that `prepare` draws anew for every batch: normal, exponential, or integers below a bound."""
     if call == "torch.randint":
         *bounds, shape = args
         example = torch.full(shape, int(bounds[-1]) - 1)
@@ -188,7 +194,7 @@ def _drawn(call: str, args: list[Entry]) -> Entry:
 
 
 def _as_prepared(walk: Translation, entry: Entry) -> Entry:
-    """An input of numbers as a tensor that `prepare` has; others as they are."""
+    """A floating-point input as a tensor that `prepare` reads; other entries are returned unchanged."""
     if isinstance(entry, View) and entry.is_whole and entry.value.kind == "input":
         example = walk.captured.inputs.get(entry.value.name)
         return entry if example is None else walk.prepare(entry.value.name, example, "")
@@ -196,7 +202,7 @@ def _as_prepared(walk: Translation, entry: Entry) -> Entry:
 
 
 def _called_whole(walk: Translation, operands: list[Entry], told: str) -> Entry:
-    """What replaces a call of a module or a function."""
+    """The results of the replacement of a module or function, whose call was captured as one operator."""
     if any(entry is Missing for entry in operands):
         return Missing
     call, replacement = read_call(walk.captured.module, operands, told)
@@ -204,7 +210,7 @@ def _called_whole(walk: Translation, operands: list[Entry], told: str) -> Entry:
 
 
 def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
-    """What a handler makes; Missing, and noted, where it refuses."""
+    """The result of a handler; `Missing` where the handler refuses, which is noted."""
     try:
         return handler()
     except (Unsupported, Unarranged) as reason:
@@ -213,13 +219,13 @@ def _tried(walk: Translation, name: str, handler: Callable[[], Entry]) -> Entry:
 
 
 def _computed(walk: Translation, node: Node, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """What depends on no input is evaluated, what depends on integers alone is left to `prepare`."""
+    """Evaluates a call that depends on no input. A call that depends on integer inputs alone is left to `prepare`."""
     name = operator_name(node)
     is_view = name in ("view.default", "_unsafe_view.default")
     call = cast(Callable[..., Any], torch.reshape if is_view else node.target)
     try:
         found = _evaluated(call, args, named)
-    except (RuntimeError, TypeError) as reason:  # as of places that no operator gives
+    except (RuntimeError, TypeError) as reason:  # for example where an argument is None
         _note_missing(walk, name, f": {str(reason).splitlines()[0]}")
         return Missing
     if not isinstance(found, Tensor):
@@ -246,7 +252,7 @@ _WHOLE = (torch.int32, torch.int64)
 
 
 def _uncast(given: Entry, found: Tensor) -> Prepared | None:
-    """The whole numbers that were cast to what are whole numbers again, maybe by way of others."""
+    """The integer tensor at the start of a chain of casts that ends in the same integers; None if there is none."""
     while isinstance(given, Prepared):
         if given.example.dtype in _WHOLE and found.dtype in _WHOLE and torch.equal(given.example.long(), found.long()):
             return given
@@ -255,21 +261,21 @@ def _uncast(given: Entry, found: Tensor) -> Prepared | None:
 
 
 def _filled(walk: Translation, name: str, args: list[Entry], named: dict[str, Entry]) -> Tensor:
-    """A constant tensor that is made in the likeness of another."""
+    """A constant tensor that is made in the shape or type of another."""
     likeness, *others = args
     like = likeness.example if isinstance(likeness, Prepared) else None
     shape = list(likeness.shape if like is None else like.shape) if "_like" in name else list(others.pop(0))
     dtype = named.get("dtype") or (torch.float32 if like is None else like.dtype)
     found: Tensor = getattr(torch, FILLED[name])(shape, *others, dtype=dtype)
     told, given = f"torch.{FILLED[name]}", (shape, *others)
-    if like is not None and list(like.shape) == shape:  # as large as the batch is
+    if like is not None and list(like.shape) == shape:  # so its size follows the batch
         told, given = f"{told}_like", (likeness, *others)
     walk.origins[id(found)] = Prepared("filled", found, told, given, (("dtype", dtype),))
     return found
 
 
 def _note_missing(walk: Translation, name: str, why: str) -> None:
-    """Keeps an operator that has no counterpart, with the first place that calls it."""
+    """Records an operator without a counterpart, with the first place that calls it."""
     assert walk.node is not None
     path, line = ".".join(module_path(walk.node)) or "the model", source_line(walk.node)
     place = f"{path} ({line})" if line else path
@@ -277,7 +283,7 @@ def _note_missing(walk: Translation, name: str, why: str) -> None:
 
 
 Missing = object()
-"""What a call without a counterpart gives: the walk goes on, so that all of them are told."""
+"""The result of a call without a counterpart. The walk continues, so that the diagnostic names all such calls."""
 
 
 def _evaluated(call: Any, args: Any, named: Any) -> Any:
@@ -294,8 +300,8 @@ def _evaluated(call: Any, args: Any, named: Any) -> Any:
 
 
 def _missing(missing: Mapping[str, Lacking]) -> InputError:
-    """The diagnostic of operators without a counterpart, by the places that call them, with a way to declare them."""
-    # Sizes of what has no counterpart are no operators that a user called.
+    """The diagnostic of operators without a counterpart: the places that call them, and how to declare them."""
+    # Symbolic sizes follow from other missing operators, and the user did not call them.
     missing = {name: one for name, one in missing.items() if not name.startswith(("sym_", "<"))} or missing
     told = "; ".join(f"{name} at {one.place}" for name, one in missing.items())
     subject = "1 operator has" if len(missing) == 1 else f"{len(missing)} operators have"
@@ -328,7 +334,7 @@ def _imported(walk: Translation, outputs: list[Entry]) -> Imported:
     for spec, entry in zip(signature.output_specs, outputs, strict=True):
         name = getattr(spec.arg, "name", "")
         if name in buffers:
-            if isinstance(entry, View) and by_state.get(buffers[name]) in read:  # else no step depends on it
+            if isinstance(entry, View) and by_state.get(buffers[name]) in read:  # else no step depends on the buffer
                 updates.append((by_state[buffers[name]], entry))
         elif isinstance(entry, View):
             if (loss is None or entry.value is not loss.value) and all(

@@ -1,4 +1,4 @@
-"""Recognises what several operators of torch compute together: root-mean-square norms, rotary positions, tanh gelu."""
+"""Recognises operators that modules write out as several: RMS norm, rotary positions, attention, tanh GELU, losses."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .statements import EXAMPLES, Imported, Statement, reading
 from .views import Value, View
 
 COMPUTED = ("rope", "full_attention", "causal_attention")
-"""Operators found in place of constants that a module may have rounded to float32: tables of positions, scales."""
+"""Operators that replace constants which a module may have rounded to float32: position tables, scales."""
 
 
 def with_idioms(model: Imported) -> Imported:
-    """The model with these as operators of their own, and without what nothing reads any more."""
+    """The model with each recognised pattern as one operator, and without what nothing reads any more."""
     makers = {result: statement for statement in model.statements for result in statement.results}
     read = [view.value for statement in model.statements for view in statement.operands]
     idioms = _Idioms(makers, Counter([*read, *model.left]), model.left)
@@ -31,7 +31,7 @@ def with_idioms(model: Imported) -> Imported:
 
 
 def without_unread(model: Imported) -> Imported:
-    """The model without statements whose results nothing reads, and without inputs of that kind."""
+    """The model without statements and inputs that nothing reads."""
     wanted = model.left
     kept: list[Statement] = []
     for statement in reversed(model.statements):
@@ -43,8 +43,8 @@ def without_unread(model: Imported) -> Imported:
 
 @dataclass(frozen=True)
 class _Idioms:
-    """`makers` are statements by what they make, `readers` how often a value is read, `left` what the model leaves.
-    What an idiom makes in another arrangement than what it stands for is `shown` as that.
+    """`makers` maps a value to its statement, `readers` counts the reads of a value, `left` are the values that the
+    model leaves. If an idiom makes a result in another arrangement, `shown` has the original value as a view of it.
     """
 
     makers: Mapping[Value, Statement]
@@ -53,7 +53,7 @@ class _Idioms:
     shown: dict[Value, View] = field(default_factory=dict)
 
     def made(self, view: View, operator: str) -> Statement | None:
-        """The statement that makes a view's value, if it is of that operator."""
+        """The statement that makes a view's value, if it has that operator."""
         found = self.makers.get(view.value)
         return found if found is not None and found.operator == operator else None
 
@@ -90,7 +90,7 @@ class _Idioms:
         return None
 
     def square(self, view: View, x: View) -> Statement | None:
-        """What squares this view, in its arrangement."""
+        """The statement that makes a view as the square of x, possibly after rearranging it like x."""
         arranged = self.made(view, "rearrange")
         if arranged is not None and arrangement(arranged.operands[0]) == arrangement(x):
             view = arranged.operands[0]
@@ -98,7 +98,9 @@ class _Idioms:
         return found if found is not None and found.operands[0].value is x.value else None
 
     def mean(self, statement: Statement) -> Statement | None:
-        """A sum over as many elements as it is divided by; of all elements of what makes a loss, that loss."""
+        """A sum divided by its number of elements, as a mean; a mean over all elements that makes a loss, as that
+        loss.
+        """
         total, made = statement, statement
         if statement.operator == "scale":
             found = self.made(statement.operands[0], "reduce_sum")
@@ -117,7 +119,7 @@ class _Idioms:
         return made if made is not statement else None
 
     def loss(self, inner: View) -> tuple[str, tuple[View, View]] | None:
-        """The loss that is the mean of what is computed at every position."""
+        """The operator and the operands of the loss that is the mean of `inner`."""
         negated, difference = self.made(inner, "neg"), self.made(inner, "sub")
         if negated is not None and (gather := self.made(negated.operands[0], "gather")) is not None:
             logarithms, places = gather.operands
@@ -142,7 +144,7 @@ class _Idioms:
         return None
 
     def attention(self, statement: Statement) -> Statement | None:
-        """softmax(q k^T / sqrt(|k|) + mask) v, of all keys or of those before."""
+        """softmax(q k^T / sqrt(|k|) + mask) v, over all keys or the causal ones."""
         weights, value = statement.operands
         softmax = self.made(weights, "softmax")
         scores = softmax.operands[0] if softmax is not None else None
@@ -166,7 +168,7 @@ class _Idioms:
         return replace(statement, operator=f"{name}_attention", operands=operands, settings={})
 
     def unscaled(self, view: View) -> tuple[View, float]:
-        """A view before it was scaled, and by what."""
+        """A view before it was scaled, and the scale."""
         scaled = self.made(view, "scale")
         if scaled is None:
             return view, 1.0
@@ -193,7 +195,7 @@ class _Idioms:
         return None
 
     def linear_bias(self, statement: Statement) -> Statement | None:
-        """x w^T + bias, where the product is read here alone."""
+        """x w^T + bias, where nothing else reads the product."""
         for product, bias in both(statement.operands):
             linear = self.made(product, "linear")
             if linear is None or not product.is_whole or self.readers[product.value] != 1:
@@ -208,7 +210,7 @@ def _are_alike(x: View, y: View) -> bool:
 
 
 def _is_causal(table: Tensor | None, shape: Sequence[int]) -> bool:
-    """Whether a table that is added to scores is 0 up to the diagonal and masks what is beyond."""
+    """Whether a table that is added to scores is 0 up to the diagonal and hides all scores beyond."""
     if table is None or table.dim() < 2 or tuple(table.shape[-2:]) != tuple(shape[-2:]):
         return False
     if not bool(((table == 0) | (table <= -LEAST)).all()):
@@ -218,5 +220,5 @@ def _is_causal(table: Tensor | None, shape: Sequence[int]) -> bool:
 
 
 def _is(text: str, value: float) -> bool:
-    """Whether a setting is this number; one that depends on the batch is none."""
+    """Whether a setting is this number; False for one that depends on the batch."""
     return EXAMPLES not in text and isclose(float(text), value, rel_tol=1e-6)

@@ -1,4 +1,4 @@
-"""How the initial numbers of weights and buffers seem to have been drawn: as initialisers of the language."""
+"""Infers how the initial numbers of weights and buffers were drawn, as initialisers of the language."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .views import Value
 
 
 def initialisers_of(value: Value) -> Sequence[str]:
-    """How the numbers of a weight or buffer may have been drawn: zeros and ones as they are."""
+    """The initialisers that may have drawn the numbers of a weight or buffer, best first."""
     tensor = value.constant
     if tensor is None or not tensor.is_floating_point():
         return ["zeros"]  # integers are tables, which are loaded
@@ -30,19 +30,20 @@ def _read(tensor: Tensor) -> Sequence[str]:
 
 
 _GAINS = (("1 / 3", 1 / 3), ("2", 2.0), ("1", 1.0))
-"""Of uniform numbers: of torch's own layers, after He et al. and after LeCun et al."""
+"""Gains of uniform initialisers: of torch's own layers, after He et al. and after LeCun et al."""
 _FANS = (("fan_out", 2.0), ("fan_in", 2.0), ("fan_in", 1.0))
-"""Of normal numbers, after He et al. (2015) and LeCun et al. (1998)."""
+"""Fans and gains of normal initialisers, after He et al. (2015) and LeCun et al. (1998)."""
 _USUAL = (1.0, 0.1, 0.02, 0.01)
-"""Deviations that modules are often made with."""
+"""Standard deviations that modules often use."""
 
 
 def drawn(tensor: Tensor) -> list[str]:
-    """The distributions that numbers agree with, best first: uniform where the largest is as near to the deviation as
-    of uniform numbers alone, with a variance that follows from the shape or not; else normal.
+    """The distributions that fit the numbers, best first. They are uniform, with a variance that may follow from the
+    shape, if the largest number is as close to the standard deviation as only uniform numbers are. Else they are
+    normal.
     """
     std, count, most = float(tensor.std()) if tensor.numel() > 1 else 0.0, tensor.numel(), float(tensor.abs().max())
-    error = 1 / (2 * max(count, 2)) ** 0.5  # of the deviation of so many normal numbers, relative
+    error = 1 / (2 * max(count, 2)) ** 0.5  # relative, of the standard deviation of this many normal numbers
     shaped = tensor.dim() > 1 and count >= 64
     fans = {"fan_out": tensor[:, 0].numel(), "fan_in": tensor[0].numel()} if shaped else {}
     if count >= 64 and most < 1.85 * std:

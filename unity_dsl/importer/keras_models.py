@@ -31,7 +31,7 @@ _PAIR = "a factory of a Keras model returns `model, {'x': x, 'y': y}` or `model,
 
 @contextmanager
 def torch_for_keras() -> Iterator[None]:
-    """Keras has the torch backend if it is imported meanwhile and the environment names none."""
+    """Inside this context, an import of Keras selects the torch backend, unless the environment names one."""
     given = os.environ.get(_BACKEND)
     is_open = "keras" not in sys.modules and not given
     if is_open:
@@ -45,7 +45,7 @@ def torch_for_keras() -> Iterator[None]:
 
 
 def number_layers_anew() -> None:
-    """Layers that are made from here on have names as if none was made before: `dense`, not `dense_3`."""
+    """Resets the numbering of Keras layers, so that the next one is `dense`, not `dense_3`."""
     if (keras := sys.modules.get("keras")) is not None:
         keras.utils.clear_session()
 
@@ -62,7 +62,7 @@ def keras_refusal(reason: Exception) -> InputError | None:
 
 
 def is_keras_layer(found: object) -> bool:
-    """Whether it is a layer or a model of Keras. Raises E613 where its backend is not torch."""
+    """Whether an object is a layer or a model of Keras. Raises E613 where Keras's backend is not torch."""
     keras: Any = sys.modules.get("keras")
     if keras is None or not isinstance(found, keras.Layer):
         return False
@@ -77,11 +77,11 @@ def _of_backend(backend: str) -> InputError:
 
 
 def with_plain_weights(module: Any, inputs: Any) -> tuple[nn.Module, Any]:
-    """A module with Keras models inside as one whose parameters are their variables, with its inputs; any other as it
-    is.
+    """A module that contains Keras models as one whose parameters are their variables, with its inputs; any other
+    module unchanged.
 
-    A Keras model itself becomes a step of its training, which takes `x`, `y` and maybe `sample_weight`, and returns the
-    compiled loss and the outputs. Raises E602 for other inputs, E603 for a module of torch inside a Keras model, E604
+    A Keras model itself becomes its training step, which takes `x`, `y` and optionally `sample_weight`, and returns
+    the compiled loss and the outputs. Raises E602 for other inputs, E603 for a torch module inside a Keras model, E604
     for a model without a loss.
     """
     outer = [part for part in module.modules() if is_keras_layer(part)] if "keras" in sys.modules else []
@@ -100,13 +100,14 @@ def with_plain_weights(module: Any, inputs: Any) -> tuple[nn.Module, Any]:
 
 
 class KerasModule(nn.Module):
-    """A module with Keras models inside. Their `variables` are parameters and buffers here, each once, by Keras's
-    paths; seeds of dropout are none. With `examples` of its inputs a Keras model is a step of training.
+    """A module that contains Keras models. Their `variables` are parameters and buffers here, each once, named by
+    Keras's paths; dropout seeds are left out. With `examples` of its inputs, a Keras model is called as a training
+    step.
     """
 
     def __init__(self, module: Any, examples: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self._given = (module, examples)  # in a tuple, so that its parameters are none of this module
+        self._given = (module, examples)  # in a tuple, so that its parameters are not registered here
         self._paths = layer_paths(module)
         self.variables, self._others = dict[str, Any](), list[str]()
         for variable, is_trained in _variables([part for part in module.modules() if is_keras_layer(part)]):
@@ -118,7 +119,7 @@ class KerasModule(nn.Module):
             _register(self, name, tensor, trained=tensor.requires_grad)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> KerasModule:
-        """One with weights of its own, of the same Keras model, which keeps nothing of a call."""
+        """A copy with its own weights around the same Keras model, without state of earlier calls."""
         made = KerasModule(*self._given)
         for tensor in (*made.parameters(), *made.buffers()):
             tensor.data = tensor.data.clone()
@@ -147,7 +148,7 @@ class KerasModule(nn.Module):
 
 
 def _step(model: Any, given: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The loss of a compiled model, with penalties, and what it computes of `x`."""
+    """The loss of a compiled model, with penalties, and its outputs for `x`."""
     x, y, weight = (given.get(name) for name in _INPUTS)
     outputs = model(x, training=True)
     return model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weight, training=True), outputs
@@ -169,7 +170,7 @@ def _check_loss(model: Any, given: Mapping[str, Any]) -> None:
 
 
 def _named_inputs(inputs: Any) -> dict[str, Any]:
-    """`x`, `y` and `sample_weight` of what a factory returns, arrays as tensors. Raises E602."""
+    """The inputs `x`, `y` and `sample_weight` that a factory returns, with arrays as tensors. Raises E602."""
     if isinstance(inputs, Mapping):
         named = dict(inputs)
     else:
@@ -190,7 +191,7 @@ def _mapped(part: Any) -> Any:
 
 
 def _flat(name: str, part: Any) -> Iterator[tuple[str, Any]]:
-    """The tensors of an input, those of a dict by their keys, those of a list by numbers."""
+    """The tensors of a nested input, named by dict keys and list positions."""
     if isinstance(part, Mapping):
         for key, one in part.items():
             yield from _flat(f"{name}_{key}", one)
@@ -202,7 +203,7 @@ def _flat(name: str, part: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _packed(name: str, like: Any, given: Mapping[str, Any]) -> Any:
-    """An input as its example is, of tensors by name."""
+    """An input nested like its example, from tensors by name."""
     if isinstance(like, Mapping):
         return {key: _packed(f"{name}_{key}", one, given) for key, one in like.items()}
     if isinstance(like, list):
@@ -214,7 +215,7 @@ def _packed(name: str, like: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _variables(layers: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
-    """The variables of layers, each once, and whether they are trained. The first of the layers contain the others."""
+    """The variables of layers, each once, and whether they are trained. Layers come before those that they contain."""
     seen = set[int]()
     for layer in layers:
         trained = {id(variable) for variable in layer.trainable_weights}
@@ -225,7 +226,7 @@ def _variables(layers: Sequence[Any]) -> Iterator[tuple[Any, bool]]:
 
 
 def _states_of_torch(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and persistent buffers of the parts of a module that are no layers of Keras."""
+    """Parameters and persistent buffers of the parts of a module that are not Keras layers."""
     for path, part in module.named_modules():
         if not is_keras_layer(part) and not isinstance(part, nn.ParameterDict):
             own = part.state_dict(keep_vars=True)
@@ -233,7 +234,7 @@ def _states_of_torch(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def _register(module: nn.Module, name: str, tensor: Tensor, *, trained: bool) -> None:
-    """A parameter or a buffer of this name; dots in it are modules."""
+    """Registers a parameter or a buffer; dots in its name become nested modules."""
     *path, last = name.split(".")
     for part in path:
         if part not in module._modules:
@@ -249,8 +250,8 @@ def _register(module: nn.Module, name: str, tensor: Tensor, *, trained: bool) ->
 
 
 def _captured(paths: Mapping[int, str]) -> Iterator[Any]:
-    """What is different while a graph is captured: calls have notes of their layers, and are operators of torch where
-    Keras writes out what these do.
+    """The patches during capture: calls are annotated with their layers, and some Keras compositions become torch
+    operators.
     """
     yield _ExactNumbers()
     yield _noted(paths)
@@ -261,7 +262,7 @@ def _captured(paths: Mapping[int, str]) -> Iterator[Any]:
 
 
 class _ExactNumbers(TorchFunctionMode):
-    """Numbers of Python that become tensors, and what is computed of them alone, are not rounded to float32."""
+    """Keeps Python numbers that become tensors, and results of these alone, in float64 instead of float32."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         named = kwargs or {}
@@ -284,13 +285,13 @@ def _is_number(tensor: Tensor) -> bool:
 
 @contextmanager
 def _patched(owner: Any, name: str, made_of: Callable[[Any], Any]) -> Iterator[None]:
-    """An attribute is what is made of it meanwhile."""
+    """Inside this context, an attribute is replaced by a function of its value."""
     with patched((owner, name, made_of(getattr(owner, name)))):
         yield
 
 
 def _noted(paths: Mapping[int, str]) -> Any:
-    """Calls have a note of the path of their operation."""
+    """Patches Keras operations to annotate their calls with their paths."""
 
     def made(call: Any) -> Any:
         def noted(operation: Any, *args: Any, **named: Any) -> Any:
@@ -314,7 +315,9 @@ def biased_batch_norm(
     momentum: float,
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Batch norm in training and its new running mean and variance, of which the latter is biased as the batch's is."""
+    """Batch norm in training, with its new running mean and variance. The running variance averages the biased
+    variances of batches.
+    """
     new_mean, new_variance = mean.clone(), variance.clone()
     made = F.batch_norm(x, new_mean, new_variance, gain, bias, True, momentum, eps)
     count = x.numel() // x.shape[1]
@@ -335,7 +338,7 @@ def _(
 
 
 def _batch_norm(written: Any) -> Any:
-    """Batch norm in training as one operator: its running variance is that of the batch, which is biased."""
+    """Batch norm in training as one operator, whose running variance averages the biased variances of batches."""
 
     def call(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         if not training or not layer.trainable or mask is not None or layer.renorm:
@@ -355,7 +358,7 @@ _AFFINE = ("gamma", "beta")
 
 
 def _rows(take: Any) -> Any:
-    """Rows of a table as torch takes them: places are not counted from the end."""
+    """Lookup of table rows by `F.embedding`, without support for negative indices."""
 
     def call(x: Any, indices: Any, axis: int | None = None) -> Any:
         is_table = isinstance(indices, Tensor) and axis == 0 and len(x.shape) == 2
@@ -367,7 +370,7 @@ def _rows(take: Any) -> Any:
 
 
 def _recurrent(name: str) -> Callable[[Any], Any]:
-    """A recurrent layer with biases and its default activations as torch's, in place of a loop over the positions."""
+    """A recurrent layer with biases and default activations as torch's own, in place of a loop over positions."""
 
     def made(loop: Any) -> Any:
         def call(*args: Any, **named: Any) -> Any:
@@ -395,13 +398,13 @@ def _recurrent(name: str) -> Callable[[Any], Any]:
 
 
 def _as_gates_of_torch(weight: Tensor) -> Tensor:
-    """The gates of a GRU along the last dimension: update, reset and new as reset, update and new."""
+    """Reorders the gates of a GRU along the last dimension from update, reset, new to reset, update, new."""
     update, reset, new = weight.chunk(3, -1)
     return torch.cat([reset, update, new], -1)
 
 
 def _torch_dropout() -> Any:
-    """Dropout as torch draws it, whatever its seed is. Of a noise that is repeated, the draws are of rows."""
+    """Patches Keras dropout to draw by torch, ignoring seeds. Noise that is broadcast is drawn once for each row."""
 
     def made(_: Any) -> Any:
         def dropout(x: Tensor, rate: float, noise_shape: Sequence[int | None] = (), seed: Any = None) -> Tensor:

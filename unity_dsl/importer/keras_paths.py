@@ -1,4 +1,4 @@
-"""Paths of Keras's layers, as torch's modules have them, and repetitions among layers that have none."""
+"""Paths of Keras layers in the form of torch's module paths, and repetitions among layers that have no such path."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 from torch import nn
 
 LONGEST_PERIOD = 64
-"""Of layers that are looked for as a repetition."""
+"""The most layers of a period that is searched for as a repetition."""
 
 
 def layer_paths(module: nn.Module) -> dict[int, str]:
-    """The paths of Keras's operations and layers by identity, as torch's modules have them: `layers.0.attention`.
+    """The paths of Keras operations and layers by identity, in the form of torch's module paths: `layers.0.attention`.
 
-    Layers in a list that is an attribute have its name and their number. Layers of a functional or a sequential model
-    that follow each other in the same order more than once are a list as well.
+    Layers in a list attribute are named by the attribute and their number. Repeated sequences of layers in a
+    functional or sequential model become a list as well.
     """
     found: dict[int, str] = {}
     _note_paths(module, (), found)
@@ -33,7 +33,9 @@ def _note_paths(module: Any, path: tuple[str, ...], found: dict[int, str]) -> No
 
 
 def _children(module: Any, *, is_inside: bool) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """What a module calls, with names relative to it: inside another one without the numbers that Keras gives."""
+    """The children of a module, with names relative to it. Inside another module, names lack the numbers that Keras
+    appends.
+    """
     operations = module.layers if isinstance(module, sys.modules["keras"].Sequential) else []
     operations = operations or getattr(module, "operations", [])
     names = [one.name.replace(".", "_") for one in operations]
@@ -50,7 +52,9 @@ def _children(module: Any, *, is_inside: bool) -> Iterator[tuple[tuple[str, ...]
 
 
 def _in_order(operations: Sequence[Any], names: Sequence[str]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Operations in the order of their calls; what repeats is a list, whose members have the names of the first one."""
+    """Operations in the order of their calls. A repetition becomes a list, whose members are named as in its first
+    period.
+    """
     forms = [_form(operation) for operation in operations]
     place, lists = 0, set[str]()
     while place < len(operations):
@@ -69,14 +73,14 @@ def _in_order(operations: Sequence[Any], names: Sequence[str]) -> Iterator[tuple
 
 
 def _plain_name(operation: Any) -> str:
-    """The name of an operation, without the number that Keras adds to that of its class."""
+    """The name of an operation, without the number that Keras appends to the name of its class."""
     name: str = operation.name.replace(".", "_")
     plain = re.sub(r"_\d+$", "", name)
     return plain if plain.replace("_", "") == type(operation).__name__.lower() else name
 
 
 def _renumbered(names: Sequence[str]) -> Iterator[str]:
-    """The names, those that are there already with a number."""
+    """The names, with a number appended to each repeated one."""
     taken = set[str]()
     for name in names:
         found = next(one for one in numbered(name) if one not in taken)
@@ -85,7 +89,7 @@ def _renumbered(names: Sequence[str]) -> Iterator[str]:
 
 
 def _repetition(forms: Sequence[tuple[str, object]], first: int) -> tuple[int, int]:
-    """The period from a place on that repeats over most operations, and how often."""
+    """The period at a position whose repetitions cover the most operations, and how often it repeats."""
     best = 1, 1
     for period in range(1, min(LONGEST_PERIOD, (len(forms) - first) // 2) + 1):
         times, wanted = 1, forms[first : first + period]
@@ -97,12 +101,12 @@ def _repetition(forms: Sequence[tuple[str, object]], first: int) -> tuple[int, i
 
 
 def _form(operation: Any) -> tuple[str, object]:
-    """What is the same for layers that may do the same."""
+    """A key that is equal for layers of one class with equal weight shapes."""
     shapes = tuple(tuple(variable.shape) for variable in getattr(operation, "weights", ()))
     return type(operation).__name__, shapes
 
 
 def numbered(name: str) -> Iterator[str]:
-    """The name, and the same with numbers from 2 on."""
+    """The name, then the name with numbers from 2 on."""
     yield name
     yield from (f"{name}_{number}" for number in count(2))

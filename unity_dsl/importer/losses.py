@@ -1,4 +1,4 @@
-"""Losses."""
+"""Handlers of losses."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]
         if reduction == 0 and not smoothing:
             return _likelihoods(walk, walk.make("log_softmax", x, shape=x.shape), places)
         made = walk.make("cross_entropy", x, places, shape=())
-        if smoothing:  # as much of the mean over all classes
+        if smoothing:  # this share is the mean over all classes
             spread_out = reduced(
                 walk, "reduce_mean", walk.make("log_softmax", x, shape=x.shape), range(len(x.dims)), keep=False
             )
@@ -50,14 +50,14 @@ def _cross_entropy(walk: Translation, args: list[Entry], named: dict[str, Entry]
 
 
 def _without_ignored(walk: Translation, target: Prepared, ignored: int) -> tuple[Prepared, Prepared]:
-    """The target with 0 at ignored positions, and which these are."""
+    """The target with 0 at ignored positions, and the mask of these positions."""
     lost = walk.prepare("ignored", target.example == ignored, "torch.eq", target, ignored)
     clean = target.example.masked_fill(lost.example, 0)
     return walk.prepare("target", clean, "torch.masked_fill", target, lost, 0), lost
 
 
 def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
-    """An integer tensor in the shape in which it is read, whatever shapes it had on the way."""
+    """An integer tensor in the shape in which it is read, without the reshapes in between."""
     while entry.call == "torch.reshape" and isinstance(entry.args[0], Prepared):
         entry = entry.args[0]
     found = entry.example.reshape(shape)
@@ -68,7 +68,7 @@ def _in_shape(walk: Translation, entry: Prepared, shape: list[int]) -> Prepared:
 
 
 def _likelihoods(walk: Translation, logarithms: View, places: View) -> View:
-    """At every position the negative logarithm of the probability at a place."""
+    """The negative log-likelihood of the target at every position."""
     shape = (*places.shape, 1)
     made = walk.make("gather", logarithms, places.arranged((*places.dims, ())), shape=shape, dim=len(places.dims))
     return unary(walk, "neg", made.arranged(made.dims[:-1]))
@@ -117,13 +117,13 @@ def _plain_binary(walk: Translation, args: list[Entry], named: dict[str, Entry])
 
 
 def _logarithm(walk: Translation, x: View) -> View:
-    """At least -100, as in torch."""
+    """The logarithm, at least -100 as in torch."""
     return unary(walk, "clamp", unary(walk, "log", x), lo=-100, hi=WIDE)
 
 
 @handles("nll_loss_nd.default", "nll_loss.default", "nll_loss_forward.default", "nll_loss2d_forward.default")
 def _negative(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of the logarithms of probabilities."""
+    """Negative log-likelihood of log-probabilities."""
     assert walk.node is not None
     x, target, weight, reduction, ignored = filled(args, (None, None, None, 1, -100))
     if not isinstance(target, Prepared):
@@ -141,7 +141,9 @@ def _negative(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 
 def _of_each(walk: Translation, x: View, target: Prepared, weight: Entry, reduction: int, ignored: int) -> View:
-    """The negative logarithm at each target, by the weight of its class; their mean is that of weights."""
+    """The negative log-likelihood of each target, times the weight of its class; their mean divides by the sum of
+    weights.
+    """
     clean, lost = _without_ignored(walk, target, ignored)
     shape = [-1, *x.shape[1:-1]]
     chosen = whole(walk.as_input(_in_shape(walk, clean, shape), x.shape[-1]))
@@ -166,7 +168,7 @@ def _of_each(walk: Translation, x: View, target: Prepared, weight: Entry, reduct
 
 @handles("kl_div.default")
 def _divergence(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of logarithms of probabilities from a target, which is positive."""
+    """KL divergence of log-probabilities from a target, which must be positive."""
     x, target, reduction = filled(args, (None, None, 1))
     x, y = walk.view(x), walk.view(target)
     log_target = named.get("log_target", False)

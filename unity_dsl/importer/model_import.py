@@ -1,4 +1,4 @@
-"""Imports a module: the texts of its model, and their comparison with the module."""
+"""Imports a module: writes the text of its model and compares the model with the module."""
 
 from __future__ import annotations
 
@@ -60,10 +60,10 @@ LOG = getLogger(__name__)
 
 @dataclass(frozen=True)
 class ImportedModel:
-    """The files of an imported model by name, and how far it is from its module, if that was looked at. `results` are
-    what the module returns, flat, and `outputs` the model's names of values among them. `sizes` are its parameters,
-    `weights` where the state_dict has each weight, `notes` what a user has to know. `tables` are constant tensors
-    that data.py reads of a file.
+    """The files of an imported model by name, and its difference from the module, None if they were not compared.
+    `results` are the module's return values, flattened; `outputs` maps those that are outputs of the model to their
+    names. `sizes` are the model's parameters, `weights` says where the state_dict has each weight, and `notes` are
+    remarks for the user. `tables` are constant tensors that data.py loads from a file.
     """
 
     files: dict[str, str]
@@ -80,7 +80,7 @@ class ImportedModel:
 
     @property
     def prepare(self) -> Prepare:
-        """What data.py makes of a batch."""
+        """The function of data.py that makes the model's inputs from a batch."""
         return prepare_of(self.files["data.py"], self.tables)
 
     @property
@@ -96,10 +96,11 @@ class ImportedModel:
 def import_onnx(
     path: Path, name: str, loss: str | None, sizes: Mapping[str, int], *, verified: bool = True
 ) -> tuple[ImportedModel, str]:
-    """The model of an ONNX file, with a `loss` of its first output if one is named, and what a user has to know of it.
+    """The model of an ONNX file, with a `loss` of its first output if one is named, and a remark for the user about
+    the file.
 
-    Raises E608 for a file that is no ONNX, E609 for what is not supported of it, E610 without the package, and as
-    `imported_model`.
+    Raises E608 for a file that is not ONNX, E609 for unsupported content, E610 without the package, and what
+    `imported_model` raises.
     """
     try:
         from .onnx_graph import load_onnx
@@ -119,12 +120,14 @@ def import_module(
     sizes: bool = True,
     ops: tuple[Path, ...] = (),
 ) -> ImportedModel:
-    """The model of the module that a factory `package.module:function` makes, with its example inputs. Without
-    `weights` its matrices take no memory, and nothing can be compared. With `sizes`, numbers that change with keywords
-    of the factory or with dimensions of its inputs are parameters. Operators of the files `ops` are counterparts of
-    those of torch that have their names.
+    """The model of the module that a factory `package.module:function` returns with its example inputs.
 
-    Raises E601 and E602 for a factory that cannot be called or returns something else, and as `imported_model`.
+    Without `weights`, matrices take no memory and the model is not compared. With `sizes`, numbers that change with
+    keywords of the factory or with dimensions of its inputs become parameters. Operators of the files `ops` replace
+    the torch operators of the same names.
+
+    Raises E601 and E602 for a factory that cannot be called or returns something else, and what `imported_model`
+    raises.
     """
     given = keywords_of(spec) if sizes else {}
     names = {_size_name(keyword): keyword for keyword in given}
@@ -151,7 +154,7 @@ def import_module(
     if sizes:
         LOG.info("finding its sizes")
         with quietly():
-            # A text that fewer layers and examples have as well shows what sizes change in all.
+            # If fewer layers and examples give the same text, sizes are varied on this smaller module.
             is_large = draft.imported.examples > FEW and "b" in draft.model.parameters
             small: dict[str, Any] = {"short": True, "few": FEW if is_large else None}
             small = small if is_large or is_deep(draft.captured.module) else {}
@@ -181,27 +184,27 @@ _TAKEN = {
     "step",
     "torch",
 }
-"""Names that a model has for its batch, and data.py for what is in it."""
+"""Names that the model uses for its batch, and that data.py uses for its own variables."""
 
 
 def _size_name(keyword: str) -> str:
-    """The name of a parameter of the model that is a keyword of the factory."""
+    """The name of the model parameter for a keyword of the factory."""
     return f"{keyword}_size" if keyword in _TAKEN | {*terminal_texts("udl").values()} else keyword
 
 
 def imported_model(
     module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], name: str, *, verified: bool = True
 ) -> ImportedModel:
-    """The model of a module that is called with these examples.
+    """The model of a module that is called with these example inputs.
 
     Raises E603 for a module that cannot be captured, E604 for one without a loss, E605 for operators without a
-    counterpart, E606 where the model is not equal to the module.
+    counterpart, E606 where the model differs from the module.
     """
     return _finished(_draft(module, args, named, Wanted(name)), verified=verified)
 
 
 def _draft(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], wanted: Wanted) -> Draft:
-    """The texts of a module, before they are compared with it, with the batch as a parameter where it may be."""
+    """The texts of a module before the comparison, with the batch size as a parameter where possible."""
     captured = capture(module, args, named)
     imported, walk = translate(captured, own_operators(wanted.ops))
     captured = walk.captured
@@ -224,7 +227,7 @@ def _draft(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], w
 
 
 def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
-    """The files of a draft, once they are compared with its module."""
+    """The files of a draft, compared with its module if `verified`."""
     library, captured, imported = library_of(library_sources(draft.ops)), draft.captured, draft.imported
     text = with_module_blocks(draft.model, draft.formulas, captured.module, library)
     text = with_comments(text, imported, captured)
@@ -241,8 +244,8 @@ def _finished(draft: Draft, *, verified: bool) -> ImportedModel:
 
 
 def _notes(draft: Draft) -> tuple[str, ...]:
-    """What the text does not say: weights and buffers whose numbers no initialiser draws, and weights that no gradient
-    reaches.
+    """Remarks about what the text does not say: weights and buffers with initial numbers that no initialiser draws,
+    weights that no gradient reaches, and dropped layers.
     """
     module, weights = draft.captured.module, draft.model.weights
     states, trained = module.state_dict(), {name for name, weight in module.named_parameters() if weight.requires_grad}
@@ -264,7 +267,9 @@ def _first_three(names: Sequence[str]) -> str:
 
 
 def _is_special(tensor: Tensor, draft: Draft, state: str) -> bool:
-    """Whether it has numbers that are neither all the same nor, of a weight, seem to be drawn with a mean of 0."""
+    """Whether a tensor has numbers that no initialiser would draw. Its elements are not all equal, and it is a buffer
+    or a weight whose mean is more than five standard errors from 0.
+    """
     if not tensor.is_floating_point() or tensor.numel() < 2 or not any(tensor.stride()):
         return False
     if bool((tensor == tensor.flatten()[0]).all()):
@@ -275,8 +280,8 @@ def _is_special(tensor: Tensor, draft: Draft, state: str) -> bool:
 
 
 def _names(draft: Draft) -> dict[str, object]:
-    """The names that the module's state_dict has for each weight and buffer: one, or all of tied ones; and which range
-    of a dimension it is of a tensor there.
+    """The state_dict names of each weight and buffer of the model: one name, or all names of a tied tensor. A part of
+    a tensor also has its range of a dimension.
     """
     states = draft.captured.module.state_dict(keep_vars=True)
     tied: dict[int, list[str]] = {}
@@ -298,7 +303,7 @@ def _texts(imported: Imported, walk: Translation, batch: int | None, wanted: Wan
 
 
 def _builds(text: ModelText, batch: int, ops: tuple[Path, ...]) -> bool:
-    """Whether the model, whose parameter `b` is the batch, is one at twice the batch."""
+    """Whether the model, which has the batch as parameter `b`, can be built at twice the batch."""
     source = Source(f"{text.name}.udl", text.text)
     try:
         build_model(parse_model(source), library_of(library_sources(ops)), {"b": 2 * batch})
@@ -308,8 +313,8 @@ def _builds(text: ModelText, batch: int, ops: tuple[Path, ...]) -> bool:
 
 
 def _is_any_batch(captured: Captured, prepared: PreparedText, batch: int, constant: Set[str]) -> bool:
-    """Whether what is prepared of a batch twice is what is prepared of it, twice, but for what is constant: so its size
-    is no constant.
+    """Whether the model holds for any batch size: a batch repeated twice is prepared to the prepared batch repeated
+    twice. Constant inputs must stay the same instead.
     """
     prepare, inputs = prepared.prepare, captured.inputs
     if batch < 2 or any(tensor.dim() == 0 or len(tensor) != batch for tensor in inputs.values()):
@@ -340,6 +345,8 @@ def _verified(draft: Draft) -> Verified:
 
 
 def _without_draws(text: str) -> str:
-    """The model with nothing dropped: of elements as in evaluation, of rows with what the kept ones are scaled by."""
+    """The model text without dropout. Element dropout gets p=0 as in evaluation; row dropout becomes the scale 1 / (1
+    - p) of kept rows.
+    """
     rows = re.sub(r"\brow_dropout\((.*); p=([^)]*)\)", r"scale(\1; factor=1 / (1 - (\2)))", text)
     return re.sub(r"(\bdropout\(.*; p)=[^)]*\)", r"\1=0)", rows)

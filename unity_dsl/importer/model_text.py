@@ -21,9 +21,9 @@ from .weight_parts import Stored
 
 @dataclass(frozen=True)
 class ModelText:
-    """The lines of a .udl file: blocks, the parameters of the model, and what it computes, with the path of the module
-    that each line is of. `weights` tells where the module's state_dict has weights and buffers, by their names there.
-    `comments` stand above the model.
+    """The lines of a .udl file: blocks, the model's parameters, and its statements, with the module path of each line.
+    `weights` says, by names in the model, where the module's state_dict has weights and buffers. `comments` stand
+    above the model.
     """
 
     name: str
@@ -53,8 +53,8 @@ def model_text(
     reserved: Set[str] = frozenset(),
     left_out: Mapping[tuple[str, ...], int] = MappingProxyType({}),
 ) -> ModelText:
-    """The text of a model of this name, in which no tensor has a reserved name. Sizes of the batch are written as the
-    parameter `b` where one is given; repeats count the layers of a list that are `left_out`, by its path.
+    """The text of a model of this name, in which no tensor has a reserved name. With a `batch`, sizes of the batch are
+    written as the parameter `b`. Repeats also count the layers that were `left_out` of a list, by its path.
     """
     writer = _Writer(model, batch, reserved, left_out)
     writer.write(folded(model))
@@ -66,13 +66,13 @@ def model_text(
 
 
 class Names:
-    """Names of one file or block, each given once; some are `taken` from the start."""
+    """Unique names of one file or block; some are `taken` from the start."""
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.taken = {*terminal_texts("udl").values(), *kwlist, *taken}
 
     def fresh(self, *wanted: str) -> str:
-        """The first of these that is free; else the last one with a number."""
+        """The first of these names that is free; else the last one with a number."""
         words = [re.sub(r"\W", "_", word).lstrip("_") or "x" for word in wanted]
         words = [f"x_{word}" if word[0].isdecimal() else word for word in words]
         numbered = (f"{words[-1]}_{number}" for number in count(2))
@@ -131,7 +131,7 @@ class _Writer:
                 self.outputs[view.value] = self.output(self.given[view.value], key)
 
     def output(self, name: str, key: str) -> str:
-        """Leaves a value under the key that the module returns it by, if that is a free name."""
+        """Writes an output and returns its name: the key that the module returns it by, if that is a free name."""
         if not key.isidentifier() or key in self.names.taken:
             self.lines.append(f"output {name}")
             return name
@@ -140,7 +140,9 @@ class _Writer:
         return key
 
     def begun(self, items: Sequence[Item]) -> Iterator[Value]:
-        """What repeats begin with, where nothing else reads it: it has the name of what they carry."""
+        """The values that repeats begin with and that nothing later reads. They share a name with what the repeats
+        carry.
+        """
         repeats = [item for item in items if isinstance(item, Repeat)]
         for repeat in repeats:
             for value, _ in repeat.carried:
@@ -164,13 +166,13 @@ class _Writer:
                 self.weights[name] = Stored(value.state, value.part)
 
     def initialiser(self, value: Value) -> str:
-        """Of those that a tensor agrees with the one that most of the model do."""
+        """Chooses, among the initialisers that fit a tensor, the one that fits the most tensors of the model."""
         return max(self.initialisers[value], key=self.common.__getitem__)
 
     # ------------------------------------------------------------------------------------------ statements
 
     def repeat(self, repeat: Repeat) -> None:
-        """Layers as one: what each leaves has the name of what the first one reads."""
+        """Writes layers as one `repeat`, in which a carried result has the name of what the first layer reads."""
         carried, before = [], {value: self.given[value] for value, _ in repeat.carried}
         for value, place in repeat.carried:
             if value.kind != "made" or self.is_read_beside(value, repeat):
@@ -202,14 +204,14 @@ class _Writer:
             self.given[repeat.results(-1)[place]] = own
 
     def label(self, repeat: Repeat) -> str:
-        """A name for layers, which may be that of a size."""
+        """A name for a repeat, which may be the reserved name of a size."""
         if repeat.name in self.reserved:
             self.reserved.discard(repeat.name)
             return repeat.name
         return self.names.fresh(repeat.name)
 
     def is_read_beside(self, value: Value, repeat: Repeat) -> bool:
-        """Whether something after a value is made reads it besides the repeat."""
+        """Whether an output reads a value, or a statement outside the repeat that comes after its beginning."""
         inside = {id(statement) for layer in repeat.layers for statement in layer}
         readers = [s for s in self.model.statements if any(operand.value is value for operand in s.operands)]
         places = {id(statement): place for place, statement in enumerate(self.model.statements)}
@@ -219,7 +221,7 @@ class _Writer:
         )
 
     def is_read_later(self, name: str, result: Value, repeat: Repeat) -> bool:
-        """Whether a layer reads what is carried under a name after it has made what comes in its place."""
+        """Whether a layer reads the carried value of a name after it has made the value that replaces it."""
         begun = [value for value, _ in repeat.carried if self.given[value] == name]
         after = False
         for statement in repeat.body:
@@ -229,7 +231,7 @@ class _Writer:
         return False
 
     def add(self, statement: Statement, prefix: tuple[str, ...], indent: str) -> None:
-        """The lines of a statement, which are of its module."""
+        """Writes the lines of a statement, with the path of its module."""
         for line in self.statement(statement, prefix):
             self.paths[len(self.lines)] = statement.path
             self.lines.append(indent + line)
@@ -251,7 +253,7 @@ class _Writer:
                 yield f"update {self.given[buffer]} = {self.read(view)}"
 
     def noun(self, statement: Statement) -> str:
-        """What a result is called that no module has a name for."""
+        """The base name of a result that no module gives a name."""
         if statement.operator == "slice":
             return f"{self.given[statement.operands[0].value]}_part"
         return _NOUNS.get(statement.operator, statement.operator)
@@ -295,6 +297,6 @@ _SIGNS = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
 
 
 def _around(states: Sequence[str]) -> str:
-    """The name that all paths `model/layer/kernel` begin with, as those of one Keras model may."""
+    """The first part that all paths `model/layer/kernel` share, as those of one Keras model; empty if there is none."""
     firsts = {"".join(state.partition("/")[:2]) for state in states}
     return firsts.pop() if len(firsts) == 1 and all("/" in state for state in states) else ""

@@ -1,4 +1,4 @@
-"""Blocks for similar modules: what several of them compute is written once, and called with the sizes of each."""
+"""Blocks for similar modules: their common computation is written once, and called with the sizes of each module."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from .similar_modules import Part, Path, Surroundings, similar
 from .text_lines import DECLARING, Line, Quantity, Token, joined, lines_of, renamed
 
 _LEAST = 4
-"""The least number of lines that a block saves."""
+"""The fewest lines that a block has to save."""
 
 
 def with_module_blocks(
     text: ModelText, formulas: Mapping[tuple[int, int], Formula], module: nn.Module, library: Library
 ) -> ModelText:
-    """The text with formulas in place of numbers, and with a block for similar modules, innermost first.
+    """The text with formulas in place of numbers, and with blocks for similar modules, innermost first.
 
-    Modules are similar where they are of one class and their lines differ in names and numbers alone. The numbers that
-    differ are the parameters of the block, named after the modules' attributes.
+    Similar modules have the same class, and lines that differ in names and numbers alone. The numbers that differ
+    become parameters of the block, named after the modules' attributes.
     """
     found = _Blocks(text, lines_of(text.lines, text.paths, formulas), module, library)
     while (best := found.best()) is not None:
@@ -42,8 +42,8 @@ def with_module_blocks(
 
 
 class _Blocks:
-    """The lines of a model while blocks are taken out of them. `weights` are names in the text it began with, by those
-    of now, and `given` the names of now for results; `labels` those of its repeats, by scope.
+    """The lines of a model while parts of them become blocks. `weights` maps current names to names in the original
+    text, `given` maps original names of results to current ones. `labels` are the names of repeats, by scope.
     """
 
     def __init__(self, text: ModelText, lines: list[Line], module: nn.Module, library: Library) -> None:
@@ -63,7 +63,7 @@ class _Blocks:
         self.labels = ["", *(str(line.body[-1]) for line in lines if line.word == "repeat")]
 
     def best(self) -> list[Part] | None:
-        """The smallest similar parts that are worth a block; modules that only hold others come last."""
+        """The group of smallest similar parts that is worth a block; containers of other modules come last."""
         worth = [group for group in similar(self.lines, self.around) if self.saved(group) >= _LEAST]
         return min(
             worth,
@@ -72,7 +72,7 @@ class _Blocks:
         )
 
     def saved(self, group: Sequence[Part]) -> int:
-        """How many lines fewer there are with a block for these parts."""
+        """How many lines a block for these parts saves."""
         called = sum(1 + sum(map(self.is_carried, part.results)) for part in group)
         return sum(len(part.all_rows) for part in group) - called - len(group[0].all_rows) - 3
 
@@ -81,13 +81,13 @@ class _Blocks:
         return module is None or type(module).__module__ == nn.Sequential.__module__
 
     def is_carried(self, name: str) -> bool:
-        """Whether a name is given several times, as that of what layers leave is."""
+        """Whether a name is assigned several times, as the carried names of layers are."""
         return sum(name in line.targets for line in self.lines) > 1
 
     # ------------------------------------------------------------------------------------------ what is written
 
     def write(self, group: Sequence[Part]) -> None:
-        """Adds the block of these parts, and calls it in their place."""
+        """Adds the block of these parts, and replaces them by calls."""
         name, first = self.block_name(group[0]), group[0]
         modules = [self.around.module_of(part.path) for part in group]
         sizing = sizing_of([part.quantities for part in group], modules, first.places, self.reserved)
@@ -117,14 +117,14 @@ class _Blocks:
         lines = list[Line]()
         for row, line in enumerate(self.lines):
             some = calls.get(row, [] if row in gone else [line])
-            lines += [*(one.reading(others) for one in some[:1]), *some[1:]]  # what is carried reads new names
+            lines += [*(one.reading(others) for one in some[:1]), *some[1:]]  # carried ones read new names already
         self.lines = lines
         self.given = {old: others.get(now, now) for old, now in self.given.items()} | {
             old: now for old, now in others.items() if old not in self.given.values()
         }
 
     def block_text(self, name: str, part: Part, inner: Mapping[str, str], sizing: Sizing) -> list[str]:
-        """The lines of a block, and an empty one."""
+        """The lines of a block, followed by an empty line."""
         sizes = iter(sizing.body)
         body: list[str] = []
         for row in part.all_rows:
@@ -145,7 +145,7 @@ class _Blocks:
     # ------------------------------------------------------------------------------------------ names
 
     def block_name(self, part: Part) -> str:
-        """After the class of the module, or after what it is called where that is one of torch's containers."""
+        """The name of a block, after the class of the module, or after its path if it is one of torch's containers."""
         module = self.around.module_of(part.path)
         words = [word for word in reversed(part.path) if not word.isdecimal()]
         word = _snake(type(module).__name__) if module is not None and not self.is_container(part) else ""
@@ -156,8 +156,8 @@ class _Blocks:
         return Names({*self.reserved, *self.around.usual}).fresh(word)
 
     def inner_names(self, group: Sequence[Part], sizes: Iterable[str]) -> dict[str, str]:
-        """Names in the block for all names of the first part: weights as in the module, what is made without numbers,
-        what all read under one name.
+        """Names in the block for all names of the first part. Weights are named as in the module, results lose their
+        numbers, and an input that all parts read under one name keeps it.
         """
         found: dict[str, str] = {}
         names, part = Names({*self.reserved, *sizes}), group[0]
@@ -188,7 +188,7 @@ class _Blocks:
         return found
 
     def made_in(self, part: Part) -> list[str]:
-        """The names that a part declares and makes, by place."""
+        """The names that a part declares and makes, in order."""
         return [name for row in part.all_rows for name in self.lines[row].targets]
 
     def local_name(self, name: str, path: Path, scope: int) -> str:
@@ -199,7 +199,7 @@ class _Blocks:
         return f"{word}_{stored.part.word}" if stored.part is not None else word
 
     def call_names(self, group: Sequence[Part], free: Names) -> list[str]:
-        """A name for the first result of each call, after its module: its weights are named after it too."""
+        """A name for the first result of each call, after its module; the names of its weights begin with it."""
         repeats = [line.path for line in self.lines if line.word == "repeat"]
         words = [part.path[len(repeats[part.scope - 1]) :] if part.scope else part.path for part in group]
         wanted = list(map(_endings, words))
@@ -210,7 +210,7 @@ class _Blocks:
         ]
 
     def weights_of(self, part: Part, first: Part, inner: Mapping[str, str], own: str) -> dict[str, str]:
-        """The weights of a part, those of its calls too, with the name of a call before what `inner` says, which has
+        """New names for the weights of a part and of its calls: the name of the call before that of `inner`, which has
         the names of the first part.
         """
         counterpart = dict(zip(self.made_in(part), self.made_in(first), strict=True))
@@ -228,8 +228,8 @@ class _Blocks:
 
 
 def _endings(path: Path) -> list[str]:
-    """What a path ends with as names, from its last word that is no number on, shorter ones first; all of a path of
-    numbers. `layer` stands before what is no name.
+    """Endings of a path as names, shorter ones first. They begin at or before its last word that is no number; a path
+    of numbers is used whole. `layer` is prepended to what is no name.
     """
     named = next((place for place in reversed(range(len(path))) if not path[place].isdecimal()), 0)
     words = (re.sub(r"\W", "_", "_".join(path[start:])).strip("_") for start in range(named, -1, -1))

@@ -1,4 +1,4 @@
-"""Norms, and other statistics of a tensor along its dimensions."""
+"""Handlers of norms and other statistics of a tensor along its dimensions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _layer_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -
 
 
 def _normed(walk: Translation, x: View, eps: float) -> View:
-    """Less its mean along the last dimension, and divided by the deviation that is left."""
+    """x minus its mean along the last dimension, divided by its standard deviation."""
     last = (len(x.dims) - 1,)
     centred = binary(walk, "sub", x, reduced(walk, "reduce_mean", x, last, keep=True))
     squares = reduced(walk, "reduce_mean", unary(walk, "square", centred), last, keep=True)
@@ -69,7 +69,7 @@ def _batch_normed(walk: Translation, given: Sequence[Entry], momentum: float, ep
 
 @handles("_native_batch_norm_legit_no_training.default")
 def _fixed_batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of a module in evaluation mode: by running statistics, which stay what they are."""
+    """Batch norm of a module in evaluation mode, by running statistics that do not change."""
     x, gain, bias, mean, variance, _, eps = args
     view = walk.view(x)
 
@@ -85,7 +85,9 @@ def _fixed_batch_norm(walk: Translation, args: list[Entry], named: dict[str, Ent
 
 @handles("unity_dsl.biased_batch_norm.default")
 def _biased_batch_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """The operator's unbiased variance is n / (n - 1) times the biased one, of n elements of a channel."""
+    """Batch norm with a biased running variance. The unbiased one of the operator is n / (n - 1) times as large for n
+    elements of a channel.
+    """
     *given, momentum, eps = args
     made, new_mean, unbiased = _batch_normed(walk, given, momentum, eps)
     variance, count = walk.view(given[4]), walk.count(prod(made.shape) // made.shape[1])
@@ -111,13 +113,13 @@ def _instance_norm(walk: Translation, args: list[Entry], named: dict[str, Entry]
 
 
 def _in_groups(walk: Translation, x: View, groups: int, affine: tuple[Entry, Entry], eps: float) -> View:
-    """A norm of groups of channels."""
+    """A norm over groups of channels."""
     return walk.make("group_norm", walk.spread(x), *_affine(walk, x, *affine), shape=x.shape, groups=groups, eps=eps)
 
 
 def _affine(walk: Translation, x: View, gain: Entry, bias: Entry) -> list[View]:
-    """A gain and a bias of each channel. What is left out are ones and zeros, all of them: torch's norms read a weight
-    of which one element is repeated as if it had all.
+    """The gain and the bias of each channel. Missing ones become full tensors of ones and zeros, because torch's norms
+    read an expanded weight as if it had all its elements.
     """
     found = []
     for name, part in (("ones", gain), ("zeros", bias)):
@@ -176,7 +178,7 @@ def _every(x: View, dims: Iterable[int] | int | None) -> list[int]:
 
 @handles("max.dim", "min.dim")
 def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """The values, and their places if something reads these."""
+    """The extreme values along a dimension, and their indices if something reads these."""
     assert walk.node is not None
     x, dim, keep = filled(args, (None, None, False))
     x, is_least = walk.view(x), "min" in str(walk.node.target)

@@ -1,4 +1,4 @@
-"""An ONNX graph as a torch module: every node a call of torch, every float initializer a parameter."""
+"""An ONNX graph as a torch module: every node is a torch call, every float weight a parameter."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LOSSES: Mapping[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 OPSETS = range(13, 27)
 _HIDING = 1e4
-"""A table with numbers beyond this hides scores, and is no weight."""
+"""An initializer with a number of at least this magnitude masks scores and is not a weight."""
 _STATISTICS = (3, 4)
-"""Places of running statistics among the inputs of BatchNormalization."""
+"""Positions of the running statistics among the inputs of BatchNormalization."""
 
 
 class OnnxGraph(nn.Module):
-    """A graph whose float initializers are parameters under their names; other constants are arrays. With a `loss` of
-    its first output, which takes labels as one more input.
+    """A graph whose float initializers are parameters with their names; other constants are arrays. With a `loss` of
+    its first output, it takes labels as its last input.
     """
 
     def __init__(self, model: ModelProto, loss: str | None) -> None:
@@ -53,7 +53,7 @@ class OnnxGraph(nn.Module):
             _register(self, name, torch.from_numpy(array.copy()), trained=name not in statistics)
 
     def values(self, inputs: Sequence[Tensor]) -> dict[str, Any]:
-        """What nodes read, by name, before any of them has run."""
+        """The values that nodes may read before any node has run, by name."""
         states = {name: _held(self, name) for name in self.states}
         return {**dict(zip(self.given, inputs, strict=False)), **states, **self.arrays}
 
@@ -72,7 +72,7 @@ class OnnxGraph(nn.Module):
         return LOSSES[self.loss](outputs[0], inputs[-1]), *outputs
 
     def call(self, node: NodeProto, values: dict[str, Any]) -> Values:
-        """Computes a node's outputs, which are added to the values. Returns what it was given."""
+        """Computes a node's outputs and adds them to the values. Returns the node's inputs and attributes."""
         from onnx.helper import get_attribute_value
 
         settings = {one.name: get_attribute_value(one) for one in node.attribute}
@@ -85,7 +85,7 @@ class OnnxGraph(nn.Module):
 
 
 def ignored(node: NodeProto, given: Values) -> Iterator[str]:
-    """What of a node its operator has not read: attributes that are not as usual, and inputs."""
+    """The parts of a node that its operator has not read: attributes that differ from their defaults, and inputs."""
     usual = _usual_settings(node.op_type)
     for name, value in given.settings.items():
         if name not in given.read and value != usual.get(name):
@@ -96,8 +96,8 @@ def ignored(node: NodeProto, given: Values) -> Iterator[str]:
 
 
 def load_onnx(path: Path, loss: str | None, sizes: Mapping[str, int]) -> tuple[nn.Module, tuple[Tensor, ...], str]:
-    """The module of a file with example inputs, whose symbolic sizes are 2 if `sizes` does not say, and what a user has
-    to know of the file. Raises E608 for a file that is none, E609 for what of it is not supported, all at once.
+    """The module of a file, its example inputs, and a remark for the user about the file. Symbolic sizes are 2 unless
+    `sizes` gives them. Raises E608 for a file that is not ONNX, E609 for all unsupported content at once.
     """
     import onnx
 
@@ -129,8 +129,8 @@ def _unsupported(model: ModelProto) -> InputError | None:
 
 
 def _checked(module: OnnxGraph, examples: Sequence[Tensor]) -> Tensor:
-    """The first output. Raises E609 for all that nodes say and their operators ignore, and for the first node that
-    cannot be computed.
+    """The first output. Raises E609 for everything that operators ignore, and for the first node that cannot be
+    computed.
     """
     values, words = module.values(examples), dict[str, None]()
     for node in module.graph.node:
@@ -154,7 +154,7 @@ def _checked(module: OnnxGraph, examples: Sequence[Tensor]) -> Tensor:
 
 @cache
 def _usual_settings(operator: str) -> Mapping[str, Any]:
-    """The attributes of an operator that have a value where a node does not say it."""
+    """The default values of an operator's attributes."""
     from onnx.defs import get_schema
     from onnx.helper import get_attribute_value
 
@@ -163,7 +163,7 @@ def _usual_settings(operator: str) -> Mapping[str, Any]:
 
 
 def _told(model: ModelProto, module: OnnxGraph) -> str:
-    """Initializers that several nodes read: an exporter may have merged equal ones, or they are tied."""
+    """A remark on initializers that several nodes read: they are tied, or an exporter has merged equal ones."""
     reads: dict[str, int] = {}
     for node in model.graph.node:
         for name in node.input:
@@ -175,7 +175,7 @@ def _told(model: ModelProto, module: OnnxGraph) -> str:
 
 
 def scope_of(node: NodeProto) -> str:
-    """The path of the module that a node is of, `h.0.attn`, if the exporter wrote it."""
+    """The path of the module that a node belongs to, `h.0.attn`; empty if the exporter did not write it."""
     scopes = next((one.value for one in node.metadata_props if one.key == "pkg.torch.onnx.name_scopes"), "")
     if scopes:
         names = [name for name in scopes.strip("[]").replace("'", "").split(", ") if name]
@@ -229,5 +229,5 @@ def _example(given: ValueInfoProto, sizes: Mapping[str, int]) -> Tensor:
 
 
 def _labels(output: Tensor, loss: str) -> Tensor:
-    """Labels for a loss of this output."""
+    """Random labels for a loss of this output."""
     return torch.randint(output.shape[-1], output.shape[:-1]) if loss == "cross_entropy" else torch.randn(output.shape)

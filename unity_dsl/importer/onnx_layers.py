@@ -1,4 +1,4 @@
-"""ONNX operators of layers as calls of torch: products, convolutions, pools, norms, losses, attention."""
+"""ONNX operators of layers as torch calls: products, convolutions, pools, norms, losses, attention."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _einsum(given: Values) -> Any:
 
 
 def _even(given: Values, size: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
-    """The zeros at both ends of each axis of windows. Raises ValueError where ends differ."""
+    """The padding at both ends of each axis of windows. Raises ValueError where the ends differ."""
     rank, auto = len(size), given.get("auto_pad", "NOTSET")
     found = list(given.get("pads") or [0] * 2 * rank)
     if auto.startswith("SAME"):
@@ -70,7 +70,7 @@ def _convolution(given: Values) -> Any:
 
 
 def _is_padded_by_torch(given: Values, strides: Sequence[int]) -> bool:
-    """Whether the more zeros are at the end, if numbers differ."""
+    """Whether torch's padding `same` applies, which puts an odd zero at the end."""
     return given.get("auto_pad", "NOTSET") == "SAME_UPPER" and {*strides} == {1}
 
 
@@ -110,12 +110,12 @@ def _average_pool(given: Values) -> Any:
 def _batch_norm(given: Values) -> Any:
     x, gain, bias, mean, variance = (given.tensor(place) for place in range(5))
     momentum, eps = 1 - given.get("momentum", 0.9), given.get("epsilon", 1e-5)
-    given.read.add("training_mode")  # as the module is
+    given.read.add("training_mode")  # the module's mode decides
     return F.batch_norm(x, mean, variance, gain, bias, given.training, momentum, eps)
 
 
 def _check_axis(given: Values, gain: Tensor) -> None:
-    """Raises ValueError where a norm is over other axes than its gain has."""
+    """Raises ValueError where a norm covers other axes than its gain."""
     rank = given[0].dim()
     if tuple(gain.shape) != tuple(given[0].shape[given.get("axis", -1) % rank :]):
         raise ValueError(f"axis {given.get('axis', -1)} with a gain of {list(gain.shape)}")

@@ -1,4 +1,4 @@
-"""ONNX operators as calls of torch: elementwise, shapes, parts, reductions. What shapes tell stays an array."""
+"""ONNX operators as torch calls: elementwise, shapes, parts, reductions. Values computed from shapes stay arrays."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Values:
-    """The inputs of a node, None for those that are left out, its attributes, and how many outputs it has. What an
-    operator has `read` of both is known, so that nothing is ignored in silence.
+    """The inputs of a node, None for those left out, its attributes, and its number of outputs. `read` records which
+    inputs and attributes its operator has used, so that none is ignored silently.
     """
 
     inputs: Sequence[Any]
@@ -44,7 +44,7 @@ class Values:
         return as_tensor(self[place])
 
     def numbers(self, place: int) -> list[int]:
-        """Whole numbers of a constant input."""
+        """The integers of a constant input."""
         return [int(number) for number in np.asarray(self[place]).reshape(-1)]
 
     @property
@@ -104,7 +104,7 @@ def _one(name: str) -> Operator:
 
 
 def _number(value: Any) -> Any:
-    """A constant of one element as a number, which takes the other operand's type."""
+    """A constant of one element as a Python number, which adopts the other operand's type."""
     return value.item() if isinstance(value, np.ndarray | np.generic) and np.size(value) == 1 else value
 
 
@@ -359,7 +359,7 @@ def _triangle(given: Values) -> Any:
 
 @operator("Resize")
 def _resize(given: Values) -> Any:
-    """Of images; as torch does it, where that is the same. Raises ValueError where it is not."""
+    """Resizes an image where torch computes the same. Raises ValueError where it does not."""
     x, mode = given.tensor(0), given.get("mode", "nearest")
     where = given.get("coordinate_transformation_mode", "half_pixel")
     scales = None if given[2] is None or not np.size(given[2]) else np.asarray(given[2]).tolist()
@@ -367,7 +367,7 @@ def _resize(given: Values) -> Any:
     sizes = [round(size) for size in wanted]
     if sizes != wanted or sizes[:2] != list(x.shape[:2]):
         raise ValueError(f"sizes {wanted} of {list(x.shape)}")
-    _ = given[1]  # the region of another mode
+    _ = given[1]  # the region of interest, which only another mode uses
     if mode == "nearest":
         whole = all(new % old == 0 for new, old in zip(sizes[2:], x.shape[2:], strict=True))
         rounded = given.get("nearest_mode", "round_prefer_floor")

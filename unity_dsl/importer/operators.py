@@ -1,4 +1,4 @@
-"""Operators of torch, as they are left by a functional export, in terms of the library's."""
+"""Handlers of torch operators that a functional export leaves: elementwise operators, products, dropout, softmax."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _clamped(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 
 WIDE = 1e30
-"""A bound that nothing reaches."""
+"""A clamp bound that no element reaches."""
 
 
 @handles("leaky_relu.default")
@@ -113,7 +113,7 @@ def _softsign(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 @handles("prelu.default", "_prelu_kernel.default")
 def _prelu(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of channels by their slope, or of all by one."""
+    """PReLU with one slope for each channel, or one for all."""
     x, slope = walk.view(args[0]), walk.view(args[1])
     if len(slope.dims) == 1 and len(x.dims) > 1:
         slope = slope.arranged((slope.dims[0], *[()] * (len(x.dims) - 2)))
@@ -172,7 +172,7 @@ for _theirs, _ours in BINARY.items():
 
 
 def as_floats(walk: Translation, entry: Entry) -> Entry:
-    """Whole numbers and truth values that are computed with as floats; others as they are."""
+    """An entry with integers and booleans converted to floats for arithmetic; other entries are returned unchanged."""
     if isinstance(entry, View) and entry.value.bound is not None and entry.value.kind == "made":
         spread = walk.make("one_hot", entry, shape=(*entry.shape, entry.value.bound))
         numbers = torch.arange(entry.value.bound, dtype=torch.float32)[None]
@@ -192,13 +192,13 @@ def as_floats(walk: Translation, entry: Entry) -> Entry:
 
 @handles("type_as.default", "_to_copy.default")
 def _as_typed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """As floats, unless torch makes whole numbers of it."""
+    """Converts to floats, unless torch's result has integers."""
     assert walk.node is not None
     return as_floats(walk, args[0]) if walk.node.meta["val"].is_floating_point() else args[0]
 
 
 def _with_number(walk: Translation, name: str, view: View, number: float, *, turned: bool) -> View:
-    """A tensor and a number; `turned`: the number comes first."""
+    """An operator on a tensor and a number; with `turned`, the number comes first."""
     if name == "add" or (name == "sub" and not turned):
         by = number if name == "add" else -number
         return view if by == 0 else unary(walk, "shift", view, by=by)
@@ -214,12 +214,14 @@ def _with_number(walk: Translation, name: str, view: View, number: float, *, tur
 
 
 def one_minus(walk: Translation, view: View) -> View:
-    """1 - x: of zeros and ones the opposite, of a probability that of the other case."""
+    """1 - x: the negation of a mask of zeros and ones, or the complement of a probability."""
     return unary(walk, "shift", unary(walk, "neg", view), by=1)
 
 
 def binary(walk: Translation, name: str, first: View, second: View) -> View:
-    """Of two tensors, one of which may be repeated. Two in the same arrangement are read as they are."""
+    """An elementwise operator on two tensors, which broadcast. Two views in the same arrangement are read without it,
+    and the result gets it.
+    """
     if arrangement(first) == arrangement(second) and not first.repeated:
         result = Value(first.value.shape)
         views = (View(first.value, first.base, first.base), View(second.value, second.base, second.base))
@@ -242,7 +244,9 @@ def binary(walk: Translation, name: str, first: View, second: View) -> View:
 
 
 def _on_base(view: View, other: View) -> View | None:
-    """What is beside a view as what is beside its value; None where it would be repeated in parts of a dimension."""
+    """Rearranges `other` from the dimensions of a view to those of the view's value. None where it would be repeated
+    along a part of a dimension.
+    """
     parts: dict[Axis, Dim] = {}
     for dim, own in zip(view.dims, [()] * (len(view.dims) - len(other.dims)) + list(other.dims), strict=True):
         if [axis.size for axis in dim] == [axis.size for axis in own]:
@@ -258,19 +262,21 @@ def _on_base(view: View, other: View) -> View | None:
 
 
 def _without_leading(view: View) -> View:
-    """The view without leading dimensions of one element, which broadcasting adds."""
+    """The view without the leading dimensions of one element, which broadcasting adds anyway."""
     first = next((place for place, dim in enumerate(view.dims) if dim), len(view.dims))
     return view.arranged(view.dims[first:])
 
 
 def _unrepeated(walk: Translation, view: View) -> View:
-    """The view with one element along dimensions that are repeated; one that is repeated in parts is written out."""
+    """The view with one element along repeated dimensions. A view with a partly repeated dimension is materialised
+    instead.
+    """
     parts = [dim for dim in view.dims if set(dim) & view.repeated and not set(dim) <= view.repeated]
     return walk.spread(view) if parts else view.without(view.repeated)
 
 
 def arrangement(view: View) -> object:
-    """The same for views that differ in nothing but their values."""
+    """A key that is equal for views whose axes have equal sizes and are arranged equally, whatever their values."""
     numbers = {axis: number for number, axis in enumerate(axis for dim in view.base for axis in dim)}
     base = tuple(tuple((numbers[axis], axis.size) for axis in dim) for dim in view.base)
     return base, tuple(tuple((numbers.get(axis, -1), axis.size) for axis in dim) for dim in view.dims)
@@ -315,7 +321,9 @@ def _subtracted(walk: Translation, args: list[Entry], named: dict[str, Entry]) -
 
 @handles("einsum.default")
 def _einsum(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of two tensors, each letter once: a product of matrices along what they share."""
+    """An einsum of two tensors, in each of which every letter occurs once, as a batched matrix product over the shared
+    letters.
+    """
     equation, operands = args[0].replace(" ", ""), [walk.view(part) for part in args[1]]
     given, arrow, result = equation.partition("->")
     words = given.split(",")
@@ -347,7 +355,7 @@ def _einsum(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 
 
 def product(walk: Translation, x: View, y: View) -> View:
-    """Matrices along the last two dimensions; of leading dimensions some may be repeated in one factor or both."""
+    """A matrix product along the last two dimensions. Leading dimensions may be repeated in one factor or in both."""
     if len(y.dims) == 1:
         made = product(walk, x, y.arranged((*y.dims, ())))
         return made.arranged(made.dims[:-1])
@@ -370,7 +378,9 @@ def product(walk: Translation, x: View, y: View) -> View:
 
 
 def linear(walk: Translation, x: View, weight: View, bias: View | None) -> View:
-    """Along the last dimension. Leading ones that are grouped are taken apart, and grouped again in the result."""
+    """A linear map along the last dimension. Grouped leading dimensions are split before it, and grouped again in the
+    result.
+    """
     given = ungrouped(walk.spread(x))
     operands = (given, weight) if bias is None else (given, weight, bias)
     made = walk.make("linear" if bias is None else "linear_bias", *operands, shape=(*given.shape[:-1], weight.shape[0]))
@@ -378,7 +388,9 @@ def linear(walk: Translation, x: View, weight: View, bias: View | None) -> View:
 
 
 def ungrouped(view: View) -> View:
-    """The view with leading dimensions that are groups of axes taken apart: as in its value, if they are these."""
+    """The view with each grouped leading dimension split into its axes. It keeps the dimensions of its value if these
+    have the same axes.
+    """
     if all(len(dim) < 2 for dim in view.dims[:-1]):
         return view
     axes = [axis for dim in view.dims[:-1] for axis in dim]
@@ -402,7 +414,7 @@ def _uniform(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 @handles("floor.default")
 def _floor(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of a uniform number and a probability: 1 as often as that says."""
+    """Floor. On a uniform random number plus a probability, it gives a mask that is 1 with this probability."""
     if not isinstance(args[0], Noise):
         return unary(walk, "floor", walk.view(args[0]))
     if not args[0].kept:
@@ -416,7 +428,7 @@ def _plain_dropout(walk: Translation, args: list[Entry], named: dict[str, Entry]
 
 
 def _dropped(walk: Translation, entry: Entry, p: float, training: bool) -> View:
-    """Every element by itself, also of a tensor that repeats some."""
+    """Dropout that draws for every element separately, including the repeated elements of a view."""
     view = walk.view(entry)
     return unary(walk, "dropout", walk.spread(view), p=p) if p and training else view
 

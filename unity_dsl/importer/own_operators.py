@@ -1,4 +1,4 @@
-"""Operators of a user's .uop files as counterparts of torch's: those of the same name, and how to declare one."""
+"""Operators of a user's .uop files that replace torch operators of the same name, and how to declare one."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def own_operators(files: Sequence[Path]) -> Mapping[str, OperatorDecl]:
 def call_own(
     walk: Translation, declared: OperatorDecl, node: Node, args: Sequence[Entry], named: Mapping[str, Entry]
 ) -> Entry:
-    """The result of a user's operator: tensors are its operands in their order, numbers its attributes by name.
+    """The result of a user's operator: tensors are its operands in order, numbers its attributes by name.
 
-    Raises Unsupported for operands, attributes or results that it has not.
+    Raises Unsupported for operands, attributes or results that it does not have.
     """
     given = {argument.name: entry for argument, entry in zip(_arguments(node), args, strict=False)} | {**named}
     tensors = [entry for entry in given.values() if isinstance(entry, View | Prepared | Tensor)]
@@ -46,7 +46,7 @@ def call_own(
 
 
 def stub_of(node: Node) -> str:
-    """The first line of a declaration for an operator of torch; empty where it returns no single tensor."""
+    """The first line of a declaration for a torch operator; empty where it does not return a single tensor."""
     result = node.meta.get("val")
     if not isinstance(result, Tensor):
         return ""

@@ -1,4 +1,4 @@
-"""Attributes of torch, Keras and modules that are something else while a module is captured or compared."""
+"""Replaces attributes of torch, Keras and modules during capture or comparison."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def patched(*changes: tuple[Any, str, Any]) -> Iterator[None]:
-    """Owners have these values under these names meanwhile."""
+    """Inside this context, these owners have these values under these names."""
     before = [getattr(owner, name) for owner, name, _ in changes]
     for owner, name, value in changes:
         setattr(owner, name, value)

@@ -1,4 +1,4 @@
-"""The text of `data.py`: a function that makes a model's inputs of a batch as the module takes it."""
+"""The text of `data.py`: a function that makes a model's inputs from a batch as the module takes it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def batches(inputs: dict, seed: int, step: int, split: str) -> dict[str, Tensor]
 {last}
 """
 Prepare = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
-"""Makes a model's inputs of a batch."""
+"""Makes a model's inputs from a batch."""
 MOST_ELEMENTS = 1 << 12
-"""Of a tensor whose numbers are written out; larger ones stand in a file."""
+"""The most elements of a tensor whose numbers are written out; larger ones are stored in a file."""
 TABLES = "tables.pt"
-"""The file of these, beside data.py."""
+"""The file of the larger tensors, next to data.py."""
 _LOADED = f"""
 TABLES: dict[str, Tensor] = torch.load(Path(__file__).with_name("{TABLES}"), weights_only=True)
 \"\"\"What the module keeps and does not train, by name.\"\"\"
@@ -58,11 +58,12 @@ TABLES: dict[str, Tensor] = torch.load(Path(__file__).with_name("{TABLES}"), wei
 
 @dataclass(frozen=True)
 class PreparedText:
-    """The parts of data.py: the lines of `prepare` and those that draw each input of a random batch.
+    """The parts of data.py: the lines of `prepare`, and those that draw each input of a random batch.
 
-    `sizes` are parameters of the model that these lines name, with their values; `read` says how `prepare` reads one
-    from its batch, and `known` how `batches` reads one from the model's inputs, the first of which is `first`.
-    `draws_numbers`: whether `prepare` does, anew for every batch. `tables` are what it reads of a file.
+    `sizes` are the parameters of the model that these lines name, with their values. `read` has the expression by
+    which `prepare` reads a size from its batch, `known` that by which `batches` reads it from the model's inputs.
+    `first` is the first of these inputs that has a batch dimension. `draws_numbers` says whether `prepare` draws
+    random numbers for every batch. `tables` are the tensors that it loads from a file.
     """
 
     name: str
@@ -104,8 +105,8 @@ def _names(lines: Sequence[str], word: str) -> bool:
 
 
 def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, batch: int) -> PreparedText:
-    """The text of data.py for a model whose `inputs` have these names; the translation says how integer ones are made
-    of a batch of so many examples.
+    """The text of data.py for a model whose `inputs` have these names. The translation says how integer inputs are
+    made from a batch of this number of examples.
     """
     names = {id(tensor): name for name, tensor in walk.captured.program.constants.items()}
     body, prepared = _Body(batch, walk.origins, names), walk.prepared
@@ -127,7 +128,7 @@ def prepared_text(name: str, inputs: Mapping[str, Value], walk: Translation, bat
 
 
 def _sources(entry: Any) -> set[str]:
-    """The tensors of a batch whose numbers something has."""
+    """The tensors of a batch whose numbers an entry contains."""
     if isinstance(entry, list | tuple):
         return {source for part in entry for source in _sources(part)}
     if not isinstance(entry, Prepared):
@@ -139,7 +140,9 @@ def _sources(entry: Any) -> set[str]:
 
 
 def _drawn(name: str, example: Tensor, bound: int) -> str:
-    """What draws a batch of an input like its example: whole numbers below a bound, if one is known, ones of a mask."""
+    """An expression that draws an input like its example: floats, ones for a mask, or integers below a bound if one is
+    known.
+    """
     shape = ", ".join(["rows", *map(str, example.shape[1:])]) if example.dim() else ""
     shape += "," * (example.dim() == 1)
     if example.is_floating_point():
@@ -150,7 +153,7 @@ def _drawn(name: str, example: Tensor, bound: int) -> str:
 
 
 def prepare_of(text: str, tables: Mapping[str, Tensor]) -> Prepare:
-    """The function that a text of data.py defines, with tables in place of those of its file."""
+    """The function that a text of data.py defines, with these tables in place of its file."""
     names: dict[str, Any] = {"TABLES": tables}
     exec(text.replace(_LOADED, ""), names)
     prepare: Prepare = names["prepare"]
@@ -158,20 +161,20 @@ def prepare_of(text: str, tables: Mapping[str, Tensor]) -> Prepare:
 
 
 def _finite(text: str) -> str:
-    """Numbers as Python reads them, infinities too."""
+    """Numbers as Python reads them, including infinities and NaN."""
     return re.sub(r"\b(inf|nan)\b", r'float("\1")', text)
 
 
 _ATEN = "torch.ops.aten."
 _USUAL = {"device", "pin_memory", "layout", "memory_format"}
-"""Arguments that captured calls have and that say what is so anyway."""
+"""Arguments of captured calls that only repeat a default."""
 _MOVING = {
     *("alias", "cat", "clone", "constant_pad_nd", "detach", "expand", "flatten", "flip", "gather", "getitem", "index"),
     *("index_select", "lift_fresh_copy", "masked_fill", "narrow", "pad", "permute", "reshape", "roll", "select"),
     *("slice", "split", "squeeze", "stack", "t", "to", "_to_copy", "transpose", "unbind", "unsqueeze", "view"),
     *("_unsafe_view", "where"),
 }
-"""Functions of torch whose results have the numbers of their arguments."""
+"""Torch functions whose results consist of elements of their arguments."""
 _OVERLOADS = {"default", "Tensor", "Scalar", "int", "dim", "self", "other", "start", "Tensor_Scalar", "start_step"}
 _PLAIN = {
     *("abs", "add", "arange", "bitwise_and", "bitwise_not", "bitwise_or", "clamp", "cos", "cumsum"),
@@ -180,12 +183,12 @@ _PLAIN = {
     *("ones_like", "permute", "pow", "remainder", "select", "sin", "sub", "sum", "transpose", "tril"),
     *("triu", "unsqueeze", "where", "zeros", "zeros_like"),
 }
-"""Functions of torch that take the same arguments as the operators of these names."""
+"""Torch functions that take the same arguments as the operators of these names."""
 
 
 class _Body:
-    """The lines of the function, the variables of tensors that are there, and the tables that the lines read. `given`
-    are names of tensors by identity.
+    """The lines of `prepare`, the variables of tensors so far, and the tables that the lines read. `given` has names
+    of tensors by identity.
     """
 
     def __init__(self, batch: int, origins: Mapping[int, Prepared], given: Mapping[int, str]) -> None:
@@ -206,7 +209,7 @@ class _Body:
         return self.known[entry]
 
     def code(self, entry: Prepared) -> str:
-        """What computes a tensor, as one would write it."""
+        """The expression that computes a tensor, as a programmer would write it."""
         if not entry.call:
             return f'batch["{entry.name}"]'
         name = entry.call.removeprefix(_ATEN)
@@ -240,12 +243,12 @@ class _Body:
         return f"{entry.call}({', '.join(args)})"
 
     def counts(self, tensor: Tensor) -> bool:
-        """Whether a table numbers the examples of a batch."""
+        """Whether a constant enumerates the examples of a batch."""
         alike = tensor.numel() == self.batch and self.batch > 1 and not tensor.is_floating_point()
         return alike and bool((tensor.flatten() == torch.arange(self.batch)).all())
 
     def table(self, tensor: Tensor) -> str:
-        """The name of a table: one for all that are equal."""
+        """The name of a table, shared by equal tables."""
         for name, known in self.tables.items():
             if known.dtype == tensor.dtype and torch.equal(known, tensor):
                 return name

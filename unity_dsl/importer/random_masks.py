@@ -1,4 +1,4 @@
-"""Random masks of a module's own: draws of 0 and 1 that multiply rows or elements, as dropout."""
+"""Random masks that a module draws itself: zeros and ones that multiply rows or elements, as dropout."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def _bernoulli(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
 
 @handles("bernoulli.default")
 def _bernoulli_of(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of a tensor that is filled with one probability."""
+    """A draw by a tensor of probabilities, which must all be equal."""
     given = args[0].example if isinstance(args[0], Prepared) else args[0]
     if not isinstance(given, Tensor) or not bool((given == given.flatten()[0]).all()):
         raise Unsupported("a draw of other probabilities than one")
     kept = given.flatten()[0].numpy()
-    return Noise(tuple(given.shape), float(str(kept)))  # 0.8 of float32 is 0.8
+    return Noise(tuple(given.shape), float(str(kept)))  # 0.8 in float32 is read as 0.8
 
 
 def with_noise(walk: Translation, name: str, x: Entry, other: Entry) -> Entry:
-    """A draw that is divided by its probability, and then a factor: dropout, of elements or of rows. Of rows it may be
-    divided later.
+    """A draw, divided by its probability and multiplied by a factor, as dropout of elements or rows. Row dropout may
+    be divided later.
     """
     noise, factor = (x, other) if isinstance(x, Noise) else (other, x)
     if noise.uniform and name == "add" and isinstance(factor, float) and not noise.kept:
@@ -54,7 +54,7 @@ def with_noise(walk: Translation, name: str, x: Entry, other: Entry) -> Entry:
     if is_of_elements:
         return unary(walk, "dropout", factor, p=1 - noise.kept)
     given = factor
-    if lead > 1:  # of every channel by itself
+    if lead > 1:  # each channel is a row
         given = walk.reshaped(walk.spread(factor), (prod(factor.shape[:lead]), *factor.shape[lead:]))
     made = walk.make("row_dropout", given, shape=given.shape, p=round(1 - noise.kept, 12))
     made = made if isclose(left, 1, rel_tol=1e-6) else walk.make("scale", made, shape=given.shape, factor=left)
@@ -62,7 +62,9 @@ def with_noise(walk: Translation, name: str, x: Entry, other: Entry) -> Entry:
 
 
 def _unscaled(walk: Translation, view: View, noise: Noise) -> tuple[View, Noise]:
-    """What was divided by the probability before the draw, as it was, and the draw divided instead."""
+    """A factor without a division by the probability that precedes the draw; the draw is divided instead. Others are
+    unchanged.
+    """
     maker = next((s for s in reversed(walk.statements) if view.value in s.results), None)
     if maker is None or maker.operator != "scale" or abs(float(maker.settings["factor"]) * noise.kept - 1) > 1e-6:
         return view, noise

@@ -15,7 +15,7 @@ from .views import View
 
 @dataclass(frozen=True)
 class _Cell:
-    """A recurrent layer: what it is called, its states, the last of which is what it shows, and the lines of a step."""
+    """A recurrent layer: its name, its states, the last of which is its output, and the lines of a step."""
 
     name: str
     article: str
@@ -36,7 +36,7 @@ _CELLS = {
 
 
 def _block(cell: _Cell, size: int, *, biased: bool) -> Block:
-    """The block of a layer of so many states that scans what its inputs add to the gates."""
+    """The block of a layer with this number of states, which scans the contributions of its inputs to the gates."""
     name = f"{cell.name}_layer" if biased else f"{cell.name}_layer_unbiased"
     added = "linear_bias(h, w, bias)" if biased else "linear(h, w)"
     lines = [
@@ -58,7 +58,7 @@ def _recurrent(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
 
 
 def _layers(walk: Translation, cell: _Cell, args: list[Entry]) -> Entry:
-    """The layers of a recurrent network: its states at all positions, and what is left at the last one."""
+    """The layers of a recurrent network: the outputs at all positions, and the last states."""
     x, starts, weights, biased, layers, dropout, _, both, batch_first = filled(args, (None,) * 9)
     starts = starts if isinstance(starts, list) else [starts]
     if not all(isinstance(start, Tensor) and not bool(start.any()) for start in starts):
@@ -111,7 +111,7 @@ def _is_zero(bias: Entry) -> bool:
 def _layer(
     walk: Translation, cell: _Cell, gates: View, own: View, bias: View | None, *, backward: bool
 ) -> tuple[View, View]:
-    """The states at all positions and at the last one, of what the inputs add to the gates."""
+    """The outputs at all positions and the last state, from the contributions of the inputs to the gates."""
     gates = _reversed(walk, gates) if backward else gates
     size = own.shape[1]
     block = _block(cell, size, biased=bias is not None)

@@ -1,4 +1,4 @@
-"""What is known of tensors that several places read, for as long as these tensors live."""
+"""Caches what is computed from tensors that several places read, for as long as these tensors live."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Found = TypeVar("Found")
 
 
 def once_a_tensor(read: Callable[[Tensor], Found]) -> Callable[[Tensor], Found]:
-    """The function, which reads each tensor once: all layers have one mask, and both texts of a draft one weight."""
+    """The function with a cache by tensor: all layers share a mask, and both texts of a draft share the weights."""
     known: Any = WeakIdKeyDictionary()
 
     @wraps(read)

@@ -1,4 +1,4 @@
-"""Recognises rotary positions in each form in which modules write them: halves, or pairs of neighbours, as `rope`."""
+"""Recognises rotary positions as `rope` in the forms in which modules write them: halves, or pairs of neighbours."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ from .statements import Statement
 from .views import Unarranged, Value, View, whole
 
 TABLE_ERROR = 1e-3
-"""Absolute, of float32 tables of rotary positions: at position 8,192 they are 5e-4 off."""
+"""Allowed absolute error of float32 tables of rotary positions: at position 8,192 they are 5e-4 off."""
 Made = Callable[[View, str], Statement | None]
-"""The statement that makes a view's value, if it is of that operator."""
+"""The statement that makes a view's value, if it has that operator."""
 
 
 @dataclass(frozen=True)
 class Turned:
-    """Rotary positions in place of a statement, and what its result is a view of, where that is arranged otherwise."""
+    """The `rope` that replaces a statement. If its result is arranged otherwise, `shown` is the statement's result as
+    a view of it.
+    """
 
     statement: Statement
     shown: View | None = None
@@ -31,7 +33,7 @@ class Turned:
 
 @dataclass(frozen=True)
 class _Tables:
-    """Where cosines and sines lie among the dimensions of what they turn: positions and features; and their base."""
+    """The base of rotary positions, and which dimensions of their operand are the positions and the features."""
 
     base: str
     positions: int
@@ -39,12 +41,12 @@ class _Tables:
 
 
 def rotary(statement: Statement, made: Made) -> Turned | None:
-    """What a sum, or a concatenation, computes as `rope`.
+    """The `rope` that a sum or a concatenation computes; None if it computes none. It recognises
 
-    - x * cos + turned(x) * sin, where `turned` has the second half of features, negated, before the first half, or in
-      each pair of neighbours the second, negated, before the first;
-    - a * cos - b * sin beside b * cos + a * sin, where a and b are halves, or the firsts and seconds of pairs, as real
-      and imaginary parts of complex numbers are.
+    - x * cos + turned(x) * sin, where `turned` has the second half of features, negated, before the first half, or does
+      the same with the neighbours of each pair;
+    - a * cos - b * sin joined to b * cos + a * sin, where a and b are halves, or the firsts and seconds of pairs, like
+      real and imaginary parts of complex numbers.
     """
     if statement.operator == "add":
         return _of_halves(statement, made) or _of_turned_pairs(statement, made)
@@ -62,7 +64,7 @@ def _of_halves(statement: Statement, made: Made) -> Turned | None:
 
 
 def _sums(statement: Statement, made: Made) -> Iterator[tuple[View, tuple[View, View], tuple[View, View]]]:
-    """The factors of two products that a statement adds, in every order, behind the second product."""
+    """The second product of a sum of two products, with the factors of both, in every order."""
     for plain, added in both(statement.operands):
         first, second = made(plain, "mul"), made(added, "mul")
         if first is not None and second is not None:
@@ -70,8 +72,8 @@ def _sums(statement: Statement, made: Made) -> Iterator[tuple[View, tuple[View, 
 
 
 def _in_other_order(rope: Statement, x: View, added: View) -> Turned | None:
-    """Positions of an operand whose dimensions another sum of products has in another order: that of `x`, in which the
-    second product is `added`.
+    """A `rope` in the order of its operand's dimensions, for a sum in another order: that of `x`, with `added` as its
+    second product.
     """
     (halved,) = rope.operands
     (base, dims), (other, wanted) = (cast(Any, arrangement(view)) for view in (halved, x))
@@ -85,8 +87,8 @@ def _in_other_order(rope: Statement, x: View, added: View) -> Turned | None:
 
 
 def _halved(view: View, x: View, made: Made) -> View | None:
-    """What a view is with its second half, negated, before its first half: x, if that is it, in any order of its
-    dimensions but the last.
+    """x, if a view is x with its second half, negated, before its first half. The dimensions of the returned x, except
+    the last, may be in any order.
     """
     concat = made(view, "concat")
     parts = _negated_before(concat, made) if concat is not None else None
@@ -98,7 +100,7 @@ def _halved(view: View, x: View, made: Made) -> View | None:
 
 
 def _negated_before(concat: Statement, made: Made) -> tuple[Statement, Statement] | None:
-    """The slices of one view of which the first, negated, stands before the second."""
+    """The two slices of one view that a concatenation joins, if it negates its first operand."""
     negated = made(concat.operands[0], "neg")
     later = negated and made(negated.operands[0], "slice")
     earlier = made(concat.operands[1], "slice")
@@ -154,8 +156,8 @@ def _of_products(statement: Statement, made: Made) -> Turned | None:
 
 
 def _joins(statement: Statement, last: int) -> bool | None:
-    """Whether a concatenation joins values along their last dimension, of this number; False if it joins them without
-    that, which has one element, along the one before; None if neither.
+    """Whether a concatenation joins values along their last dimension, of this number. False if it drops this
+    dimension, of one element, and joins along the one before; None if neither.
     """
     dim = int(statement.settings["dim"])
     if dim == last and all(operand.is_whole for operand in statement.operands):
@@ -166,7 +168,7 @@ def _joins(statement: Statement, last: int) -> bool | None:
 
 
 def _parts(view: View, made: Made) -> Iterator[tuple[Statement, View]]:
-    """A slice and what it is multiplied by."""
+    """A slice and the constant that it is multiplied by."""
     product = made(view, "mul") if view.is_whole else None
     for part, table in both(product.operands) if product is not None else ():
         sliced = made(part, "slice") if part.is_whole else None
@@ -179,8 +181,8 @@ def _of(part: Statement, table: View) -> object:
 
 
 def _turned(statement: Statement, given: View, tables: _Tables, *, in_pairs: bool, leaves_pairs: bool) -> Turned:
-    """`rope` of a view whose last dimensions are features, or features and pairs; in pairs, their firsts are a half.
-    Its result is shown in pairs, if the statement leaves these.
+    """The `rope` of a view whose last dimensions are features, or features and pairs; the firsts of pairs are its
+    first half. With `leaves_pairs`, its result is shown in pairs.
     """
     dims = list(given.dims)
     last = dims[-1] + dims[-2] if in_pairs else dims[-1]
@@ -200,8 +202,8 @@ def _turned(statement: Statement, given: View, tables: _Tables, *, in_pairs: boo
 
 
 def _tables(cosine: View, sine: View, dims: int, *, of_pairs: bool, behind: bool = False) -> _Tables | None:
-    """Tables that turn something of so many dimensions, the last of which are features; `behind` them is one more. In
-    tables `of_pairs` each angle stands twice, for both neighbours.
+    """The tables of an operand with this number of dimensions, the last of which are features; with `behind`, one more
+    follows. In tables `of_pairs`, each angle occurs twice, for both neighbours.
     """
     rank = dims + behind
     found = [_laid_out(view, rank) for view in (cosine, sine)]
@@ -220,8 +222,8 @@ def _tables(cosine: View, sine: View, dims: int, *, of_pairs: bool, behind: bool
 
 
 def _laid_out(view: View, rank: int) -> tuple[Tensor, tuple[int, ...]] | None:
-    """A constant in the order of the dimensions of its view, which are the last of so many, and where those are along
-    which it changes.
+    """A constant in the order of its view's dimensions, without those along which it does not change. The other result
+    is the positions of its dimensions among the last of `rank` dimensions.
     """
     constant, repeated = view.value.constant, view.repeated
     places = [place for place, dim in enumerate(view.dims) if any(axis not in repeated for axis in dim)]
@@ -237,7 +239,7 @@ def _laid_out(view: View, rank: int) -> tuple[Tensor, tuple[int, ...]] | None:
 
 
 def _base_of_views(cosine: View, sine: View) -> str | None:
-    """The base of rotary positions that have these tables of [positions, features], if there is one."""
+    """The base of rotary positions that have these tables of [positions, features]; None if there is none."""
     tables = [view.value.constant for view in (cosine, sine)]
     if any(table is None or table.dim() < 2 or table.numel() != table.shape[-1] * table.shape[-2] for table in tables):
         return None
@@ -245,7 +247,7 @@ def _base_of_views(cosine: View, sine: View) -> str | None:
 
 
 def _base(cosine: Tensor, sine: Tensor) -> str | None:
-    """The base of rotary positions with these cosines and sines, [positions, features], of which halves are alike."""
+    """The base of rotary positions with these cosines and sines, [positions, features], whose halves are equal."""
     cos, sin = cosine.double(), sine.double()
     positions, width = cos.shape
     if cos.shape != sin.shape or positions < 2 or width < 2 or width % 2:
@@ -253,7 +255,7 @@ def _base(cosine: Tensor, sine: Tensor) -> str | None:
     angle = atan2(float(sin[1, width // 2 - 1]), float(cos[1, width // 2 - 1]))
     if angle <= 0:
         return None
-    # The last of the frequencies, which is 1 whatever the base is where there is no other.
+    # The angle is the last frequency. A single frequency is 1 for any base.
     base = round(angle ** (-width / (width - 2)), 3) if width > 2 else 10000.0
     base = float(round(base)) if abs(base - round(base)) < 1e-2 * base else base
     powers = base ** (-2 * torch.arange(width // 2, dtype=torch.float64) / width)

@@ -1,4 +1,4 @@
-"""Rows of tables, elements by their places, the greatest of them."""
+"""Handlers of torch operators that select elements: table rows, indexing, top-k, sorting, scatter."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _embedding(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
 
 
 def rows_of(walk: Translation, table: View, ids: Entry, padding: int = -1) -> View:
-    """Rows of a table of two dimensions; that of `padding` has no gradient."""
+    """Rows of a two-dimensional table; the row `padding` has no gradient."""
     rows, width = table.shape
     if isinstance(ids, Tensor) and padding < 0 and ids.numel():
         known = _known_rows(walk, table, ids)
@@ -36,7 +36,7 @@ def rows_of(walk: Translation, table: View, ids: Entry, padding: int = -1) -> Vi
     single = operand.without(repeated)
     made = walk.make("embedding", single, table, shape=(*single.shape, width))
     if padding >= 0:
-        # The gradient of the padding's row is 0.
+        # The padding row gets no gradient.
         if not isinstance(ids, Prepared):
             raise Unsupported("a padding row with places that are no input")
         kept = walk.prepare("kept", ids.example.ne(padding), "torch.ne", ids, padding)
@@ -46,7 +46,7 @@ def rows_of(walk: Translation, table: View, ids: Entry, padding: int = -1) -> Vi
 
 
 def _places(walk: Translation, entry: Entry) -> View:
-    """Whole numbers below a bound that is known."""
+    """Integer indices with a known bound. Raises Unsupported."""
     view = walk.view(entry)
     if _is_computed(view):
         raise Unsupported("places that are computed of others")
@@ -54,12 +54,12 @@ def _places(walk: Translation, entry: Entry) -> View:
 
 
 def _is_computed(view: View) -> bool:
-    """Whether its whole numbers are floats of the model: no bound of theirs is known."""
+    """Whether integers are computed by the model as floats, so that they have no known bound."""
     return view.value.kind == "made" and view.value.bound is None
 
 
 def _known_rows(walk: Translation, table: View, ids: Tensor) -> View | None:
-    """Rows that follow each other, or one row for all."""
+    """Rows at constant indices that are consecutive or all equal; None for other indices."""
     lead, width = tuple(ids.shape), table.shape[1]
     flat = (ids[:1] if ids.dim() > 1 and bool((ids == ids[:1]).all()) else ids).reshape(-1)
     if bool((flat == flat[0] + torch.arange(len(flat))).all()):
@@ -83,7 +83,7 @@ def _rows(walk: Translation, table: View, first: int, count: int) -> View:
 
 @handles("embedding_bag.padding_idx")
 def _bags(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Bags of one length, whose offsets are a constant range."""
+    """Bags of equal length, whose offsets are a constant range."""
     table, ids, offsets, _, mode, _, weights, last, padding = filled(
         args, (None, None, None, False, 0, False, None, False, -1)
     )
@@ -104,7 +104,7 @@ def _bags(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entr
 
 
 def _flat_origin(ids: Prepared, shape: tuple[int, int]) -> Prepared | None:
-    """What was flattened, if it has this shape."""
+    """The tensor that was flattened, if it has this shape."""
     first = ids.args[0] if ids.call == "torch.reshape" else None
     return first if isinstance(first, Prepared) and first.example.shape == shape else None
 
@@ -119,7 +119,7 @@ def _selected(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 @handles("index.Tensor")
 def _indexed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Elements at places along the first of the dimensions that are given."""
+    """Elements at indices along one dimension, or along adjacent dimensions."""
     x, places = walk.view(args[0]), list(args[1])
     given = [place for place, entry in enumerate(places) if entry is not None]
     assert walk.node is not None
@@ -146,14 +146,14 @@ def _indexed(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 
 def _is_each_row(ids: list[Entry], shape: tuple[int, ...]) -> bool:
-    """Whether the first places number the rows: one place of each row is taken."""
+    """Whether the first indices enumerate the rows, so that one position of each row is selected."""
     rows = ids[0]
     alike = len(ids) == 2 and isinstance(rows, Tensor) and tuple(rows.shape) == shape[:1]
     return bool(alike) and bool((rows == torch.arange(shape[0])).all())
 
 
 def _one_of_each(walk: Translation, x: View, places: Entry) -> View:
-    """One position of every row: a sum over all, of which one counts."""
+    """One position of every row, as a product with its one-hot encoding."""
     if not isinstance(places, Prepared | View):
         raise Unsupported("places that are constant")
     operand = whole(walk.as_input(places, x.shape[1])) if isinstance(places, Prepared) else places
@@ -171,7 +171,7 @@ def _selected_along(walk: Translation, args: list[Entry], named: dict[str, Entry
 
 
 def _along(walk: Translation, x: View, dim: int, ids: Entry) -> View:
-    """The slices of x at places along a dimension."""
+    """The slices of x at indices along a dimension."""
     if isinstance(ids, Tensor) and ids.dtype == torch.bool:
         raise Unsupported("a mask that decides how many are left")
     if isinstance(ids, Tensor):
@@ -194,7 +194,7 @@ def _along(walk: Translation, x: View, dim: int, ids: Entry) -> View:
 
 
 def _is_lower(steps: Tensor, shape: tuple[int, ...], dim: int) -> bool:
-    """Whether places in a square are those below its diagonal, row by row."""
+    """Whether indices into a flattened square matrix enumerate the elements below its diagonal, row by row."""
     size = round(shape[dim] ** 0.5)
     if size * size != shape[dim] or dim != len(shape) - 1:
         return False
@@ -216,7 +216,7 @@ def _greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 @handles("argmax.default", "argmin.default")
 def _place_of_greatest(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Of the first one, along a dimension or of all elements."""
+    """The index of the first extreme element, along a dimension or over all elements."""
     assert walk.node is not None
     x, dim, keep = filled(args, (None, None, False))
     x = walk.view(x)
@@ -227,7 +227,7 @@ def _place_of_greatest(walk: Translation, args: list[Entry], named: dict[str, En
 
 
 def extremes(walk: Translation, x: View, count: int, dim: int, *, largest: bool) -> tuple[View, View]:
-    """The greatest or the least elements along a dimension, and their places in it."""
+    """The `count` greatest or least elements along a dimension, and their indices."""
     rank, dim = len(x.dims), dim % len(x.dims)
     order = [place for place in range(rank) if place != dim] + [dim]
     turned = x.permuted(order)
@@ -244,7 +244,7 @@ def extremes(walk: Translation, x: View, count: int, dim: int, *, largest: bool)
 
 @handles("sort.default", "sort.stable", "argsort.default", "argsort.stable", "msort.default")
 def _sorted(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """All elements along a dimension, the least first, and their places."""
+    """All elements along a dimension, in ascending order by default, and their indices."""
     assert walk.node is not None
     word = str(walk.node.target).split(".")[1]
     dim, descending = filled(args[1:], (0 if word == "msort" else -1, False))
@@ -256,7 +256,7 @@ def _sorted(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 
 @handles("median.dim")
 def _median(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """The lower one of the two in the middle, and its place."""
+    """The median along a dimension, of two middle elements the lower, and its index."""
     x, dim, keep = filled(args, (None, None, False))
     view = walk.view(x)
     count = (view.shape[dim] + 1) // 2
@@ -284,7 +284,7 @@ def _gathered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 @handles("scatter.value")
 def _scattered(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Into zeros along the last dimension: 1 where a place is named."""
+    """Scatters a number into zeros at indices along the last dimension."""
     zeros, dim, places, value = args
     if not isinstance(zeros, Tensor) or bool(zeros.any()) or dim % zeros.dim() != zeros.dim() - 1:
         raise Unsupported("into what is not zeros, or along another dimension than the last")
@@ -297,7 +297,7 @@ def _scattered(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
 
 @handles("index_add.default")
 def _added_at(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Slices added at places along a dimension: a product with the matrix that has 1 where a place is named."""
+    """Slices added at indices along a dimension, as a product with the one-hot matrix of the indices."""
     into, dim, places, source = args
     source = walk.view(source)
     if named.get("alpha", 1) != 1 or isinstance(places, View):
@@ -316,7 +316,7 @@ def _added_at(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> 
 
 @handles("scatter_add.default")
 def _scattered_sums(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """As `index_add`, where all elements of a slice have the same place."""
+    """`scatter_add` as `index_add`, where all elements of a slice have the same index."""
     into, dim, places, source = args
     while isinstance(places, Prepared) and places.example.dim() > 1 and places.call.endswith(_SPREADING):
         places = places.args[0]

@@ -1,4 +1,4 @@
-"""Modules with fewer layers: where many are alike, what a size changes is found out with a few of them."""
+"""Shortens long lists of equal layers: a few of them show what a size changes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from torch import nn
 
 KEPT = 4
-"""The layers that a list keeps: the first one may be read otherwise, and a repeat takes two."""
+"""The layers that a list keeps: the first one may be read differently, and a repeat takes two."""
 LEAST = 8
-"""The length of a list from which on layers are left out."""
+"""The length from which a list is shortened."""
 
 
 def shorten(module: nn.Module) -> Mapping[tuple[str, ...], int]:
-    """Leaves out of every long list of layers with equal weights all but the first ones, and tells how many by path."""
+    """Removes all but the first layers of every long list of layers with equal weights. Returns how many, by path."""
     left = {}
     for path, layers in list(_long_lists(module)):
         left[path] = len(layers) - KEPT
@@ -22,7 +22,7 @@ def shorten(module: nn.Module) -> Mapping[tuple[str, ...], int]:
 
 
 def is_deep(module: nn.Module) -> bool:
-    """Whether layers of it would be left out."""
+    """Whether `shorten` would remove layers."""
     return any(True for _ in _long_lists(module))
 
 

@@ -1,4 +1,4 @@
-"""Modules of an imported model that compute the same, but for sizes: the lines of each, and what differs of them."""
+"""Finds modules of an imported model that compute the same except for sizes: their lines, and what differs."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Path = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Part:
-    """The lines of one module: its statements by row, those that declare what it alone reads, the names that it reads
-    from outside, and those of its `results` that are read there. `form` is the same for similar parts;
+    """The lines of one module: the `rows` of its statements, and those that declare what it alone reads. `inputs` are
+    the names that it reads from outside, `results` those that are read there. `form` is equal for similar parts;
     `quantities` are their numbers in order, each at one of `places`.
     """
 
@@ -39,8 +39,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What lines refer to: the module that they are of, `local_name` for a weight within the module of a path, and the
-    settings that calls leave out, `defaults` of operators and those that are `usual` for a block.
+    """The context of lines: the model's module, the `local_name` of a weight within the module of a path, and the
+    settings that calls leave out. These are `defaults` of operators and `usual` settings of blocks.
     """
 
     module: nn.Module
@@ -49,21 +49,21 @@ class Surroundings:
     usual: dict[str, Mapping[str, str]]
 
     def module_of(self, path: Path) -> nn.Module | None:
-        """The module of a path; None for one that is no module of torch."""
+        """The module of a path; None if it is no torch module."""
         try:
             return self.module.get_submodule(".".join(path))
         except AttributeError:
             return None
 
     def filled(self, line: Line) -> Line:
-        """The call of an operator with the settings that it leaves out."""
+        """The call of an operator, completed with the settings that it leaves out."""
         known = self.defaults.get(line.operator, {})
         left = {key: (Quantity(float(text), text),) for key, text in known.items() if key not in line.settings}
         return replace(line, settings={**line.settings, **left}) if left else line
 
 
 def similar(lines: Sequence[Line], around: Surroundings) -> list[list[Part]]:
-    """The parts of modules of one class that compute the same but for sizes, two at least in each group."""
+    """Groups of at least two parts whose modules have one class and compute the same except for sizes."""
     groups: dict[object, list[Part]] = {}
     for part in _parts(lines, around):
         group = groups.setdefault(part.form, [])
@@ -73,7 +73,9 @@ def similar(lines: Sequence[Line], around: Surroundings) -> list[list[Part]]:
 
 
 def _parts(lines: Sequence[Line], around: Surroundings) -> Iterator[Part]:
-    """The parts of all modules whose statements follow each other: those of layers of a repeat, and within these."""
+    """The parts of all modules whose statements are contiguous; in a repeat, those of its layers and of modules
+    inside.
+    """
     uses = _Uses(lines)
     least = [0, *(len(line.path) for line in lines if line.word == "repeat")]
     rows = [row for row, line in enumerate(lines) if line.is_statement]
@@ -110,7 +112,7 @@ def _part(path: Path, scope: int, rows: range, uses: _Uses, around: Surroundings
 
 
 class _Uses:
-    """Where names of a text are declared, made and read, by row."""
+    """The rows where names of a text are declared, made and read."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         self.lines = lines
@@ -124,7 +126,7 @@ class _Uses:
                 self.makers.setdefault(name, []).append(row)
 
     def is_read_later(self, name: str, rows: range) -> bool:
-        """Whether something behind the rows reads what they make under a name, or the next layer of a repeat does."""
+        """Whether a line after the rows, or the next layer of a repeat, reads what they make under a name."""
         again = min((row for row in self.makers[name] if row >= rows.stop), default=len(self.lines))
         if any(rows.stop <= row <= again for row in self.readers.get(name, ())):
             return True
@@ -134,8 +136,8 @@ class _Uses:
 
 
 class _Form:
-    """What similar modules have in common, line by line, and where they differ: names from outside, and numbers, with
-    the place of each.
+    """The common form of similar modules, line by line, and their differences: outside names, and numbers with their
+    places.
     """
 
     def __init__(self, path: Path, scope: int, around: Surroundings) -> None:
@@ -158,7 +160,7 @@ class _Form:
             text = joined(line.body[begins + 2 :])
             value = next((token.value for token in line.body[begins:] if isinstance(token, Quantity)), 0.0)
             sizes = [token.value for token in line.body[:begins] if isinstance(token, Quantity)]
-            is_constant = text.startswith("constant") and sizes != [1]  # one element is no more than its number
+            is_constant = text.startswith("constant") and sizes != [1]  # a single element is a plain number
             kind = text if text in ("zeros", "ones") else "constant" if is_constant else "drawn"
             self.quantities.append(Quantity(value, text))
             start, may_differ = f"{local.rpartition('.')[2]}_start", is_constant or len(sizes) > 1

@@ -1,4 +1,4 @@
-"""Makes parameters of the sizes of an imported model: one size after the other changes, and the texts are compared."""
+"""Turns sizes of an imported model into parameters: one size changes at a time, and the texts are compared."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .draft import Draft
 from .formulas import Formula, Point, are_alike, formula_of, numbers, replaced
 
 Attempt = Callable[[Point, Mapping[int, int]], Draft]
-"""The draft of a module whose factory gets other values of keywords, called with inputs that have other sizes in place
-of these. Raises InputError where there is no such module.
+"""Makes the draft of a module whose factory gets other keyword values, called with inputs whose sizes are replaced by
+these. Raises InputError where there is no such module.
 """
 MODEL, PREPARE, DRAWS = range(3)
-"""The parts of a draft's text: the statements of the model, the lines of `prepare`, those that draw a batch."""
+"""The parts of a draft's text: the statements of the model, the lines of `prepare`, and the lines that draw a batch."""
 _TRIES = 3
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is known of sizes: those that became parameters, and for each other one why it did not."""
+    """The sizes that became parameters, and the reason why each other size did not."""
 
     known: tuple[str, ...] = ()
     fixed: Mapping[str, str] = field(default_factory=dict)
@@ -33,18 +33,18 @@ class Sizes:
 
 @dataclass(frozen=True)
 class _Moved:
-    """A size that has changed, to what, and the draft of that module."""
+    """A size that was changed: its new value and the draft of that module."""
 
     to: float
     draft: Draft
 
 
 def with_sizes(draft: Draft, keywords: Point, attempt: Attempt) -> tuple[Draft, Sizes]:
-    """The draft with those keywords of its factory as parameters that explain every number which changes with them, and
-    those sizes of its inputs that no keyword changes.
+    """The draft with sizes as parameters. These are keywords of its factory that explain every number which changes
+    with them, and sizes of its inputs that no keyword changes.
 
-    A number is a product of powers of sizes, or one size times a whole number plus another. The formulas are found of
-    one change of each size and hold where all change together.
+    A number is a product of powers of sizes, or a whole multiple of one size plus a constant. Formulas are found from
+    one change of each size, and are checked where all sizes change together.
     """
     moved, fixed = dict[str, _Moved](), dict[str, str]()
 
@@ -88,7 +88,7 @@ def with_sizes(draft: Draft, keywords: Point, attempt: Attempt) -> tuple[Draft, 
 
 
 def _others(value: float) -> Iterator[float]:
-    """Values of a size to try instead, smaller ones first."""
+    """Other values of a size to try: half, double and three quarters, where these are whole; half of a float."""
     if isinstance(value, float):
         yield value / 2
         return
@@ -100,7 +100,9 @@ def _others(value: float) -> Iterator[float]:
 
 
 def _moved(draft: Draft, name: str, others: Iterable[float], attempt: Callable[[Point], Draft]) -> _Moved | str | None:
-    """The draft at the first of other values of a size that has one; None if it is the same; why there is none."""
+    """The draft for the first of other values that gives one; None if it is the same text; the reason if there is
+    none.
+    """
     why = "the module allows no other"
     for other in others:
         try:
@@ -115,13 +117,13 @@ def _moved(draft: Draft, name: str, others: Iterable[float], attempt: Callable[[
 
 
 def _parts(draft: Draft) -> tuple[Sequence[str], ...]:
-    """The parts of its text, without initialisers, whose numbers are drawn."""
+    """The parts of a draft's text, without initialisers, because their numbers are random."""
     lines = [line.partition(" ~ ")[0] for line in (*draft.model.blocks, *draft.model.lines)]
     return lines, draft.data.lines, draft.data.draws
 
 
 def _are_alike(draft: Draft, other: Draft) -> bool:
-    """Whether both texts differ in numbers alone, and read the same tables."""
+    """Whether two drafts differ in numbers alone and have equal tables."""
     same = _have_same_tables(draft, other)
     return same and all(are_alike(*both) for both in zip(_parts(draft), _parts(other), strict=True))
 
@@ -132,11 +134,11 @@ def _have_same_tables(draft: Draft, other: Draft) -> bool:
 
 
 _Formulas = Mapping[tuple[int, int, int], Formula]
-"""By part, line and token."""
+"""Formulas by part, line and token."""
 
 
 def _formulas(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> tuple[_Formulas, set[str]]:
-    """The formulas of numbers that change, and of those without one a size that changes it."""
+    """Formulas for the numbers that change, and for each number without a formula one size that changes it."""
     found, blamed = dict[tuple[int, int, int], Formula](), set[str]()
     read = _read(draft, point, moved)
     others = {name: _parts(other.draft) for name, other in moved.items()}
@@ -186,14 +188,14 @@ def _disagreeing(
 
 
 def _together(point: Point, moved: Mapping[str, _Moved]) -> Iterator[Point]:
-    """Points at which all sizes are others: multiples, which divide each other as before, or those tried alone."""
+    """Points at which all sizes differ: multiples, which divide each other as before, or the values tried alone."""
     for times in (2, 3):
         yield {name: point[name] / times if isinstance(point[name], float) else times * point[name] for name in moved}
     yield {name: other.to for name, other in moved.items()}
 
 
 def _read(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str, str]:
-    """How `prepare` reads sizes from its batch, those which are a dimension there."""
+    """How `prepare` reads sizes from its batch, for those that are a dimension there."""
 
     def inputs(one: Draft) -> Mapping[str, Sequence[int]]:
         return {f'batch["{name}"]': tensor.shape for name, tensor in one.captured.inputs.items()}
@@ -202,7 +204,7 @@ def _read(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str, 
 
 
 def _known(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str, str]:
-    """How `batches` reads sizes from the model's inputs: from a shape, or from how many values its integers have."""
+    """How `batches` reads sizes from the model's inputs: from a shape, or from the range of an integer input."""
 
     def inputs(one: Draft) -> Mapping[str, Sequence[int]]:
         return {f'inputs["{name}"]': value.shape for value, name in one.model.inputs.items()}
@@ -218,7 +220,7 @@ def _known(draft: Draft, point: Point, moved: Mapping[str, _Moved]) -> dict[str,
 def _dimensions(
     inputs: Callable[[Draft], Mapping[str, Sequence[int]]], draft: Draft, point: Point, moved: Mapping[str, _Moved]
 ) -> dict[str, str]:
-    """A tensor and its dimension for each size that is one."""
+    """An expression for each size that is a dimension of a tensor."""
     found = dict[str, str]()
     for size, other in moved.items():
         for (text, shape), changed in zip(inputs(draft).items(), inputs(other.draft).values(), strict=True):
@@ -230,7 +232,7 @@ def _dimensions(
 
 
 def _written(draft: Draft, point: Point, moved: Mapping[str, _Moved], formulas: _Formulas) -> Draft:
-    """The draft with sizes as parameters, formulas for the numbers of the model, and others in place of data's."""
+    """The draft with sizes as parameters, and with formulas in place of numbers of the model and of data.py."""
     parts = [{key[1:]: formula for key, formula in formulas.items() if key[0] == part} for part in range(3)]
     sizes = {name: point[name] for name in moved}
     above = len(draft.model.blocks)
@@ -248,7 +250,7 @@ def _written(draft: Draft, point: Point, moved: Mapping[str, _Moved], formulas: 
 
 
 def _lengths(draft: Draft, moved: Sequence[_Moved]) -> Iterator[tuple[str, int]]:
-    """Sizes of the inputs but that of the batch, which no change of a keyword has changed, with a word for each."""
+    """Sizes of the inputs, except the batch, that no change of a keyword has changed, with a word for each."""
     seen = set[int]()
     for name, tensor in draft.captured.inputs.items():
         others = [other.draft.captured.inputs[name].shape for other in moved]
@@ -259,12 +261,12 @@ def _lengths(draft: Draft, moved: Sequence[_Moved]) -> Iterator[tuple[str, int]]
 
 
 FEW = 4
-"""Examples that show what sizes change, where the number of examples is a parameter."""
+"""How many examples the drafts use that show what sizes change, if the number of examples is a parameter."""
 
 
 def resized(tensor: Tensor, sizes: Mapping[int, int], rows: int = 1, few: int | None = None) -> Tensor:
-    """A tensor with other sizes along dimensions of these, but the first: its first elements, or all of them again. Its
-    rows, or a `few` first ones of them, are there so many times.
+    """A tensor with other sizes in place of these, except in its first dimension: elements are cut off or repeated.
+    Its rows, or only a `few` first ones, are repeated `rows` times.
     """
     tensor = tensor if few is None or not tensor.dim() else tensor[:few]
     for dim, size in enumerate(tensor.shape):
@@ -275,7 +277,7 @@ def resized(tensor: Tensor, sizes: Mapping[int, int], rows: int = 1, few: int | 
 
 
 def is_the_same(draft: Draft, attempt: Callable[[], Draft]) -> bool:
-    """Whether another module or other inputs have the same text and tables."""
+    """Whether another module or other inputs give the same text and tables."""
     try:
         found = attempt()
     except InputError:

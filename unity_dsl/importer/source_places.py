@@ -1,4 +1,4 @@
-"""Where a call of a captured graph stands in the user's code: its module and its line."""
+"""The place of a captured call in the user's code: its module and its line."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from torch.fx import Node
 from . import whole_calls
 
 MODULE = "module"
-"""The key of a note on a call that says which module it is of, where that is none of torch."""
+"""The key of a call's annotation with the path of its module, for modules that are not torch's."""
 
 
 def module_path(node: Node) -> tuple[str, ...]:
-    """The names of the modules around a call, the model's own left out."""
+    """The path of the module that makes a call, relative to the root module."""
     if told := (node.meta.get("custom") or {}).get(MODULE):
         return tuple(told.split("."))
     stack = node.meta.get("nn_module_stack") or {}

@@ -24,7 +24,7 @@ block selective_scan[n]({operands})
 
 
 def _scanned(walk: Translation, call: WholeCall) -> list[Entry]:
-    """The outputs of a selective scan that begins with zeros, and its last states where they are asked for."""
+    """The outputs of a selective scan whose states start at zero, and its last states if they are asked for."""
     given = call.given
     steps = "dt + (delta_bias[d] -> [d, 1])" if "delta_bias" in given else "dt"
     steps = f"softplus({steps})" if call.plain["delta_softplus"] else steps

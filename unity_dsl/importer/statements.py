@@ -1,4 +1,4 @@
-"""Statements of an imported model: operators of the library on views of values."""
+"""Statements of an imported model: library operators on views of values."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from .blocks import Block
 from .views import Value, View
 
 EXAMPLES = "{examples}"
-"""The number of examples of a batch in the text of a setting."""
+"""The placeholder of the number of examples of a batch in the text of a setting."""
 
 
 STOPPING = {"stop", "top_k"}
-"""Operators behind which no gradient comes."""
+"""Operators through which no gradient passes."""
 DRAWING = {"dropout", "row_dropout"}
-"""Operators that draw random numbers, others at each call."""
+"""Operators that draw new random numbers at each call."""
 
 
 @dataclass(eq=False)
 class Statement:
-    """An operator on views. `path` is that of the module that calls it, `where` the line of its source."""
+    """An operator on views. `path` is the module that calls it, `where` the line of its source."""
 
     operator: str
     operands: tuple[View, ...]
@@ -32,9 +32,9 @@ class Statement:
 
 @dataclass
 class Imported:
-    """A model as statements, in order: what it reads, its loss, its outputs with the key of each or none, the buffers
-    that a step updates, and the blocks that statements call. `rounded` where it computes exactly what the module has
-    rounded to float32; `examples` are those of a batch.
+    """A model as statements in order, with its inputs, its loss, its outputs and their keys (or none), the buffers
+    that a step updates, and the blocks that statements call. `rounded` says that it computes exactly what the module
+    has rounded to float32. `examples` is the number of examples in a batch.
     """
 
     inputs: list[Value]
@@ -48,11 +48,11 @@ class Imported:
 
     @property
     def left(self) -> set[Value]:
-        """What the model leaves: its loss, its outputs, and what buffers become."""
+        """The values that the model leaves: its loss, its outputs, and the new values of buffers."""
         return {view.value for _, view in (*self.outputs, *self.updates)} | ({self.loss.value} if self.loss else set())
 
     def untrained(self) -> list[Value]:
-        """The weights that no gradient of the loss reaches: it is stopped on every way, or only outputs read them."""
+        """The weights that no gradient of the loss reaches: it is stopped on every path, or only outputs read them."""
         reached = set() if self.loss is None else {self.loss.value}
         weights = dict[Value, None]()
         for statement in reversed(self.statements):
@@ -63,7 +63,7 @@ class Imported:
 
 
 def reading(statements: Iterable[Statement], shown: Mapping[Value, View]) -> list[Statement]:
-    """The statements, which read what some values are views of in their place. Raises Unarranged."""
+    """The statements, which read the views `shown` in place of these values. Raises Unarranged."""
 
     def seen(view: View) -> View:
         return view.within(shown[view.value]) if view.value in shown else view

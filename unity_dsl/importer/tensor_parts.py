@@ -1,4 +1,4 @@
-"""Operators of torch that take tensors apart, put them together or look at them in another shape."""
+"""Handlers of torch operators that take tensors apart, join them, reduce them or reshape them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _reduced(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 
 def reduced(walk: Translation, name: str, view: View, dims: Iterable[int], *, keep: bool) -> View:
-    """A reduction over dimensions, which are left with one element or are gone."""
+    """A reduction over dimensions, which keep one element or are removed."""
     view = walk.spread(view)
     gone = {dim % len(view.dims) for dim in dims}
     lost = {axis for place in gone for axis in view.dims[place]}
@@ -60,7 +60,7 @@ def _stacked(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> E
 
 @handles("slice_scatter.default")
 def _placed_slice(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """A tensor with another in the place of a slice."""
+    """A tensor in which another one replaces a slice."""
     x, source, dim, start, stop, step = filled(args, (None, None, 0, 0, None, 1))
     x, source = walk.view(x), walk.view(source)
     dim, size = dim % len(x.dims), x.shape[dim % len(x.dims)]
@@ -84,9 +84,9 @@ def _copied(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> En
 
 
 def joined(walk: Translation, views: list[View], dim: int) -> View:
-    """The views one after the other along a dimension; rows that are the same for all examples are prepended.
+    """Concatenates views along a dimension; rows that are the same for all examples are prepended.
 
-    The first ones are joined first, so that what joins more of the same has to add what is new alone.
+    The first views are joined first, so that a longer concatenation of the same views only adds the new ones.
     """
     views = [view for view in views if view.shape[dim]]
     if not any(view.repeated for view in views):
@@ -129,7 +129,7 @@ def part_of(walk: Translation, view: View, dim: int, first: int, last: int) -> V
         return view
     shape = [*view.shape[:dim], last - first, *view.shape[dim + 1 :]]
     if last <= first:
-        return View(Value(tuple(shape)), (), tuple((Axis(size),) for size in shape))  # nothing, for what joins parts
+        return View(Value(tuple(shape)), (), tuple((Axis(size),) for size in shape))  # empty, which `joined` skips
     if set(view.dims[dim]) & view.repeated and not set(view.dims[dim]) <= view.repeated:
         view = walk.spread(view)
     if not view.repeated:
@@ -144,7 +144,7 @@ def part_of(walk: Translation, view: View, dim: int, first: int, last: int) -> V
 
 
 def _repeated_as(view: View, made: View, dim: int) -> View:
-    """What a slice along a dimension leaves of a view, repeated as that is."""
+    """The slice `made` of a view along a dimension, with the view's repeated axes added again."""
     sizes: list[int] = []
     for place, part in enumerate(view.dims):
         kept = [axis.size for axis in part if axis not in view.repeated]
@@ -275,7 +275,7 @@ def _summed_up(walk: Translation, args: list[Entry], named: dict[str, Entry]) ->
 
 @handles("repeat.default")
 def _repeated(walk: Translation, args: list[Entry], named: dict[str, Entry]) -> Entry:
-    """Copies side by side: an axis that is repeated before the one that is copied."""
+    """Tiled copies: a repeated axis before the axes that are copied."""
     view, counts = walk.view(args[0]), args[1]
     dims = [*[()] * (len(counts) - len(view.dims)), *view.dims]
     return view.arranged([((Axis(count),) if count > 1 else ()) + dim for count, dim in zip(counts, dims, strict=True)])

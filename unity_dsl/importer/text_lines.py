@@ -1,4 +1,4 @@
-"""Lines of an imported model taken apart: what each makes and reads, its settings, and its numbers."""
+"""Parses lines of an imported model: what each makes and reads, its settings, and its numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .formulas import Formula, number, tokens
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number of a text, written as it is or as a formula of sizes."""
+    """A number of a text, written as such or as a formula of sizes."""
 
     value: float
     text: str
@@ -23,11 +23,11 @@ DECLARING = ("weight", "buffer")
 
 @dataclass(frozen=True)
 class Line:
-    """One line: its first `word` if it is no assignment, the names it makes, and the `body` behind them. Of a call
-    `operator` is what is called, `body` its operands, and `settings` are its numbers by name.
+    """One line: its first `word` unless it is an assignment, the names that it makes, and the `body` after them. For a
+    call, `operator` is what is called, `body` its operands, and `settings` its numbers by name.
 
-    `path` is that of the module whose statement it is, of a repeat that of its first layer; `scope` is 0, or the place
-    among the repeats of the one in which it stands.
+    `path` is the module of a statement, or the first layer of a repeat. `scope` is the number of the repeat that
+    contains the line, or 0.
     """
 
     word: str
@@ -48,17 +48,17 @@ class Line:
 
     @cached_property
     def reads(self) -> tuple[str, ...]:
-        """The names in its body, in order."""
+        """The names that its body reads, in order."""
         if self.word not in ("", "update", "loss", "output"):
             return ()
         return tuple(str(self.body[place]) for place in _places(self.body))
 
     def reading(self, names: Mapping[str, str]) -> Line:
-        """The line, which reads other names."""
+        """The line with other names for what it reads."""
         return replace(self, body=renamed(self.body, names)) if {*self.reads} & {*names} else self
 
     def text(self, usual: Mapping[str, Mapping[str, str]]) -> str:
-        """The line, without settings that are as `usual` for the block that it calls."""
+        """The line as text, without settings that are `usual` for the block that it calls."""
         body = joined(self.body)
         if self.operator:
             known = usual.get(self.operator)
@@ -74,7 +74,7 @@ class Line:
 
 
 def renamed(body: Sequence[Token], names: Mapping[str, str]) -> tuple[Token, ...]:
-    """A body that reads other names."""
+    """A body with other names for what it reads."""
     read = set(_places(body))
     return tuple(
         names.get(token, token) if place in read and isinstance(token, str) else token
@@ -83,8 +83,8 @@ def renamed(body: Sequence[Token], names: Mapping[str, str]) -> tuple[Token, ...
 
 
 def _places(body: Sequence[Token]) -> Iterator[int]:
-    """Where a body has names of tensors: words outside of brackets, in which axes stand, that are not called; none
-    behind `as`.
+    """The positions of tensor names in a body: words that are not called, outside brackets, which hold axes. It stops
+    at `as`.
     """
     depth = 0
     for place, token in enumerate(body):
@@ -97,7 +97,7 @@ def _places(body: Sequence[Token]) -> Iterator[int]:
 
 
 def joined(body: Sequence[Token]) -> str:
-    """The text of a body, with formulas in brackets where they are a part of another."""
+    """The text of a body, with formulas in parentheses where they are operands of another."""
     texts = [token if isinstance(token, str) else token.text for token in body]
     for place, token in enumerate(body):
         if isinstance(token, Quantity) and number(token.text) is None and not token.text.isidentifier():
@@ -110,7 +110,7 @@ def joined(body: Sequence[Token]) -> str:
 def lines_of(
     texts: Sequence[str], paths: Sequence[tuple[str, ...]], formulas: Mapping[tuple[int, int], Formula]
 ) -> list[Line]:
-    """The lines of a model's text with the modules that they are of, and formulas by line and token."""
+    """The lines of a model's text with their module paths, and with formulas by line and token."""
     found: list[Line] = []
     scopes = 0
     for row, (text, path) in enumerate(zip(texts, paths, strict=True)):
@@ -150,7 +150,7 @@ def _line(parts: Sequence[Token], path: tuple[str, ...], scope: int) -> Line:
 
 
 def _divided(parts: Sequence[Token], mark: str) -> list[tuple[Token, ...]]:
-    """What stands between marks outside of brackets."""
+    """The tokens between marks outside brackets."""
     found, depth = [list[Token]()], 0
     for part in parts:
         depth += (part in ("(", "[")) - (part in (")", "]"))

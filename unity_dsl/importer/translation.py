@@ -1,4 +1,4 @@
-"""What the walk over a captured graph has made so far, and the handlers of torch's operators that make more of it."""
+"""The state of a walk over a captured graph, and the registry of handlers for torch's operators."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .statements import EXAMPLES, Statement
 from .views import Unarranged, Value, View, whole
 
 Entry = Any
-"""What a node stands for: a View, a Tensor that is constant, a Prepared tensor, or a number or sequence of these."""
+"""The translation of a node: a View, a constant Tensor, a Prepared tensor, a number, or a sequence of these."""
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """An integer tensor that is computed from inputs alone, before the model runs: an input, or a call of torch. `name`
-    is what `prepare` calls it, `example` its value for the example inputs.
+    """A tensor that `prepare` computes from inputs alone before the model runs: an input, or a call of torch. `name`
+    is its name in `prepare`, `example` its value for the example inputs.
     """
 
     name: str
@@ -39,13 +39,13 @@ class Prepared:
 
 
 EXPONENTIAL = "torch.Tensor.exponential_"
-"""What `prepare` calls of a new tensor."""
+"""The method that `prepare` calls on a new tensor to draw exponential numbers."""
 
 
 @dataclass(frozen=True, eq=False)
 class Noise:
-    """1 with the probability `kept`, else 0, times a factor, for every element of a shape; `uniform` before it is cut
-    to whole numbers.
+    """A random mask of a shape: each element is `factor` with probability `kept`, else 0. `uniform` marks uniform
+    random numbers that `floor` has not yet turned into zeros and ones.
     """
 
     shape: tuple[int, ...]
@@ -57,7 +57,7 @@ class Noise:
 @dataclass(frozen=True)
 class Lacking:
     """An operator without a counterpart: torch's object, the first `place` that calls it, and the first line of a
-    declaration, which is empty where only some arguments have no counterpart.
+    declaration. That line is empty where only some arguments have no counterpart.
     """
 
     operator: Any
@@ -67,9 +67,11 @@ class Lacking:
 
 @dataclass
 class Translation:
-    """The statements of a graph while it is walked. `tables` are the states of buffers that do not change and `origins`
-    how other constants were computed, by the identity of their tensors; `missing` are operators without a counterpart
-    by their names. `own` are the operators of a user's files by name. `results` are what the module returns.
+    """The state of a walk over a graph, with the statements so far.
+
+    By the identity of tensors, `tables` are the state_dict names of buffers that do not change, and `origins` says how
+    other constants were computed. `missing` are operators without a counterpart, `own` those of the user's files, both
+    by name. `results` are the module's return values.
     """
 
     captured: Captured
@@ -91,17 +93,17 @@ class Translation:
 
     @property
     def examples(self) -> int:
-        """The first dimension of the first input of the module."""
+        """The number of examples: the first dimension of the module's first input."""
         first = next(iter(self.captured.inputs.values()), None)
         return len(first) if first is not None and first.dim() else 1
 
     def count(self, number: int) -> str:
-        """A number of elements in a setting: as many of each example, where it is a multiple of these."""
+        """The text of a number of elements in a setting: a multiple of the number of examples, if it is one."""
         each, rest = divmod(number, self.examples)
         return str(number) if rest else f"{each} * {EXAMPLES}"
 
     def make(self, name: str, *operands: View, shape: Sequence[int], **settings: object) -> View:
-        """The result of an operator, which has one of this shape."""
+        """The result of an operator that has a single result, of this shape."""
         result = Value(tuple(shape))
         self.add(name, operands, (result,), settings)
         return whole(result)
@@ -114,7 +116,7 @@ class Translation:
         self.statements.append(found)
 
     def call(self, block: Block, operands: Sequence[View], shapes: Sequence[Sequence[int]]) -> list[View]:
-        """The results of a block, which have these shapes. Another block of the same name gets another one."""
+        """The results of a block, which have these shapes. A different block of the same name is renamed."""
         names = chain((block.name,), (f"{block.name}_{number}" for number in count(2)))
         named = next(
             other for other in map(block.renamed, names) if self.blocks.get(other.name, other).text == other.text
@@ -125,7 +127,7 @@ class Translation:
         return [whole(result) for result in results]
 
     def view(self, entry: Entry) -> View:
-        """An operand that computes."""
+        """An entry as an operand. Raises Unsupported for an entry that is no tensor."""
         if isinstance(entry, Prepared):
             return whole(self.as_input(entry))
         if isinstance(entry, Tensor):
@@ -135,19 +137,21 @@ class Translation:
         return entry
 
     def as_input(self, entry: Prepared, bound: int | None = None) -> Value:
-        """The input of the model that a prepared tensor is; its reader knows how many values it has."""
+        """The model input that holds a prepared tensor. `bound` is the number of values that its reader allows; the
+        largest one holds.
+        """
         value = self.prepared.setdefault(entry, Value(tuple(entry.example.shape), "input", name=entry.name))
         if bound is not None:
             value.bound = bound if value.bound is None else max(bound, value.bound)
         return value
 
     def prepare(self, name: str, example: Tensor, call: str, *args: Entry) -> Prepared:
-        """A tensor that `prepare` computes by a call of torch, once for equal arguments."""
+        """A tensor that `prepare` computes by a call of torch, shared by calls with equal arguments."""
         return self.known.setdefault((call, identity(args), ()), Prepared(name, example, call, args))
 
     def constant(self, tensor: Tensor, name: str = "table", bound: int | None = None) -> View:
-        """A constant as an operand: a buffer of the module, or an input that `prepare` computes. It has one element
-        along dimensions in which all are the same.
+        """A constant as an operand: a buffer of the module, or an input that `prepare` computes. Such an input has one
+        element along dimensions in which all elements are equal. Raises Unsupported for an empty tensor.
         """
         if not tensor.numel():
             raise Unsupported("a table without elements")
@@ -156,7 +160,7 @@ class Translation:
             first = kept.narrow(dim, 0, 1)
             kept = first if bool((kept == first).all()) else kept
         content = kept.contiguous().view(torch.uint8) if kept.dtype == torch.bfloat16 and kept.dim() else kept
-        # Of whole numbers there is a table for each axis that it indexes.
+        # An integer table becomes a separate input for each bound, as that of the axis which it indexes.
         bound = None if kept.is_floating_point() else bound or int(kept.max()) + 1
         key = (kept.shape, kept.dtype, sha256(content.contiguous().numpy().tobytes()).digest(), bound)
         if key not in self.constants:
@@ -178,7 +182,7 @@ class Translation:
         return value
 
     def whole_view(self, view: View) -> View:
-        """The view as a tensor of its own: a statement, if it is not one already."""
+        """The view as a value of its own, by a `rearrange` statement if it is an arrangement."""
         if view.is_whole:
             return view
         result = Value(view.shape)
@@ -186,7 +190,7 @@ class Translation:
         return whole(result)
 
     def spread(self, view: View) -> View:
-        """The view with what it repeats written out."""
+        """The view with its repeated axes materialised."""
         if not view.repeated:
             return view
         axes = [axis for dim in view.dims for axis in dim]
@@ -198,7 +202,7 @@ class Translation:
         return made.reshaped(view.shape)
 
     def read_whole(self, view: View) -> View:
-        """The view, if it repeats nothing. Raises Unsupported."""
+        """The view, which must have no repeated axes. Raises Unsupported."""
         if view.repeated:
             raise Unsupported("an operand that is repeated")
         return view
@@ -211,16 +215,16 @@ class Translation:
 
 
 class Unsupported(ValueError):
-    """A call of an operator that has no counterpart."""
+    """Raised for a call of an operator that has no counterpart."""
 
 
 Handler = Callable[[Translation, list[Entry], dict[str, Entry]], Entry]
 HANDLERS: dict[str, Handler] = {}
-"""By operator of torch, `linear.default`."""
+"""Handlers by torch operator: `linear.default`."""
 
 
 def handles(*names: str) -> Callable[[Handler], Handler]:
-    """Registers a handler for operators of torch."""
+    """Registers a handler for torch operators."""
 
     def register(handler: Handler) -> Handler:
         for name in names:
@@ -231,14 +235,16 @@ def handles(*names: str) -> Callable[[Handler], Handler]:
 
 
 def unary(walk: Translation, name: str, view: View, **settings: object) -> View:
-    """On the value as it is, whose arrangement the result has."""
+    """An elementwise operator on the value of a view. The result has the view's arrangement."""
     result = Value(view.value.shape)
     walk.add(name, (View(view.value, view.base, view.base),), (result,), settings)
     return View(result, view.base, view.dims)
 
 
 def as_number(entry: Entry, beside: Entry = None) -> float | None:
-    """A number, or a constant of which all elements are the same and that makes what is `beside` it no larger."""
+    """A number, or the value of a constant whose elements are all equal; else None. A constant of several elements
+    must broadcast to the shape of `beside`.
+    """
     if isinstance(entry, int | float) and not isinstance(entry, bool):
         return entry
     if isinstance(entry, Tensor) and entry.dtype is not torch.bool and entry.numel():
@@ -253,7 +259,7 @@ def _covers(shape: tuple[int, ...], other: tuple[int, ...]) -> bool:
 
 
 def filled(args: Sequence[Any], usual: Sequence[Any]) -> list[Any]:
-    """Arguments, those that are left out as usual, without any beyond these."""
+    """The arguments, with defaults for those left out, and without any beyond these."""
     return [*args, *usual[len(args) :]][: len(usual)]
 
 
@@ -268,11 +274,13 @@ ALIASES = {
     "concat": "cat",
     "concatenate": "cat",
 }
-"""Operators of torch that have two names."""
+"""Second names of torch operators."""
 
 
 def identity(part: Any) -> object:
-    """Equal for equal arguments of a call: tensors are the same or not, those of one element by what they are."""
+    """A key that is equal for equal arguments of a call. Tensors compare by identity, those of one element by type,
+    shape and value.
+    """
     if isinstance(part, list | tuple):
         return tuple(map(identity, part))
     if isinstance(part, Tensor) and part.numel() == 1:
@@ -287,7 +295,9 @@ def flat(parts: Any) -> list[Entry]:
 
 
 def _number(value: object) -> str:
-    """With twelve digits; what is a number of float32 with as many as that takes."""
+    """A setting as text. A float that float32 represents exactly is written with its shortest digits, any other with
+    twelve digits.
+    """
     if not isinstance(value, float):
         return str(value)
     narrow = np.float32(value)

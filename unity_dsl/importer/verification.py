@@ -30,15 +30,15 @@ from .weight_parts import Stored, of_states, to_states
 LOG = getLogger(__name__)
 
 LOSS_ERROR, GRADIENT_ERROR = 1e-10, 1e-8
-"""Relative errors in float64 up to which both are equal."""
+"""Relative errors in float64 up to which the model and the module count as equal."""
 TABLE_LOSS_ERROR, TABLE_GRADIENT_ERROR = 1e-7, 1e-6
-"""The same where the module has tables of positions, which are rounded to float32 there and computed here."""
+"""The same where the module has tables rounded to float32, such as positions, that the model computes."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """The relative difference of both losses, and the largest of gradients and of what buffers are then, with the
-    tensor's name in the module.
+    """The relative difference of both losses, and the largest one of gradients and updated buffers, with the tensor's
+    name in the module.
     """
 
     loss: float
@@ -61,10 +61,10 @@ def verify(
     out: Path,
     ops: tuple[Path, ...] = (),
 ) -> Verified:
-    """Runs both on the example inputs, with the module's weights. Writes the program to `out`. `ops` are files of the
+    """Runs both on the example inputs with the module's weights, and writes the program to `out`. `ops` are files of
     operators that the model has besides the library's.
 
-    Raises E604 where the module's loss is no number that it gives first.
+    Raises E604 where the module returns no scalar loss, E606 where it does not run in float64.
     """
     request = Request(model, strategy="single", operators=ops)
     compilation = compile_model(request)
@@ -78,7 +78,9 @@ def verify(
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """A copy of a module. What its parts have computed of weights, as `weight_norm` does, is computed anew."""
+    """A copy of a module. Tensors that its parts computed from weights, as `weight_norm` does, are detached; the copy
+    computes them anew.
+    """
     for part in module.modules():
         for name, value in vars(part).items():
             if isinstance(value, Tensor) and not value.is_leaf:
@@ -89,7 +91,7 @@ def _copied(module: nn.Module) -> nn.Module:
 def _compared(
     captured: Captured, module: nn.Module, prepare: Prepare, weights: Mapping[str, Stored], out: Path
 ) -> Verified:
-    """The module, in float64, beside the program in a folder."""
+    """Compares the module, in float64, with the program in a folder."""
     states = {name: tensor.detach().clone() for name, tensor in module.state_dict(keep_vars=True).items()}
     loss, gradients, after = _step(module, captured)
     batch = {name: _double(tensor) for name, tensor in captured.inputs.items()}
@@ -106,7 +108,7 @@ def _compared(
         found = to_states(own, weights)
         buffers = to_states({name: buffer for name, buffer in made.named_buffers() if name in weights}, weights)
     worst = max(_gradient_errors(gradients, found), default=(0.0, ""))
-    # A mean over what a norm has made is 0, but for rounding.
+    # A running mean of normalised values is 0 up to rounding, so a least magnitude is needed.
     least = 1e-4 * max((float(after[state].abs().max()) for state in buffers), default=0.0)
     worst = max(worst, *((_relative(buffer, after[state], least), state) for state, buffer in buffers.items()), worst)
     return Verified(abs(float(total.detach()) - loss) / max(abs(loss), 1e-30), *worst)
@@ -114,7 +116,7 @@ def _compared(
 
 @contextmanager
 def _double_by_default() -> Iterator[None]:
-    """Tensors that are made meanwhile without a type have float64."""
+    """Inside this context, new tensors have float64 by default."""
     usual = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64)
     try:
@@ -126,8 +128,8 @@ def _double_by_default() -> Iterator[None]:
 def _gradient_errors(
     expected: Sequence[tuple[Sequence[str], Tensor]], found: Mapping[str, Tensor]
 ) -> Iterator[tuple[float, str]]:
-    """The relative error of every gradient that the module has, with a name of its weight. One that the model has not
-    is 0 there.
+    """The relative error of every gradient of the module, with the name of its weight. A gradient that the model lacks
+    counts as 0.
     """
     largest = max((float(gradient.abs().max()) for _, gradient in expected), default=0.0)
     for names, wanted in expected:
@@ -136,13 +138,13 @@ def _gradient_errors(
 
 
 def _relative(found: Tensor, wanted: Tensor, least: float = 0.0) -> float:
-    """The largest difference, of the largest element or of so much at least; infinite where one is no number."""
+    """The largest difference, relative to the largest element but at least to `least`; infinite where one is NaN."""
     error = float((found - wanted).abs().max()) / max(float(wanted.abs().max()), least, 1e-30)
     return inf if isnan(error) else error
 
 
 _TABLES = {"as_tensor", "tensor", "asarray"}
-"""What makes tensors of lists and arrays."""
+"""Functions that make tensors from lists and arrays."""
 _DROPPING = {"dropout", "dropout_"}
 _DROPPING_ROWS = {"dropout1d", "dropout2d", "dropout3d", "feature_dropout"}
 _KEPT = {"dropout_p": 0.0}
@@ -152,7 +154,9 @@ _DRAWING = {"randn", "randn_like", "normal", "normal_", "randint", "randint_like
 
 
 def drawn_alike(drawn: Tensor, word: str) -> Tensor:
-    """What stands for random numbers where two draw them: the same for every example, in a row along its elements."""
+    """Fixed numbers in place of random ones, so that both draw the same: equal for every example, varied along its
+    elements.
+    """
     if not drawn.is_floating_point():
         return drawn.fill_(1)
     row = 0.3 * (torch.arange(prod(drawn.shape[1:])) % 7 - 3)
@@ -161,7 +165,7 @@ def drawn_alike(drawn: Tensor, word: str) -> Tensor:
 
 
 class DrawnAlike(TorchFunctionMode):
-    """Random numbers are the same meanwhile, however often they are drawn."""
+    """Inside this mode, random numbers are fixed, however often they are drawn."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = func(*args, **(kwargs or {}))
@@ -170,13 +174,13 @@ class DrawnAlike(TorchFunctionMode):
 
 
 class _InDouble(TorchFunctionMode):
-    """Casts to float32, as norms and losses of language models have them, and to what is narrower are casts to float64
-    here, and nothing is dropped.
+    """Runs a module in float64 without dropout. Casts to float32, as in norms and losses of language models, and to
+    narrower types become casts to float64.
     """
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         word = getattr(func, "__name__", "")
-        if not word.endswith("_"):  # what a module has as a plain tensor is no state that is float64 by now
+        if not word.endswith("_"):  # plain tensors of a module are no state, so they are not float64 yet
             args, kwargs = tree_map(_double, (args, kwargs))
         args = tuple(map(_wide, args))
         named = {key: _wide(part) for key, part in (kwargs or {}).items()}
@@ -185,14 +189,14 @@ class _InDouble(TorchFunctionMode):
             found = func(args[0], **(kwargs or {}))
             is_made = isinstance(args[0], list | tuple) and (kwargs or {}).get("dtype") is None
             if is_made and found.is_floating_point() and bool((found != found.flatten()[:1]).any()):
-                found = found.float()  # of others one number is read
+                found = found.float()  # equal elements are imported as one exact number
             return _double(found)
         if word in _DROPPING:
             return args[0]
-        if word in _DROPPING_ROWS:  # as rows that are kept are scaled
+        if word in _DROPPING_ROWS:  # as kept rows are scaled
             p = args[1] if len(args) > 1 else named.get("p", 0.5)
             training = args[2] if len(args) > 2 else named.get("training", True)
-            is_of_rows = prod(args[0].shape[2:]) > 1  # else the model drops elements
+            is_of_rows = prod(args[0].shape[2:]) > 1  # else the model has element dropout
             return args[0] / (1 - p) if training and is_of_rows else args[0]
         if word == "scaled_dot_product_attention":
             args, named = args[:4] + (0.0,) * (len(args) > 4) + args[5:], {**named, **({} if len(args) > 4 else _KEPT)}
@@ -200,13 +204,13 @@ class _InDouble(TorchFunctionMode):
             bound = inspect.signature(func).bind(*args, **named)
             bound.arguments["dropout_p"] = 0.0
             args, named = bound.args, bound.kwargs
-        if word == "gumbel_softmax":  # which draws out of sight
+        if word == "gumbel_softmax":  # its draws do not pass through this mode
             return _of_noise(*args, **named)
         if word == "rms_norm" and named.get("eps") is None and len(args) < 4:
-            named["eps"] = torch.finfo(torch.float32).eps  # of the type that the module has
+            named["eps"] = torch.finfo(torch.float32).eps  # the default of the module's own type
         if word in ("lstm", "gru", "rnn_tanh", "rnn_relu"):
             args = (*args[:5], 0.0, *args[6:])
-        if word in ("hardsigmoid", "hardswish"):  # which torch computes with a sixth in float32
+        if word in ("hardsigmoid", "hardswish"):  # torch computes these with a float32 1/6
             line = torch.clamp(args[0] + 3, 0, 6) / 6
             return line if word == "hardsigmoid" else args[0] * line
         if word == "bernoulli_":
@@ -223,7 +227,7 @@ class _InDouble(TorchFunctionMode):
 
 
 def _of_noise(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1e-10, dim: int = -1) -> Tensor:
-    """`torch.nn.functional.gumbel_softmax` with what stands for its random numbers."""
+    """`torch.nn.functional.gumbel_softmax` with fixed numbers in place of its random ones."""
     noise = -drawn_alike(torch.empty_like(logits), "exponential_").log()
     soft = ((logits + noise) / tau).softmax(dim)
     one = torch.zeros_like(soft).scatter_(dim, soft.max(dim, keepdim=True)[1], 1.0)
@@ -231,7 +235,7 @@ def _of_noise(logits: Tensor, tau: float = 1, hard: bool = False, eps: float = 1
 
 
 def _wide(part: Any) -> Any:
-    """A type of numbers as one of float64, if it has floating point."""
+    """A floating-point dtype as float64; other values unchanged."""
     return torch.float64 if isinstance(part, torch.dtype) and part.is_floating_point else part
 
 
@@ -240,12 +244,12 @@ def _double(part: Any) -> Any:
 
 
 def _step(module: nn.Module, captured: Captured) -> tuple[float, list[tuple[list[str], Tensor]], Mapping[str, Tensor]]:
-    """The loss of the module on its example inputs, the gradient of every weight with its names, of which tied ones
-    have several, and the state that is left.
+    """The module's loss on its example inputs, the gradient of every weight with all its names (several if tied), and
+    the state afterwards.
     """
     given, named = captured.given
     for part in module.modules():
-        # transformers' products of grouped experts know no float64.
+        # The grouped expert products of transformers do not support float64.
         if hasattr(part, "set_experts_implementation"):
             cast(Any, part).set_experts_implementation("eager")
     with _InDouble(), without_caches_and_layerdrop(module), without_recomputation():

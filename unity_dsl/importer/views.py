@@ -1,4 +1,4 @@
-"""Tensors of a captured graph as arrangements of the axes of named values: a view is text only where it is read."""
+"""Tensors of a captured graph as arrangements of the axes of named values; a view becomes text where it is read."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from torch import Tensor
 
 
 class Unarranged(ValueError):
-    """Sizes that split no axes of a view: the view has to be written out before."""
+    """Raised where sizes do not split a view's axes: the view has to be materialised first."""
 
 
 @dataclass(frozen=True, eq=False)
 class Axis:
-    """A part of a dimension; two are the same if they are one object."""
+    """A part of a dimension; axes are compared by identity."""
 
     size: int
 
 
 Dim = tuple[Axis, ...]
-"""The axes of a dimension, major first; none for a dimension of one element."""
+"""The axes of a dimension, major first; empty for a dimension of one element."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A range of a dimension of a weight. `word` tells parts of a weight apart."""
+    """A range of a dimension of a weight. `word` distinguishes the parts of a weight."""
 
     dim: int
     start: int
@@ -40,10 +40,11 @@ class Part:
 
 @dataclass(eq=False)
 class Value:
-    """A tensor that the model's text names: an input, a weight, a buffer, or what a statement makes.
+    """A tensor that the model's text names: an input, a weight, a buffer, or the result of a statement.
 
-    `state` is the name of a weight or a buffer in the module's state_dict, of which it may be a `part`, `bound` that of
-    an integer input's values, `constant` what a buffer holds where the module has no such buffer.
+    `state` is the name of a weight or a buffer in the module's state_dict, and `part` the range of it that this value
+    is. `bound` is the number of values of an integer tensor. `constant` is what a weight, a buffer or a constant input
+    holds in the module.
     """
 
     shape: tuple[int, ...]
@@ -56,7 +57,7 @@ class Value:
     parts: dict[Part, Value] = field(default_factory=dict)
 
     def part_of(self, part: Part) -> Value:
-        """A weight that is a part of this one, the same for the same part."""
+        """The weight that is this part of this one, one object for each part."""
         if part not in self.parts:
             shape = [*self.shape]
             shape[part.dim] = part.stop - part.start
@@ -67,8 +68,8 @@ class Value:
 
 @dataclass(frozen=True)
 class View:
-    """A value in another arrangement: `base` are the axes of its dimensions, `dims` those of the dimensions that are
-    seen. Axes that the base has not are repeated.
+    """A value in another arrangement: `base` are the axes of the value's dimensions, `dims` those of the view's. Axes
+    that are not in `base` are repeated.
     """
 
     value: Value
@@ -81,7 +82,7 @@ class View:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is the value as it is."""
+        """Whether the view shows its value unarranged."""
         return self.base == self.dims
 
     @property
@@ -97,7 +98,7 @@ class View:
         return self.arranged([self.dims[place] for place in order])
 
     def without_dims(self, places: Collection[int]) -> View:
-        """The view without these dimensions, of one element each."""
+        """The view without these dimensions, which have one element each."""
         gone = {place % len(self.dims) for place in places}
         return self.arranged([dim for place, dim in enumerate(self.dims) if place not in gone])
 
@@ -127,12 +128,12 @@ class View:
         return view.arranged(dims)
 
     def split(self, axis: Axis, parts: Dim) -> View:
-        """The same with an axis as several."""
+        """The view with an axis split into several."""
         base = tuple(_replaced(dim, axis, parts) for dim in self.base)
         return View(self.value, base, tuple(_replaced(dim, axis, parts) for dim in self.dims))
 
     def expanded(self, shape: Sequence[int]) -> View:
-        """Repeated along dimensions of one element; -1 keeps one."""
+        """The view repeated along dimensions of one element; -1 keeps a dimension."""
         dims = [()] * (len(shape) - len(self.dims)) + list(self.dims)
         found = []
         for dim, size in zip(dims, shape, strict=True):
@@ -141,18 +142,22 @@ class View:
         return self.arranged(found)
 
     def without(self, axes: frozenset[Axis]) -> View:
-        """The same without axes along which it is repeated."""
+        """The view without these axes, along which it is repeated."""
         return self.arranged([tuple(axis for axis in dim if axis not in axes) for dim in self.dims])
 
     def within(self, inner: View) -> View:
-        """The same of a value that is a view itself. Raises Unarranged where both split its axes at other places."""
+        """This view, where its value is itself the view `inner`. Raises Unarranged where both split its axes at other
+        places.
+        """
         axes = [axis for dim in self.base for axis in dim]
         apart = inner.reshaped([axis.size for axis in axes])
         known = dict(zip(axes, apart.dims, strict=True))
         return apart.arranged([tuple(part for axis in dim for part in known.get(axis, (axis,))) for dim in self.dims])
 
     def text(self, name: str) -> str:
-        """How it is read: `q`, or `q[a, b, (c=4 d)] -> [a, c, b, d]`. Raises Unarranged where it is repeated."""
+        """The text by which it is read: `q`, or `q[a, b, (c=4 d)] -> [a, c, b, d]`. Raises Unarranged where it is
+        repeated.
+        """
         if self.is_whole:
             return name
         if self.repeated:
@@ -164,7 +169,7 @@ class View:
 
 
 def whole(value: Value) -> View:
-    """A value as it is."""
+    """The view of a value in its own arrangement."""
     dims = tuple((Axis(size),) if size != 1 else () for size in value.shape)
     return View(value, dims, dims)
 

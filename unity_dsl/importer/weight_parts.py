@@ -1,4 +1,4 @@
-"""Weights in parts: where slices of a product are read, products with parts of its weight, each laid out alone."""
+"""Splits weights: a product that is read in slices becomes one for each part of its weight, to be sharded alone."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .views import Axis, Part, Unarranged, Value, View
 
 @dataclass(frozen=True)
 class Stored:
-    """Where the module's state_dict has a weight or buffer of the model: a tensor, or a part of one."""
+    """The place of a weight or buffer of the model in the module's state_dict: a tensor, or a part of one."""
 
     state: str
     part: Part | None = None
 
 
 def of_states(states: Mapping[str, Tensor], weights: Mapping[str, Stored]) -> dict[str, Tensor]:
-    """The tensors of a module's state_dict by the model's names."""
+    """Tensors by the model's names, taken from a module's state_dict."""
     return {
         name: states[stored.state] if stored.part is None else stored.part.of(states[stored.state])
         for name, stored in weights.items()
@@ -31,7 +31,7 @@ def of_states(states: Mapping[str, Tensor], weights: Mapping[str, Stored]) -> di
 
 
 def to_states(tensors: Mapping[str, Tensor], weights: Mapping[str, Stored]) -> dict[str, Tensor]:
-    """Tensors of all parts of weights by one name of the state_dict for each, from those by the model's names."""
+    """Tensors by names of the state_dict, with parts joined, from those by the model's names."""
     parts: dict[str, dict[Part, Tensor]] = {}
     found = {}
     for name, tensor in tensors.items():
@@ -47,10 +47,10 @@ def to_states(tensors: Mapping[str, Tensor], weights: Mapping[str, Stored]) -> d
 
 
 def with_weight_parts(model: Imported) -> Imported:
-    """The model in which affine maps whose result is read in slices alone are one map for each slice. A weight that
-    joins heads of queries, keys and values, or gates and what they gate, could not be divided as its readers are.
+    """The model in which a linear map that is only read in slices becomes one map for each slice. A weight that merges
+    queries, keys and values, or gates and what they gate, could not be sharded like its readers.
 
-    Raises E605 for a weight that is read whole, and elsewhere in parts.
+    Raises E605 for a weight that is read whole in one place and in parts in another.
     """
     readers: dict[Value, list[Statement]] = {}
     for statement in model.statements:
@@ -81,8 +81,8 @@ def _check(statements: Sequence[Statement]) -> None:
 
 @dataclass(frozen=True)
 class _Slice:
-    """A slice of the rows that an affine map makes: its result, that as a view of a value of these rows alone, and
-    which rows they are.
+    """A slice of the rows that a linear map makes: its result, this result as a view of a value of these rows alone,
+    and the range of rows.
     """
 
     result: Value
@@ -94,8 +94,8 @@ class _Slice:
 def _divided(
     statement: Statement, readers: Mapping[Value, Sequence[Statement]], left: set[Value]
 ) -> tuple[list[Statement], dict[Value, View]] | None:
-    """The maps in place of one, in the order of their rows, and what results of slices are views of then; None where it
-    stays one map.
+    """The maps that replace a linear map, in the order of their rows, and the views that replace results of slices.
+    None where it stays one map.
     """
     if statement.operator not in ("linear", "linear_bias"):
         return None
@@ -127,7 +127,7 @@ def _divided(
 
 
 def _slices(made: Value, readers: Sequence[Statement]) -> Iterator[_Slice]:
-    """The readers that slice rows, along the first axis that a view splits them into."""
+    """The readers that slice rows along the first axis into which a view splits them."""
     for reader in readers:
         if reader.operator != "slice":
             continue
@@ -142,7 +142,7 @@ def _slices(made: Value, readers: Sequence[Statement]) -> Iterator[_Slice]:
 
 
 def _part(view: View, part: Part) -> View:
-    """A weight's view of some rows alone."""
+    """The view of a weight, restricted to some of its rows."""
     rows = (Axis(part.stop - part.start),)
     base = tuple(rows if place == part.dim else dim for place, dim in enumerate(view.base))
     return View(view.value.part_of(part), base, (rows, *view.dims[1:]))
@@ -153,7 +153,7 @@ _PRODUCTS = {"linear", "linear_bias", "matmul", "expert_linear"}
 
 
 def _words(results: Sequence[Value], readers: Mapping[Value, Sequence[Statement]]) -> list[str]:
-    """Names of parts: what attention reads them as; a gate, and what it gates; else numbers."""
+    """Names of parts: q, k and v, as attention reads them; gate and up; else numbers."""
     words = [_attended(result, readers) for result in results]
     if all(words) and len({*words}) == len(words):
         return words
@@ -164,7 +164,9 @@ def _words(results: Sequence[Value], readers: Mapping[Value, Sequence[Statement]
 
 
 def _attended(value: Value, readers: Mapping[Value, Sequence[Statement]]) -> str:
-    """What a value is to the attention that reads what is made of it without another product: "" if to none."""
+    """The role (q, k or v) in which attention reads a value without another product in between; empty if there is
+    none.
+    """
     places, seen, left = set[int](), {value}, [value]
     while left:
         value = left.pop()

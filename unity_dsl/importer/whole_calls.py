@@ -1,4 +1,4 @@
-"""Calls that a captured graph keeps whole: of which modules and functions, and what such a call reads and returns."""
+"""Calls that a captured graph keeps as one operator: of which modules and functions, and what they read and return."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from ..syntax.diagnostic import fail
 
 @dataclass(frozen=True)
 class WholeCall:
-    """A call of a module, or of a function, which has no module; `name` is that of the class or the function.
+    """A call of a module, or of a function, where `module` is None; `name` is the class or the function.
 
-    `given` are the arguments that are tensors, by name, and those of a tuple by its name and their places. `own` are
-    the parameters and buffers of the module, with underscores for dots, `plain` other arguments, and `results` the
-    shapes of the tensors that it returns.
+    `given` are the tensor arguments by name; tensors of a tuple are named by its name and their positions. `own` are
+    the module's parameters and buffers, with underscores for dots. `plain` are the other arguments, `results` the
+    shapes of the returned tensors.
     """
 
     name: str
@@ -57,9 +57,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Replacement:
-    """What makes statements of a call while a translation walks the graph, and gives the entries of its results.
-    `returns` gives what a call with these arguments returns, with a Result for each tensor, where that is known without
-    running it.
+    """The replacement of a call: `call` makes statements during a translation and returns the entries of the results.
+    `returns` gives the return value for these arguments, with a Result for each tensor, if it is known without a run.
     """
 
     call: Callable[[Any, WholeCall], list[Any]]
@@ -67,16 +66,16 @@ class Replacement:
 
 
 CLASSES: dict[type[nn.Module], Replacement] = {}
-"""Classes of modules that are replaced."""
+"""Replacements by class of modules."""
 FORMS: list[tuple[Callable[[nn.Module], bool], Replacement]] = []
-"""Modules that are replaced for what they have, whatever their class is."""
+"""Replacements of modules that have certain attributes, whatever their class."""
 FUNCTIONS: dict[str, Replacement] = {}
-"""Functions that are replaced, `package.module.name`, in modules whose class is from the same file."""
+"""Replacements of functions `package.module.name`, called by modules whose class is from the same file."""
 
 
 def replacement_of(module: nn.Module) -> Replacement | None:
-    """What replaces the calls of a module; None where its forward is captured as it is. A subclass with a forward of
-    its own is another module.
+    """The replacement of a module's calls; None where its forward is captured as it is. A replacement does not apply
+    to a subclass with its own forward.
     """
     own = type(module).forward
     for known in type(module).__mro__:
@@ -101,7 +100,7 @@ torch.library.register_fake("unity_dsl::whole_call", _results)
 
 
 def read_call(module: nn.Module, entries: list[Any], told: str) -> tuple[WholeCall, Replacement]:
-    """The call that an operator of a graph stands for, with entries for its operands, and what replaces it."""
+    """The call that an operator of a graph records, with entries for its operands, and its replacement."""
     found = json.loads(told)
     part = None if found["path"] is None else module.get_submodule(found["path"])
     replacement = FUNCTIONS[found["name"]] if part is None else replacement_of(part)
@@ -117,8 +116,8 @@ def read_call(module: nn.Module, entries: list[Any], told: str) -> tuple[WholeCa
 
 @dataclass(frozen=True)
 class _Code:
-    """What a replaced call would run, under a name in the namespace of a module: of torch, with its path, or of Python.
-    `told` is the class or the function.
+    """The code of a replaced call, `name` in a `namespace`: the forward of a module with its path, or a Python
+    function. `told` is the full name of the class or function.
     """
 
     told: str
@@ -131,7 +130,7 @@ class _Code:
 
 
 def _replaced(module: nn.Module) -> list[_Code]:
-    """What is replaced of a module: parts of it, and functions of the files that its classes are from."""
+    """The code to replace for a module: that of its submodules, and functions from the files of its classes."""
     found = []
     for path, part in module.named_modules():
         if (replacement := replacement_of(part)) is not None:
@@ -147,15 +146,15 @@ def _replaced(module: nn.Module) -> list[_Code]:
 
 
 _Form = tuple[str, str | None, tuple[Any, ...]]
-"""What is called, and with what: tensors by their shapes."""
+"""A call: its name, its path, and its arguments, with tensors by their shapes."""
 
 
 @contextmanager
 def kept_whole(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any]) -> Iterator[None]:
-    """Meanwhile what is replaced does nothing but record its calls, for `torch.export`.
+    """Inside this context, replaced calls only record themselves, for `torch.export`.
 
-    What it returns, where nothing else tells, is known by a run before: of the values or, where weights have none, of
-    shapes. Raises E612 for a module that updates a buffer.
+    Return values that `returns` does not give are found by a run beforehand: on values, or on shapes if weights take
+    no memory. Raises E612 for a module that updates a buffer, E603 where shapes depend on values.
     """
     replaced = _replaced(module)
     returned: dict[_Form, Any] = {}
@@ -169,7 +168,7 @@ def kept_whole(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any
 
 
 def _run_values(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], returned: dict[_Form, Any]) -> None:
-    """Runs the module to see what calls return. Its buffers are then what they were."""
+    """Runs the module to record what calls return, then restores its buffers."""
     codes = [code for code in _replaced(module) if code.replacement.returns is None]
     buffers = [(part._buffers, dict(part._buffers)) for part in module.modules()]
     values = [(buffer, buffer.clone()) for buffer in module.buffers()]
@@ -184,7 +183,7 @@ def _run_values(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, An
 
 
 def _run_shapes(module: nn.Module, args: tuple[Any, ...], named: Mapping[str, Any], returned: dict[_Form, Any]) -> None:
-    """The same of a copy that has shapes alone. Raises E603 where these depend on values."""
+    """Does the same by a run of a copy on shapes alone. Raises E603 where these depend on values."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with FakeCopyMode(mode):
         copied = deepcopy(module)
@@ -202,7 +201,7 @@ _Wrapper = Callable[[_Code], Callable[..., Any]]
 
 @contextmanager
 def _wrapped(codes: Sequence[_Code], wrapper: _Wrapper) -> Iterator[None]:
-    """Meanwhile something else runs in place of these."""
+    """Inside this context, wrappers run in place of these calls."""
     before = [(code, code.namespace.get(code.name)) for code in codes]
     try:
         for code in codes:
@@ -216,8 +215,8 @@ def _wrapped(codes: Sequence[_Code], wrapper: _Wrapper) -> Iterator[None]:
 
 
 def _observed(returned: dict[_Form, Any], known: dict[object, Any] | None, code: _Code) -> Callable[..., Any]:
-    """Runs what a call does and keeps what it returns. With `known`, of shapes alone, calls of the same class with
-    tensors of the same shapes return the same: a loop over a sequence takes seconds on shapes.
+    """Runs a call and records its return value. With `known`, for runs on shapes, calls of one class with equal shapes
+    run once: a loop over a sequence takes seconds on shapes.
     """
 
     def observed(*args: Any, **kwargs: Any) -> Any:
@@ -242,7 +241,7 @@ def _observed(returned: dict[_Form, Any], known: dict[object, Any] | None, code:
 
 
 def _recorded(returned: Mapping[_Form, Any], code: _Code) -> Callable[..., Any]:
-    """Records one operator in place of what a call does."""
+    """Records one operator in place of running a call."""
 
     def recorded(*args: Any, **kwargs: Any) -> Any:
         values, form = _arguments(code.run, args, kwargs), _form(code, args, kwargs)
@@ -268,7 +267,7 @@ def _recorded(returned: Mapping[_Form, Any], code: _Code) -> Callable[..., Any]:
 
 
 def _versions(module: nn.Module | None) -> dict[str, tuple[int, int]]:
-    """Which tensor each buffer is, and how often that was written to."""
+    """The identity and the version counter of each buffer."""
     buffers = [] if module is None else list(module.named_buffers())
     return {name: (id(buffer), buffer._version) for name, buffer in buffers}
 
@@ -279,12 +278,12 @@ def _form(code: _Code, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _For
 
 
 def _plain(value: Any) -> Any:
-    """Numbers, flags and words as they are, of others the type."""
+    """Numbers, flags and strings as they are; the type name of any other value."""
     return value if isinstance(value, int | float | str | None) else type(value).__name__
 
 
 def _arguments(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a forward is called with, by the names of its parameters."""
+    """The arguments of a call by the names of forward's parameters."""
     signature = inspect.signature(forward)
     bound = signature.bind(*args, **kwargs)
     bound.apply_defaults()
@@ -301,7 +300,7 @@ def _arguments(forward: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappi
 
 
 def _own(module: nn.Module | None) -> dict[str, Tensor]:
-    """The parameters and buffers of a module, as they are while it is captured."""
+    """The parameters and buffers of a module as they are during capture, with underscores for dots."""
     if module is None:
         return {}
     every = chain(module.named_parameters(remove_duplicate=False), module.named_buffers(remove_duplicate=False))

@@ -35,7 +35,7 @@ FUNCTION, DRAW = 8, 40
 
 
 @dataclass(frozen=True)
-class StepPrices:
+class KernelStepPrices:
     """Seconds of kernels on one device, with factors of type `dtype`; `sizes` are local lengths of axes."""
 
     machine: Machine

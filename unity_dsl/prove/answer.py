@@ -19,9 +19,9 @@ ASSUMED = "assumed"
 class Obligation:
     """A discharged proof obligation: same_shape, in_bounds, divides, same_layout, same_value, defined or inhabited.
 
-    One named `assumed` was not discharged: its statement is a declared fact that the proof uses without a proof of it.
+    An obligation named `assumed` was not discharged: it states a declared fact that the proof uses unproved.
 
-    `questions` are the queries to z3 on the way, recorded where a derivation is asked for.
+    `questions` are the z3 queries made for it, recorded only if a derivation is asked for.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Proves or refutes a rule for all sizes that meet its conditions: obligations, in order.
+"""Proves or refutes a rule for all sizes that meet its conditions, by discharging obligations in order.
 
 The relation shown is refinement, as in Alive: wherever the left side has a value, the right side has the same, over the
 extended reals and at all sizes that meet the conditions. Where the left side has no value, the right side may have any.
@@ -62,9 +62,9 @@ from .translation.symbolic_sizes import Failed, shown
 WITNESSES = (0, 2, SPARSE, SPARSE + 1, LARGE)
 """Seeds of inputs at which a proved rule is evaluated: generic, small integers, zeros, negative, large."""
 ALL_STEPS, PROOF_STEPS, RUN_STEPS = 50_000, 40_000, 10_000
-"""Step limits: of a rule at all its ranks, of the proof at one, of the evaluations in NumPy at one."""
+"""Step limits: for a rule at all its ranks, for the proof at one rank, for the NumPy evaluations at one rank."""
 MAX_WITNESS = 200_000
-"""Limit of the product of pairwise different sizes at which a proof is evaluated; beyond it small ones are taken."""
+"""Limit of the product of the witness sizes (pairwise different if possible). Beyond it minimal sizes are used."""
 TRIALS = (*range(12), *range(SPARSE, SPARSE + 4), *range(LARGE, LARGE + 6))
 """Seeds of the random instances searched for a counterexample where no proof is found."""
 
@@ -87,9 +87,9 @@ class Derivation:
 def prove_rule(rule: RuleDecl, library: Library, *, shrink: bool = True, numbers: bool = True) -> Answer:
     """Proves or refutes that the left side refines to the right one.
 
-    `shrink` makes a counterexample, and the set of facts that are assumed, small.
+    `shrink` makes the counterexample and the set of assumed facts small.
 
-    Without `numbers` no side is evaluated, so nothing is refuted.
+    Without `numbers` neither side is evaluated at numbers, so nothing is refuted.
 
     Raises InputError for unknown names and for calls that cannot be read.
     """
@@ -106,7 +106,10 @@ def follow_rule(rule: RuleDecl, library: Library) -> tuple[Answer, tuple[Derivat
 def _with_fewest_facts(
     rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
 ) -> Answer:
-    """`_prove`, repeated without evaluations to see which facts it needs; `derivations` are those of the answer."""
+    """Runs `_prove`; with `shrink`, repeats it without numeric evaluation to find which assumed facts it needs.
+
+    `derivations` receives the derivations of the answer.
+    """
 
     def again(restricted: Library) -> Answer:
         record: list[Derivation] | None = None if derivations is None else []
@@ -124,7 +127,7 @@ def _with_fewest_facts(
 def _prove(
     rule: RuleDecl, library: Library, derivations: list[Derivation] | None, *, shrink: bool, numbers: bool
 ) -> Answer:
-    """The answer for the factors into which conditions divide sizes, or where that is no proof for sizes as a whole."""
+    """The answer with sizes split into factors by the conditions or, if that is NotProved, with undivided sizes."""
     begun = perf_counter()
     rule = by_results(rule, library)
     answer: Answer
@@ -154,7 +157,10 @@ def _prove_claim(
     shrink: bool,
     numbers: bool,
 ) -> Answer:
-    """Raises Unsupported for what there is no method for."""
+    """The answer for one claim about the sizes, at all ranks and in all modes.
+
+    Raises Unsupported for constructs that the prover has no method for.
+    """
     begun = perf_counter()
     shown_at: dict[Obligation, None] = {}
     facts: dict[int, FactDecl] = {}
@@ -180,10 +186,7 @@ def _prove_claim(
 
 
 def modes(rule: RuleDecl, library: Library) -> Iterator[tuple[bool, Library]]:
-    """The libraries of training and, where a called operator has an `eval` clause, of evaluation.
-
-    Each with whether it is that.
-    """
+    """(False, the library in training) and, if a called operator has an `eval` clause, (True, that in evaluation)."""
     yield False, library
     called = [declaration(call, library) for call in calls(rule)]
     if any(isinstance(decl, OperatorDecl) and decl.evaluation for decl in called):
@@ -259,7 +262,7 @@ class Prover:
         return found if found is not None else (*obligations, Obligation("inhabited", _sizes_text({**sizes, **reals})))
 
     def _witness(self) -> Mapping[str, int] | None:
-        """Sizes that meet the conditions, at which attributes made of sizes are at least 1 if that is possible."""
+        """Sizes that meet the conditions. Attributes computed from sizes are at least 1 there, if that is possible."""
         given = (attribute_value(expr, self.claim) for call in calls(self.rule) for _, expr in call.attributes)
         positive = (compare(">=", value, ONE) for value in given if value.constant is None and value.is_integral)
         narrowed = replace(self.claim, conditions=(*self.claim.conditions, *dict.fromkeys(positive)))
@@ -269,12 +272,12 @@ class Prover:
         return found
 
     def derivation(self, obligations: tuple[Obligation, ...]) -> Derivation:
-        """What was computed, after `run`."""
+        """The derivation that `run` has recorded."""
         questions = tuple(self.arithmetic.record or ())
         return Derivation(self.ranks, self.witness, self.inputs, tuple(self.outputs), obligations, questions)
 
     def _asked(self, *names: str) -> tuple[Question, ...]:
-        """The queries to z3 since the last call, for these obligations."""
+        """The z3 queries recorded since the last call that belong to the obligations with these names."""
         if self.arithmetic.record is None:
             return ()
         since, self.told = self.arithmetic.record[self.told :], len(self.arithmetic.record)
@@ -371,7 +374,10 @@ class Prover:
         return None
 
     def _trials(self) -> Iterator[tuple[Mapping[str, int], int]]:
-        """Sizes with seeds of inputs: small sizes first, one long size last. Of many sizes, ones as small as can be."""
+        """Pairs of sizes and an input seed: small sizes first, one long size last.
+
+        If the product of the usual sizes exceeds `MAX_WITNESS`, minimal sizes come before all others.
+        """
         usual = witness_sizes(self.claim, self.names, 0)
         if usual is not None and prod(usual.values()) > MAX_WITNESS:
             smallest = small_sizes(self.claim, self.names) or usual

@@ -78,7 +78,7 @@ def operation(instance: Instance) -> tuple[object, ...]:
     return instance.name, attributes, inputs, outputs, pattern
 
 
-def is_same(instance: Instance) -> bool:
+def is_identity_rearrangement(instance: Instance) -> bool:
     """Whether an operator is a rearrangement equal to the identity."""
     if instance.name != "rearrange" or instance.native:
         return False
@@ -86,7 +86,7 @@ def is_same(instance: Instance) -> bool:
     return instance.shape(instance.inputs[0]) == instance.shape(instance.outputs[0]) and places == sorted(places)
 
 
-def leaves_as_is(instance: Instance) -> bool:
+def is_identity(instance: Instance) -> bool:
     """Whether an operator returns its operand unchanged, in training and in evaluation, like dropout at p = 0."""
     if len(instance.inputs) != 1 or len(instance.outputs) != 1 or len(instance.equations) != 1 or instance.evaluation:
         return False

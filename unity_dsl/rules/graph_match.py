@@ -33,7 +33,7 @@ from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
 from ..syntax.rational import exact_number, plain_number
 from ..syntax.span import Span
-from .graph_identity import leaves_as_is, operation
+from .graph_identity import is_identity, operation
 from .infinities import Infinities, Known, infinities
 from .match_numbers import Numbers, attribute_number, solve_numbers
 from .match_sizes import Equation, solve_sizes
@@ -293,7 +293,7 @@ class _Matcher:
         for node in self.operators.makers.get(value.name, ()):
             if node.instance.name == operator:
                 yield value, node
-            elif leaves_as_is(node.instance):
+            elif is_identity(node.instance):
                 yield from self._made_by(node.arguments[0], operator)
 
     def _operands(self, exprs: Sequence[GraphExpr], site: Site, found: _Found) -> Iterator[_Found]:

@@ -13,7 +13,7 @@ from ..prove.normal_form.form import Unsupported
 from ..prove.translation.rule_forms import call_pattern
 from ..syntax.ast import Name
 from ..syntax.parse_rules import GraphCall, GraphExpr, GraphView
-from .graph_identity import is_same, operation
+from .graph_identity import is_identity_rearrangement, operation
 from .graph_match import Match, instance_of, is_commutative
 
 Made = MutableMapping[tuple[object, ...], Value]
@@ -87,7 +87,7 @@ class RightSide:
             instance = instance_of(match.substitution, call, view, operands, match.ranks, match.sizes, match.numbers)
         except Unsupported as reason:
             raise Refused(str(reason)) from None
-        if is_same(instance):
+        if is_identity_rearrangement(instance):
             return operands[0]
         known = self.known.get(made_key(instance, operands, call.result))
         if known is not None:

@@ -98,7 +98,7 @@ FINE_COMPARED, FINE_COMPARED_MANY = 12, 4
 """Most fine meshes that one round of a local search compares: those that split the best meshes. The second number is
 for models of many variables.
 """
-MISLED = 0.9
+FINE_BEATS_COARSE = 0.9
 """Fraction of the cost of the best coarse plan: where the best fine plan costs less, coarse plans predict fine ones
 poorly.
 """
@@ -132,25 +132,25 @@ CANDIDATES = 4
 """Most candidates among plans of coarse meshes, and again among those of fine ones; both numbers include the best plan.
 Each costs little more than the best one. The simulated step chooses among them.
 """
-SIMULATED = 200
+PARALLEL_STEPS_FROM = 200
 """Number of configurations in the neighbourhood of a plan above which several processes simulate faster than one."""
 PROMISING = 1.05
 """Multiple of the best plan's cost: a local search ends where its first plan costs more, and no such plan is a
 candidate.
 """
-HOPELESS, HOPELESS_MANY = 1.1, 3.0
+PRUNED, PRUNED_MANY = 1.1, 3.0
 """Multiple of the best plan's cost: a coarse mesh is pruned if its plans cost more, and a fine one if it splits only
 such meshes. The second number is for models of many variables. Some operators are best there as in plans that cost much
 more, so these plans are starts as well.
 """
-SMALL = 5_000
+SEARCHED_TWICE = 5_000
 """Most configurations of a problem that is searched twice. If a search from a good plan proves nothing, the problem is
 searched without that plan. If a search below a known cost finds no plan, it is searched without that cutoff, so that a
 local search has a start.
 """
 LARGE = 20_000
 """Number of configurations above which the tables of a problem are likely to be too large for a proof."""
-SHARED, SHARED_AGAIN = 1_000, 5_000
+PARALLEL_FROM, PARALLEL_BOUNDS_FROM = 1_000, 5_000
 """Numbers of configurations above which several processes take less time than one. The first counts those on the
 coarser meshes of the meshes that are searched, the second those of meshes that are bounded in advance. The problems of
 the latter are built again when they are searched.
@@ -174,11 +174,11 @@ COUNTED_FITS = 1.05
 """Multiple of the limit: the most that a plan that fits holds, counted choice by choice."""
 FAR_TOO_LARGE = 2.0
 """Multiple of the limit: where a plan holds more, plans fit only at a price far above memory's average shadow price."""
-PAID = 0.3
+LEAST_PRICE = 0.3
 """Smallest multiplier, as a fraction of memory's average shadow price, once that price itself was tried. Less is worth
 paying where one more iteration has no room: a plan of mixtral_8x7b on 64 H100 that takes 0.36 % less was found so.
 """
-HOPELESS_LIMITED = 16.0
+PRUNED_LIMITED = 16.0
 """Multiple of the seconds of the cheapest plan without a limit: no plan worth running is expected to take more."""
 SAME_PRICE = 0.15
 """Multipliers that differ by a smaller fraction of the larger one are the same."""
@@ -191,7 +191,7 @@ fine meshes take 0.8 times.
 """
 ROOM_COMPARED = 2
 """Number of plans, besides the cheapest that fits, whose seconds with all room used are computed."""
-EXPECTED = 1.06
+PREDICTED_WITHIN = 1.06
 """Multiple of the best plan's seconds: a candidate is skipped if it is predicted to take more, by the shadow price of
 its free room. The steps of the others are simulated, as their costs may be this far from simulated times.
 """

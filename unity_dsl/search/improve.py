@@ -15,7 +15,7 @@ from itertools import groupby
 from math import inf
 
 from ..graph.axis_names import named_axes
-from ..graph.interleaved_repeats import repeats_in_turns
+from ..graph.interleaved_repeats import interleavable_repeats
 from ..graph.layout import Mesh
 from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.plan import Exposure, Plan
@@ -264,7 +264,7 @@ class Search:
         plan = found[0].plan
         if plan.warnings or plan.mesh.size == 1:
             return found
-        if repeats_in_turns(plan.model.graph):
+        if interleavable_repeats(plan.model.graph):
             found += self._from(replace(expected, values=VALUES_IN_TURNS), "start interleaved", start)
         return found
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from ..graph.chunked_products import chunks_of_plan
-from ..graph.interleaved_repeats import in_model_order, turns_behind
+from ..graph.interleaved_repeats import in_model_order, start_delays
 from ..graph.layout_conversion import BUCKET_MIB
 from ..graph.plan import Plan, PlannedGraph, PlannedNode
 from ..index.library import Library
@@ -29,7 +29,7 @@ def _passes(plan: Plan, library: Library) -> Iterator[tuple[str, Plan]]:
         without = replace(plan.with_passes(interleaved=(), stagger=1), graph=in_model_order(plan))
         yield f"interleaved execution of {named}: one computes while another communicates", without
     if passes.stagger > 1:
-        behind = (", ".join(map(str, turns_behind(len(names), passes.stagger))) for names in passes.interleaved)
+        behind = (", ".join(map(str, start_delays(len(names), passes.stagger))) for names in passes.interleaved)
         yield f"skewed start of these repeats, by {'; '.join(behind)} iterations", plan.with_passes(stagger=1)
     if passes.chunks > 1:
         yield f"decomposed matmul: {chunked_words(plan, library)}", plan.with_passes(chunks=1)

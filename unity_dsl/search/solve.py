@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..graph.graph import Model
 from ..graph.layout import Mesh
 from ..graph.plan import Plan
-from .accounting.kept_iterations import told_kept
+from .accounting.kept_iterations import with_iterations_kept
 from .accounting.recomputation import outermost
 from .accounting.weighed_plan import counted, recomputing, within_memory
 from .cheapest_plan import Substitutions, best_plan, plan_as, plan_by_algorithm, with_operators_of
@@ -93,7 +93,9 @@ class _Solve:
         limits = found.warnings or found.cost.seconds > cheapest.cost.seconds * (1 + ENOUGH)
         if space.strategy == AUTO and limits:
             return self._limited(cheapest, found, wanted)
-        found = replace(told_kept(found, wanted.limit.lasting, wanted.budget), exposed=space.machine.exposure)
+        found = replace(
+            with_iterations_kept(found, wanted.limit.lasting, wanted.budget), exposed=space.machine.exposure
+        )
         return Solution(found, wanted, None, [] if found.passes.recomputed else wanted.other_plans(found))
 
     def _given_notes(self) -> tuple[str, ...]:
@@ -107,7 +109,7 @@ class _Solve:
         told = replace(drawn, notes=(*self._given_notes(), *drawn.notes))
         plan = recomputing(told, wanted.limit.recomputed, wanted.machine, wanted.library)
         plan = within_memory(counted(plan, wanted.budget), wanted.budget, wanted.limit.segments)
-        plan = told_kept(plan, wanted.limit.lasting, wanted.budget)
+        plan = with_iterations_kept(plan, wanted.limit.lasting, wanted.budget)
         return Solution(replace(plan, exposed=wanted.machine.exposure, ended=why_ended()), wanted)
 
     def _cheapest(self, meshes: Sequence[Mesh], wanted: Wanted, chosen: Plan | None) -> Plan | None:
@@ -167,8 +169,8 @@ class _Solve:
                     beyond=frozenset({frozenset[str]()} if alone > budget.bytes else ()),
                 )
                 found = within_limit(cheapest, found, wanted.results.bounds, limited)
-                found = told_kept(found, limit.lasting, budget)
-                compared = [told_kept(one, limit.lasting, budget) for one in limited.compared]
+                found = with_iterations_kept(found, limit.lasting, budget)
+                compared = [with_iterations_kept(one, limit.lasting, budget) for one in limited.compared]
         asked = outermost(model.graph) if how.kept_iterations is None and model.loss is not None else limit.segments
 
         def beside(wanted: Wanted) -> Wanted:

@@ -12,7 +12,7 @@ from ..graph.plan import BatchDivision, Exposure, Plan, in_micro_batches
 from ..machine.mesh import reordered_axes
 from ..syntax.diagnostic import InputError
 from ..syntax.parse_rules import RuleDecl
-from .accounting.kept_iterations import told_kept
+from .accounting.kept_iterations import with_iterations_kept
 from .accounting.memory_budget import Budget
 from .accounting.weighed_plan import counted, within_memory
 from .cheapest_plan import fusions_in
@@ -217,7 +217,7 @@ class Solver:
         """The plan of a part of the batch made to fit the memory, with a warning where it does not."""
         budget = Budget(self.space.machine, wanted.library, division)
         plan = within_memory(counted(plan, budget), budget, wanted.limit.segments)
-        plan = told_kept(plan, wanted.limit.lasting, budget)
+        plan = with_iterations_kept(plan, wanted.limit.lasting, budget)
         return offloading(plan, self.part_of(1 if division is None else division.count).offloaded, budget)
 
     def _how(self, count: int) -> Solving:

@@ -154,4 +154,4 @@ class BackwardPass:
         """Notes the storage that holds a tensor's gradient from now on."""
         self._arrived[tensor] = gradient
         if tensor in parameters:
-            self.tasks.hold_gradient(gradient, (parameters[tensor] - 1) * gradient.bytes)
+            self.tasks.mark_gradient(gradient, (parameters[tensor] - 1) * gradient.bytes)

@@ -14,7 +14,7 @@ from ..schedule.ir import Function
 from .backward_pass import BackwardPass
 from .collective_tasks import Conversions
 from .gathering_tasks import Gathering
-from .iteration_turns import EVERY, Listed, Stretch, Turn
+from .iteration_turns import EVERY, Listed, ListedIteration, Stretch
 from .local_tensors import Local
 from .offloading_tasks import HostMemory
 from .operator_tasks import Operators
@@ -63,7 +63,7 @@ class Program:
         finally:
             self._standing = before
 
-    def mark(self, turn: Turn | None) -> None:
+    def mark(self, turn: ListedIteration | None) -> None:
         """Marks tasks and records from here on as those of an iteration of a fold, or of none."""
         stretch = None if turn is None or turn.fold is None else Stretch(self.number, False, turn.fold, turn.position)
         if stretch != self.tasks.stretch:

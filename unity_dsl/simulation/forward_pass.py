@@ -7,14 +7,14 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ..graph.interleaved_repeats import turns_behind
+from ..graph.interleaved_repeats import start_delays
 from ..index.lowering.local_tensor import Storage
 from ..schedule import ir
 from .backward_pass import Complete
 from .collective_tasks import add_copy
 from .conversion_tasks import Variables
 from .coroutines import Coroutine, completed
-from .iteration_turns import EVERY, Turn, turns_of
+from .iteration_turns import EVERY, ListedIteration, listed_iterations
 from .local_tensors import Cotangents, Local, Recorded
 from .series_tasks import stacked, unbound
 
@@ -28,7 +28,7 @@ class _Iterating:
     captured: Sequence[Local]
     slices: Sequence[Sequence[Local]]
     stacks: Sequence[list[Local]]
-    turns: Sequence[Turn]
+    turns: Sequence[ListedIteration]
     bodies: Sequence[ForwardPass]
     left: Sequence[Local] = ()
 
@@ -153,7 +153,7 @@ class ForwardPass(Variables):
         tasks.kernel("zeros", self.path + placed.steps[0].node.name, 0.0, 1, into=[zeros])
         for tensor in placed.makes:
             local = self.local[tensor] = Local(0, Storage(0), tensor.value.needs_gradient)
-            tasks.stands_for(local.storage, [zeros])
+            tasks.alias_result(local.storage, [zeros])
             tasks.hold([local.storage])
             self.name([local.storage])
 
@@ -203,14 +203,14 @@ class ForwardPass(Variables):
         ]
         listed = program.listed if not self.path or program.listed.brief else EVERY
         if loop.bodies[0].interleaved:
-            turns = [Turn(loop.number(iteration), iteration) for iteration in range(segment.count)]
+            turns = [ListedIteration(loop.number(iteration), iteration) for iteration in range(segment.count)]
         else:
-            turns = [*turns_of(loop.step, max(loop.again, loop.offloaded), listed)]
+            turns = [*listed_iterations(loop.step, max(loop.again, loop.offloaded), listed)]
         bodies = [self._body(loop, turn, captured) for turn in turns]
         self.loops[loop] = _Iterating(captured, slices, [[] for _ in segment.stacked], turns, bodies)
 
     def _body(
-        self, loop: ir.Loop, turn: Turn, captured: Sequence[Local], stored: Mapping[str, Local] = {}
+        self, loop: ir.Loop, turn: ListedIteration, captured: Sequence[Local], stored: Mapping[str, Local] = {}
     ) -> ForwardPass:
         """The function of an iteration, with its stored tensors and the values that it captures."""
         segment, function = loop.step.segment, loop.bodies[turn.run]
@@ -237,7 +237,7 @@ class ForwardPass(Variables):
                     self._gather_ahead(loop.bodies[place:], iterate.then)
                 self._turn(iterate.loop, place, entering if place == first else loop.left)
             if place > first and loop.turns[place - 1].times > 1:
-                program.tasks.stand_for(standing, loop.turns[place - 1].times)
+                program.tasks.count_times(standing, loop.turns[place - 1].times)
             standing = seen
         if not self.path:
             program.mark(None)
@@ -279,7 +279,7 @@ class ForwardPass(Variables):
     def _again(
         self,
         loop: ir.Loop,
-        turn: Turn,
+        turn: ListedIteration,
         captured: Sequence[Local],
         entering: Sequence[Local],
         bodies: Sequence[ForwardPass],
@@ -309,7 +309,7 @@ class ForwardPass(Variables):
         given = zip(found.loops, found.given, following, strict=True)
         left = completed(
             [self._through(loop, found.iterations, entering, then) for loop, entering, then in given],
-            turns_behind(len(found.loops), self.program.plan.passes.stagger),
+            start_delays(len(found.loops), self.program.plan.passes.stagger),
         )
         for makes, local in zip(found.makes, left, strict=True):
             self._add(makes, local)

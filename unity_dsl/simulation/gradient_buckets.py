@@ -123,12 +123,12 @@ class GradientBuckets:
         gradients of `times` parameters. Takes over the caller's hold.
         """
         tasks = self.tasks
-        tasks.hold_gradient(gradient.storage)
+        tasks.mark_gradient(gradient.storage)
         if step.kind is StepKind.ALL_REDUCE:
             before = self._sums.pop(name, None)
             gradient = self._added(before, gradient)
             if self.accumulating:
-                tasks.hold_gradient(gradient.storage, (times - 1) * gradient.bytes if before is None else 0.0)
+                tasks.mark_gradient(gradient.storage, (times - 1) * gradient.bytes if before is None else 0.0)
                 self._sums[name] = gradient
                 return
         rows, kept = gradient.storage, gradient.bytes
@@ -184,7 +184,7 @@ class GradientBuckets:
             self.tasks.hold([brought])
             before = self._landed.get(part.name)
             if before is None and flying.lands:
-                self.tasks.hold_gradient(brought, part.more)
+                self.tasks.mark_gradient(brought, part.more)
             self._landed[part.name] = self._added(before, Local(part.kept, brought, False))
         self.tasks.drop(flying.results)
 
@@ -214,7 +214,7 @@ class GradientBuckets:
         lands = self.accumulating or bool(self._landed)
         for number, result in enumerate(results):
             own = parts if in_place else [parts[number]]
-            self.tasks.hold_gradient(result, 0.0 if lands else sum(part.more for part in own))
+            self.tasks.mark_gradient(result, 0.0 if lands else sum(part.more for part in own))
         self._flying.append(_Flying(task, results, parts, lands))
         while lands and len(self._flying) > 1:
             self._land()
@@ -269,5 +269,5 @@ class GradientBuckets:
         """A copy of gradients in a new storage, which is held."""
         made = add_copy(self.tasks, what, name, count, self.machine, reads)
         self.tasks.hold([made])
-        self.tasks.hold_gradient(made)
+        self.tasks.mark_gradient(made)
         return made

@@ -156,7 +156,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Turn:
+class ListedIteration:
     """A listed iteration: the number of its run, and its own. Its tensors represent those of `times` iterations, its
     gradients those of `gradients`. `fold` is its fold, if it is in one.
     """
@@ -181,7 +181,7 @@ class Turn:
         return found
 
 
-def turns_of(step: PlannedSegment, run_again: int, listed: Listed) -> Iterator[Turn]:
+def listed_iterations(step: PlannedSegment, run_again: int, listed: Listed) -> Iterator[ListedIteration]:
     """The listed iterations of a segment whose first `run_again` ones are recomputed or offloaded. All are listed if
     the segment has series of slices, because each iteration has a slice of its own.
     """
@@ -195,17 +195,17 @@ def turns_of(step: PlannedSegment, run_again: int, listed: Listed) -> Iterator[T
                 continue
             others = part.count - BEFORE - BEHIND
             if not listed.brief or others < 2:
-                yield from (Turn(number, part.first + place) for place in range(part.count))
+                yield from (ListedIteration(number, part.first + place) for place in range(part.count))
                 continue
-            yield from (Turn(number, part.first + place) for place in range(BEFORE - 1))
-            yield Turn(number, part.first + BEFORE - 1, gradients=others)
-            yield Turn(number, part.first + BEFORE, times=others)
-            yield from (Turn(number, part.first + part.count - place) for place in range(BEHIND, 0, -1))
+            yield from (ListedIteration(number, part.first + place) for place in range(BEFORE - 1))
+            yield ListedIteration(number, part.first + BEFORE - 1, gradients=others)
+            yield ListedIteration(number, part.first + BEFORE, times=others)
+            yield from (ListedIteration(number, part.first + part.count - place) for place in range(BEHIND, 0, -1))
 
 
-def _folded(run: int, fold: Fold) -> Iterator[Turn]:
+def _folded(run: int, fold: Fold) -> Iterator[ListedIteration]:
     """The listed iterations of a fold: all if few would be copied."""
     if fold.copies <= WORTH * fold.listed:
-        yield from (Turn(run, fold.first + place) for place in range(fold.count))
+        yield from (ListedIteration(run, fold.first + place) for place in range(fold.count))
     else:
-        yield from (Turn(run, fold.first + fold.iteration(place), fold=fold) for place in range(fold.listed))
+        yield from (ListedIteration(run, fold.first + fold.iteration(place), fold=fold) for place in range(fold.listed))

@@ -155,7 +155,7 @@ class Operators:
             )
             self._inner(call, place, made, backward=False)
         elif joined:
-            self.tasks.stands_for(own[run.outputs[0].storage], [given.storage for given in arguments])
+            self.tasks.alias_result(own[run.outputs[0].storage], [given.storage for given in arguments])
         results = tuple(
             Local(count, own[tensor.storage], value.needs_gradient, strides)
             for value, tensor, (count, strides) in zip(node.results, run.outputs, call.results, strict=True)

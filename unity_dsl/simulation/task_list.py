@@ -128,7 +128,7 @@ class TaskList:
         before, start, end = starts[-3:]
         return RepeatedPass(min(starts[1], before), before, start, end, self._copies)
 
-    def stands_for(self, result: Storage, parts: Iterable[Storage]) -> None:
+    def alias_result(self, result: Storage, parts: Iterable[Storage]) -> None:
         """Readers of `result`, which no task makes, read `parts` instead."""
         made = (other for storage in parts for other in self._written.get(storage, ()))
         self._written[result] = tuple(dict.fromkeys(made))
@@ -183,7 +183,7 @@ class TaskList:
             if storage in self._gradients:
                 self._gradients_freed[len(self._tasks) - 1] += self._gradients.pop(storage)
 
-    def hold_gradient(self, storage: Storage, more: float = 0.0) -> None:
+    def mark_gradient(self, storage: Storage, more: float = 0.0) -> None:
         """Notes that a held storage is of parameters' gradients, and counts `more` bytes in addition to its own."""
         before = self._gradients.get(storage, 0.0)
         self._add_bytes(storage, more)
@@ -200,7 +200,7 @@ class TaskList:
         finally:
             self._seen.pop()
 
-    def stand_for(self, storages: Iterable[Storage], times: int) -> None:
+    def count_times(self, storages: Iterable[Storage], times: int) -> None:
         """Counts each of these storages that is held so many times from here on."""
         self.abridged = True
         for storage in storages:

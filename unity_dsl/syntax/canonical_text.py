@@ -1,4 +1,4 @@
-"""Writes a syntax tree as text without comments and places: what is hashed where only the meaning counts."""
+"""Writes a syntax tree as text without comments and spans, to be hashed where only the meaning counts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import MISSING, fields, is_dataclass
 
 
 def canonical_text(node: object) -> str:
-    """A syntax tree as text, without comments and places, so that it depends on nothing but what was declared.
+    """A syntax tree as text, without comments and spans, so that it depends only on what was declared.
 
-    Fields at their defaults are left out.
+    Fields with default values are left out.
     """
     if isinstance(node, tuple):
         return f"({', '.join(map(canonical_text, node))})"

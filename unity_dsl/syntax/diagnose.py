@@ -1,8 +1,8 @@
 """Turns a parse error into words: the most likely mistake.
 
-Broken snippets stand for kinds of errors, as in lark's match_examples. That function compares the whole depth of the
-parser's stack, so that a snippet would not match the same mistake in a second declaration or one bracket further in;
-here the snippet wins whose stack agrees with the error's for the longest stretch from the top.
+Broken snippets represent kinds of errors, as in lark's match_examples. That function compares the whole depth of the
+parser's stack, so a snippet would not match the same mistake in a second declaration or one bracket further in. Here,
+the snippet wins whose stack agrees with the error's for the longest stretch from the top.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def diagnose(refusal: Refusal, layout: Layout, language: str) -> InputError:
 
 
 def match(refusal: Refusal, language: str, *, exact: bool) -> Mistake | None:
-    """The mistake whose snippet stopped the parser in the state nearest to this one, if `exact` at the same token."""
+    """The mistake whose snippet stopped the parser in the most similar state; if `exact`, at the same kind of token."""
     longest = 0
     found: Mistake | None = None
     for example in _examples(language):
@@ -83,7 +83,7 @@ def _examples(language: str) -> tuple[_Example, ...]:
 
 
 def _kind(token: Token) -> str:
-    """Tokens that make the same mistake."""
+    """The kind of a token. Tokens of one kind cause the same mistake."""
     if token in COMPARISONS:
         return "comparison"
     return "arithmetic" if token in ARITHMETIC else token.type
@@ -100,14 +100,14 @@ def _common_suffix(left: tuple[int, ...], right: tuple[int, ...]) -> int:
 
 @cache
 def terminal_texts(language: str) -> dict[str, str]:
-    """The text of every terminal that is always spelt the same: the words of a language, and its signs."""
+    """The text of every terminal with a fixed spelling: the keywords of a language and its signs."""
     terminals = grammar(language).terminals
     return {t.name: t.pattern.value for t in terminals if isinstance(t.pattern, PatternStr)}
 
 
 @dataclass(frozen=True)
 class _Case:
-    """One refusal. Each method is one reading of it, or None where it does not apply."""
+    """One refused token. Each method returns one explanation of it, or None where that does not apply."""
 
     refusal: Refusal
     layout: Layout
@@ -123,7 +123,7 @@ class _Case:
 
     @property
     def span(self) -> Span:
-        """The refused token; where that is the end of a line or a block, the place behind the last word."""
+        """The refused token; if it is the end of a line or a block, the place after the last word."""
         if self.token.type == "_INDENT":
             return token_span(self.source, self.layout.tokens[self.refusal.position + 1])
         if not is_word(self.token):
@@ -134,7 +134,7 @@ class _Case:
 
     @property
     def previous(self) -> Token | None:
-        """The last word in front of the refused token."""
+        """The last word before the refused token."""
         before = self.layout.tokens[: self.refusal.position]
         return next((token for token in reversed(before) if is_word(token)), None)
 
@@ -149,7 +149,7 @@ class _Case:
         return fail(mistake.code, mistake.message, self.span, label=mistake.label, help=mistake.help)
 
     def unclosed_bracket(self) -> InputError | None:
-        """A word that begins a line, inside a bracket of an earlier line, where nothing like it may stand."""
+        """A refused word begins a line, inside a bracket that an earlier line opens."""
         opening: list[Token] = []
         for token in self.layout.tokens[: self.refusal.position]:
             if token in ("(", "["):
@@ -179,7 +179,7 @@ class _Case:
         return fail("E014", "unexpected indentation", self.span, label="indented deeper than the line above", help=help)
 
     def keyword_as_name(self) -> InputError | None:
-        """`weight loss: …`, and `output = …`, where the keyword is the word before."""
+        """`weight loss: …`, and `output = …`, where the keyword is the previous word."""
         word: Token | None = self.token
         if self.token == "=":
             word = self.previous
@@ -231,7 +231,7 @@ class _Case:
         return fail("E010", f"unexpected {named}", self.span, label=f"expected {self._expected()}")
 
     def _expected(self) -> str:
-        """What could stand here: words and signs as they are written, families by name."""
+        """The tokens that are allowed here: words and signs as they are written, families of tokens by name."""
         texts = terminal_texts(self.language)
         written = {texts.get(name, "") for name in self.accepts}
         names: list[str] = []

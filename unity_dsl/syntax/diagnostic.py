@@ -1,6 +1,6 @@
-"""Diagnostics and InputError: how the library tells what is wrong with input.
+"""Diagnostics and InputError: how the library reports faults in its input.
 
-Faults are raised; warnings, whose codes begin with W, travel with what was made in spite of them.
+Faults are raised. Warnings, whose codes begin with W, are handed on with the result.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Diagnostic:
 class InputError(Exception):
     """Raised by every stage for a fault in the user's input; carries one diagnostic.
 
-    `more` are those of further faults of the same text.
+    `more` has the diagnostics of further faults in the same text.
     """
 
     def __init__(self, diagnostic: Diagnostic, more: tuple[Diagnostic, ...] = ()) -> None:
@@ -47,11 +47,11 @@ class InputError(Exception):
         self.more = more
 
     def __reduce__(self) -> tuple[type[InputError], tuple[Diagnostic, tuple[Diagnostic, ...]]]:
-        return InputError, (self.diagnostic, self.more)  # copied to another process by what it was made of
+        return InputError, (self.diagnostic, self.more)  # pickled by its constructor arguments
 
 
 def gathered(faults: Sequence[InputError]) -> InputError:
-    """All of these faults, of which there is at least one, as one exception."""
+    """These faults, of which there is at least one, as one exception."""
     first, *others = (one for fault in faults for one in (fault.diagnostic, *fault.more))
     return InputError(first, tuple(others))
 
@@ -69,12 +69,12 @@ def warn(code: str, message: str, span: Span | None = None, *, label: str = "", 
 
 
 def suggest(name: str, candidates: Iterable[str]) -> str:
-    """`did you mean `i`?` for the nearest candidate, or nothing."""
+    """`did you mean `i`?` for the nearest candidate, or an empty text."""
     close = get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f"did you mean `{close[0]}`?" if close else ""
 
 
 def first_of(names: Sequence[str], most: int) -> str:
-    """The first of many names, and how many more there are: `a, b and 3 more`. One more is named, too."""
+    """The first names of many, and the number of the others: `a, b and 3 more`. A single other name is listed too."""
     more = len(names) - most
     return ", ".join(names) if more < 2 else f"{', '.join(names[:most])} and {more} more"

@@ -1,7 +1,7 @@
 """Formats source text: two spaces per block, fixed spacing, every comment kept.
 
-Works on tokens, not on trees, so that nothing that a tree does not hold can get lost. Line breaks inside brackets stay
-where they are. Laws: format(format(s)) == format(s), and parse(format(s)) == parse(s).
+It works on tokens, not on trees, so that nothing outside the tree gets lost. Line breaks inside brackets stay where
+they are. Laws: format(format(s)) == format(s), and parse(format(s)) == parse(s).
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ CONTINUATION = 4
 
 
 def format_ops(source: Source) -> str:
-    """The text of a `.uop` file in the one layout. Raises what `parse_ops` raises."""
+    """The text of a `.uop` file in canonical layout. Raises what `parse_ops` raises."""
     parse_ops(source)
     return _format(source, "uop")
 
 
 def format_model(source: Source) -> str:
-    """The text of a `.udl` file in the one layout. Raises what `parse_model` raises."""
+    """The text of a `.udl` file in canonical layout. Raises what `parse_model` raises."""
     parse_model(source)
     return _format(source, "udl")
 
 
 def format_rules(source: Source) -> str:
-    """The text of a `.rules` file in the one layout. Raises what `parse_rules` raises."""
+    """The text of a `.rules` file in canonical layout. Raises what `parse_rules` raises."""
     parse_rules(source)
     return _format(source, "rules")
 
 
 @dataclass(frozen=True)
 class _Line:
-    """One physical line. `number` is its number in the source; `start` says that a logical line begins here."""
+    """One physical line. `number` is its number in the source; `start` marks the first line of a logical one."""
 
     number: int
     indent: int
@@ -60,7 +60,7 @@ def _format(source: Source, language: str) -> str:
 
 
 def _lines(layout: Layout) -> list[_Line]:
-    """The physical lines that hold something, with their new indentation."""
+    """The physical lines that are not empty, with their new indentation."""
     reader = _Reader(layout)
     for item in sorted((*layout.tokens, *layout.comments), key=_order):
         reader.take(item)
@@ -68,7 +68,7 @@ def _lines(layout: Layout) -> list[_Line]:
 
 
 def _order(token: Token) -> tuple[int, int]:
-    """By place; a block token, which is empty, goes in front of the word at its place."""
+    """A sort key by place. A block token, which is empty, comes before the word at its place."""
     return token.start_pos or 0, token.end_pos or 0
 
 
@@ -125,7 +125,7 @@ class _Reader:
             self.waiting.append(token)
 
     def _flush(self) -> None:
-        """Comments between two statements: they go with the block that their own indentation says, if it may be."""
+        """Places comments between two statements in the block that their own indentation suggests, if possible."""
         after = len(self.widths) - 1
         for comment in self.waiting:
             column = (comment.column or 1) - 1
@@ -136,7 +136,7 @@ class _Reader:
 
 
 def _spaced(lines: Iterable[_Line], language: str) -> Iterator[tuple[_Line, str]]:
-    """Each line with its words, spaced. Spacing depends on the logical line, so it is worked out over all of it."""
+    """Each line with its spaced text. Spacing depends on the logical line, so it is computed for all of it at once."""
     group: list[_Line] = []
     for line in (*lines, None):
         if group and (line is None or line.start or not group[0].start):
@@ -154,7 +154,7 @@ def _spaced_group(group: list[_Line], language: str) -> Iterator[tuple[_Line, st
 
 
 def _aligned(lines: list[_Line]) -> list[int]:
-    """The column of each line's trailing comment: the same for lines that follow one another."""
+    """The column of each line's trailing comment, the same for consecutive lines."""
     columns = [len(line.text) + 2 for line in lines]
     first = 0
     for position in range(len(lines) + 1):
@@ -175,7 +175,9 @@ def _joins(lines: list[_Line], position: int) -> bool:
 
 
 def _separated(lines: list[_Line], columns: list[int]) -> Iterator[str]:
-    """The lines' text, with blank lines as the author set them, at most one, and around declarations with a body."""
+    """The lines' text. The author's blank lines are kept, at most one in a row; some are added around declarations
+    with a body.
+    """
     for position, (line, column) in enumerate(zip(lines, columns, strict=True)):
         if position and _blank_between(lines, position):
             yield ""
@@ -201,5 +203,5 @@ def _blank_between(lines: list[_Line], position: int) -> bool:
 
 
 def _first_word_after(lines: list[_Line], position: int) -> _Line:
-    """The first line from here on that is not a comment only."""
+    """The first line from here on that has more than a comment."""
     return next((line for line in lines[position:] if line.tokens), lines[position])

@@ -1,4 +1,4 @@
-"""The grammars of `grammar/*.lark`, built once per process, and the parse of a laid out text with them."""
+"""The grammars of `grammar/*.lark`, built once per process, and the parsing of laid out text with them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ Node: TypeAlias = Tree[Token]
 
 @dataclass(frozen=True)
 class Refusal:
-    """Where a parse stopped: the token at `position`, the parser's states, the terminals it would have taken."""
+    """The place where a parse stopped: the token at `position`, the parser's states, and the terminals that it accepts
+    there.
+    """
 
     position: int
     token: Token
@@ -49,7 +51,7 @@ def parse_tree(layout: Layout, language: str) -> Node | Refusal:
     for position, token in enumerate((*layout.tokens, last)):
         try:
             result: Node = parser.feed_token(token)
-        except UnexpectedToken:  # the parser has made its reductions, and stands where the token does not fit
+        except UnexpectedToken:  # the parser has already reduced, and is in the state that refuses the token
             states = tuple(parser.parser_state.state_stack)
             accepts: set[str] = parser.accepts()  # type: ignore[no-untyped-call]
             return Refusal(position, token, states, frozenset(accepts))

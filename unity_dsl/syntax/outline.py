@@ -1,4 +1,4 @@
-"""Finds what a `.uop`, `.udl` or `.rules` text declares, and where, without parsing it."""
+"""Finds the declarations of a `.uop`, `.udl` or `.rules` text and their places, without parsing it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import pairwise
 from .span import Source, Span
 
 _BEGINNING = re.compile(r"^[^\s#]", re.MULTILINE)
-"""Where a line begins that is neither indented nor a comment."""
+"""The beginning of a line that is neither indented nor a comment."""
 _COMMENT = re.compile(r"#[^\n]*")
 _CALL = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\(")
 _RULE = re.compile(r"rule ([A-Za-z_][A-Za-z0-9_]*)\(")
@@ -18,28 +18,28 @@ _OPERATOR = re.compile(r"(?:extern )?op ([A-Za-z_][A-Za-z0-9_]*)\(")
 def outline(source: Source) -> dict[str, Span] | None:
     """The operators of a text by name, each with its lines and the comments above it, in the order of the text.
 
-    None where the text is not plainly a list of operators with different names: that has to be parsed as a whole.
+    None where the text is not plainly a list of operators with different names; it has to be parsed as a whole.
     """
     return _parts(source, _OPERATOR)
 
 
 def outline_rules(source: Source) -> dict[str, Span] | None:
-    """The same of the rules of a text."""
+    """The rules of a text by name, like `outline`."""
     return _parts(source, _RULE)
 
 
 def declared_parts(source: Source) -> tuple[Span, ...]:
-    """The lines of each declaration, with the comments above it: what a fault in one of them leaves to be read."""
+    """The lines of each declaration, with the comments above it, so that the others can be read if one is faulty."""
     found = [beginning.start() for beginning in _BEGINNING.finditer(source.text) if beginning[0] != ")"]
     starts = [0, *(_with_comments(source.text, start) for start in found[1:])]
     return tuple(Span(source, start, end) for start, end in pairwise([*starts, len(source.text)]))
 
 
 def called_before_arrow(rule: Span) -> frozenset[str]:
-    """Names that the left side of a rule, given by its lines, calls: some of them, but no others.
+    """Some of the names that the left side of a rule, given by its lines, calls, and no other names.
 
-    The left side of a substitution stands before its arrow, on one line or several; what stands on lines before that,
-    conditions and local names, which the right side may be of alone, is not looked at.
+    The left side of a substitution stands before its arrow, on one line or several. Earlier lines are ignored: they
+    hold conditions and local names, which may belong to the right side alone.
     """
     before, arrow, _ = _COMMENT.sub("", rule.text).partition("=>")
     line = before.rstrip() if arrow else ""
@@ -51,7 +51,7 @@ def called_before_arrow(rule: Span) -> frozenset[str]:
 
 
 def _open_brackets(text: str) -> bool:
-    """Whether a text closes more than it opens: its line begins before."""
+    """Whether a text closes more brackets than it opens, so that its line begins earlier."""
     return sum(text.count(bracket) for bracket in ")]") > sum(text.count(bracket) for bracket in "([")
 
 
@@ -70,7 +70,7 @@ def _parts(source: Source, declaration: re.Pattern[str]) -> dict[str, Span] | No
 
 
 def _with_comments(text: str, start: int) -> int:
-    """Where the unbroken run of comments above a line begins."""
+    """The beginning of the unbroken run of comments above a line."""
     while start > 0 and text.startswith("#", above := text.rfind("\n", 0, start - 1) + 1):
         start = above
     return start

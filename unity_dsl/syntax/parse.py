@@ -8,11 +8,11 @@ from .token_lines import Layout, lay_out
 
 
 def parse(source: Source, language: str, part: Span | None = None) -> tuple[Layout, Node]:
-    """The laid out text and its tree, or that of the whole lines which are `part`. Raises InputError, E005 to E029."""
+    """The layout and the tree of a text, or of the whole lines `part` of it. Raises InputError, E005 to E029."""
     layout = lay_out(source, grammar(language), part)
     tree = parse_tree(layout, language)
     if isinstance(tree, Refusal):
-        from .diagnose import diagnose  # only a faulty text has to wait for what knows of mistakes
+        from .diagnose import diagnose  # imported late: only a faulty text needs it
 
         raise diagnose(tree, layout, language)
     return layout, tree

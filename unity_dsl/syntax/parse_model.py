@@ -229,7 +229,7 @@ class _ModelBuilder(Builder):
         return Repeat(self.build(tree_at(node, 1)), str(token_at(node, 3)), body, span=self.span(node))
 
     def _inner(self, node: Node, owner: str) -> tuple[ModelStatement, ...]:
-        """The body of a statement, which holds no choices."""
+        """The statements in the body of a statement, without choices such as presets."""
         statements = self.body(node, owner)
         return tuple(statement for statement in statements if not isinstance(statement, ModelChoice))
 

@@ -43,7 +43,7 @@ from .tree_builder import Builder, token_at, tokens_of, tree_at, tree_of, trees_
 
 
 def parse_ops(source: Source) -> OpsFile:
-    """The declarations of a `.uop` text. Raises InputError, codes E005 to E029, for all that cannot be read."""
+    """The declarations of a `.uop` text. Raises InputError, codes E005 to E029, for all faulty declarations."""
     whole = Span(source, 0, len(source.text))
     try:
         return OpsFile(_declarations(whole), span=whole)
@@ -52,7 +52,7 @@ def parse_ops(source: Source) -> OpsFile:
 
 
 def _faults(source: Source) -> list[InputError]:
-    """The faults of the declarations of a text, each read by itself."""
+    """The faults of the declarations of a text, each parsed by itself."""
     found = []
     for part in declared_parts(source):
         try:
@@ -63,7 +63,7 @@ def _faults(source: Source) -> list[InputError]:
 
 
 def parse_operator(part: Span) -> OperatorDecl:
-    """The operator that the whole lines of a part of a `.uop` text declare. Raises InputError, codes E005 to E029."""
+    """The operator that a part of a `.uop` text, of whole lines, declares. Raises InputError, codes E005 to E029."""
     (operator,) = _declarations(part)
     assert isinstance(operator, OperatorDecl)
     return operator
@@ -102,7 +102,7 @@ class _OpsBuilder(Builder):
         )
 
     def _header(self, node: Node) -> OperatorDecl:
-        """An operator up to its conditions: what it computes is still to be said."""
+        """An operator up to its conditions, without the statements that compute it."""
         return OperatorDecl(
             str(tokens_of(node, "NAME")[0]),
             inputs=self.operands(tree_of(node, "operands")),
@@ -272,7 +272,7 @@ class _OpsBuilder(Builder):
         return Reduce(kind, self.axes(tree_at(node, 2)), body, self._ties(kind, node), span=self.span(node))
 
     def _ties(self, kind: ReductionKind, node: Node) -> Ties:
-        """What stands after the axes: `; ties = first`."""
+        """How ties are broken, as written after the axes: `; ties = first`."""
         if not (names := tokens_of(node, "NAME")):
             return Ties.SHARE
         name, value = names

@@ -35,7 +35,7 @@ class RuleDim:
 
 @dataclass(frozen=True)
 class RuleInput:
-    """`x: [m, k]` or `ids: int<v>[n]`. A `real` one is a number of the rule's calls, which no text declares."""
+    """`x: [m, k]` or `ids: int<v>[n]`. A `real` input is a number in the rule's calls, which no text declares."""
 
     name: str
     dims: tuple[RuleDim, ...]
@@ -48,7 +48,7 @@ class RuleInput:
 class GraphCall:
     """An operator or, with degrees, a parallel op: `partition[p; dim=0](x)`. Infix signs are calls of `add`, …
 
-    It stands for one tensor, number `result` of the operator's `results`: of `n, h = lstm_cell(z, c)` the name `h` is
+    It represents one tensor, number `result` of the operator's `results`: in `n, h = lstm_cell(z, c)`, the name `h` is
     the call with result 1 of 2.
     """
 
@@ -63,7 +63,7 @@ class GraphCall:
 
 @dataclass(frozen=True)
 class GraphView:
-    """`x[b, (h k)] -> [b, h, k]`; dimensions as their factors, major first, a number where it is no name."""
+    """`x[b, (h k)] -> [b, h, k]`; each dimension lists its factors, major first, as names or numbers."""
 
     operand: GraphExpr
     source: tuple[tuple[str | int, ...], ...]
@@ -78,9 +78,9 @@ GraphExpr = Name | Number | GraphCall | GraphView
 class RuleDecl:
     """`rule name(inputs) where conditions`, local names, then `left => right`, tensor by tensor.
 
-    As read, a side may hold a call of several results for all of them; `rule_results` writes it result by result.
-    `real_conditions` are those on real inputs, where `real_attributes` has made such of numbers, `real_values` other
-    numbers that these determine, `real_needs` what operators of the right side ask of them.
+    A parsed side may have one call for all results of an operator; `rule_results` writes it result by result.
+    `with_reals` turns numbers into real inputs and fills three fields: `real_conditions` on real inputs, `real_values`
+    of other numbers that these determine, and `real_needs`, the requirements of the right side's operators.
     """
 
     name: str
@@ -108,7 +108,7 @@ INFIX = {"+": "add", "-": "sub", "*": "mul", "/": "div"}
 
 
 def parse_rules(source: Source) -> RulesFile:
-    """The rules of a `.rules` text. Raises E005 to E029, for all that cannot be read."""
+    """The rules of a `.rules` text. Raises E005 to E029, for all faulty rules."""
     rules, faults = parse_each_rule(source)
     if faults:
         raise gathered(faults)
@@ -116,7 +116,7 @@ def parse_rules(source: Source) -> RulesFile:
 
 
 def parse_rule(part: Span) -> RuleDecl:
-    """The rule that the whole lines of a part of a `.rules` text declare. Raises E005 to E029."""
+    """The rule that a part of a `.rules` text, of whole lines, declares. Raises E005 to E029."""
     (rule,) = _rules(part)
     return rule
 
@@ -204,7 +204,7 @@ class _RulesBuilder(Builder):
     # ---------------------------------------------------------------- graphs
 
     def _tensors(self, node: Node) -> Iterator[GraphExpr]:
-        """A side, tensor by tensor. Names that lead it are tokens of their own."""
+        """The tensors of a side. Names at its beginning are tokens, not trees."""
         for child in node.children:
             if isinstance(child, Tree):
                 yield self.build(child)
@@ -212,7 +212,7 @@ class _RulesBuilder(Builder):
                 yield Name(str(child), span=self.at(child))
 
     def _definition(self, node: Node) -> Iterator[tuple[str, GraphExpr]]:
-        """`h = …`, or `n, h = …` with a call of as many results."""
+        """`h = …`, or `n, h = …` with a call that has this number of results."""
         names = tokens_of(node, "NAME")
         value: GraphExpr = self.build(next(child for child in node.children if isinstance(child, Tree)))
         if len(names) == 1:
@@ -225,7 +225,7 @@ class _RulesBuilder(Builder):
             yield str(name), replace(value, result=position, results=len(names))
 
     def binary(self, node: Node) -> GraphCall:
-        """Two tensors meet in an operator, a tensor and a number in `scale` or `shift`."""
+        """Two tensors become a call of an operator; a tensor and a number become `scale` or `shift`."""
         left, right = self.build(tree_at(node, 0)), self.build(tree_at(node, 2))
         sign, span = str(token_at(node, 1)), self.span(node)
         if isinstance(left, Number) and sign in "+*":

@@ -1,6 +1,6 @@
-"""Exact numbers: a float stands for the decimal by which it is written shortest, 0.1 for 1/10; others are fractions.
+"""Exact numbers: a float represents its shortest decimal, 0.1 for 1/10; other numbers are fractions.
 
-Arithmetic on them is that of rational numbers. They become floats where something is evaluated or emitted.
+Arithmetic on them is that of rational numbers. They become floats where they are evaluated or emitted.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from math import isfinite
 from typing import TypeAlias
 
 Rational: TypeAlias = int | float | Fraction
-"""A whole number, a decimal (or infinity) as a float, or a fraction that no float is written as: 1/3."""
+"""A whole number, a decimal (or infinity) as a float, or a fraction that no float represents: 1/3."""
 
 
 def exact_number(value: Rational) -> Fraction:
-    """What a finite number is worth."""
+    """The exact value of a finite number."""
     return value if isinstance(value, Fraction) else Fraction(value if isinstance(value, int) else repr(value))
 
 
 def rational(value: Fraction) -> Rational:
-    """The one way to write a number: whole, as a decimal, else as a fraction."""
+    """The canonical form of a number: a whole number, a decimal, or else a fraction."""
     if value.denominator == 1:
         return int(value)
     nearest = float(value)

@@ -38,7 +38,9 @@ def render(diagnostic: Diagnostic) -> str:
 
 
 def shortened(text: str) -> str:
-    """A message as one line that fits a screen: the middle of long words, and then of all of it, is left out."""
+    """A message as one line that fits a screen: the middle of long words, and then that of the whole text, is left
+    out.
+    """
     shown = _display(" ".join(text.splitlines()))
     words = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: _without_middle(word[0], LONGEST_WORD // 2), shown)
     return _without_middle(words, LONGEST_TEXT)
@@ -49,7 +51,7 @@ def _without_middle(text: str, most: int) -> str:
 
 
 def _excerpt(span: Span, label: str) -> list[str]:
-    """The first line of a span and a line of carets under it, the common indentation taken away."""
+    """The first line of a span without its indentation, and a line of carets under it."""
     number, column = span.source.position(span.start)
     line = span.source.line(number).rstrip()
     if not line:
@@ -77,14 +79,14 @@ def _window(line: str, margin: int, start: int, stop: int) -> tuple[str, int, in
 
 
 def _display(text: str) -> str:
-    """Tabs as spaces; characters that would move the cursor or hide as a question mark."""
+    """Tabs as spaces; characters that would move the cursor or hide as question marks."""
     return "".join(
         " " * TAB if char == "\t" else char if char.isprintable() or combining(char) else "?" for char in text
     )
 
 
 def _width(text: str) -> int:
-    """Columns of a terminal that a text takes."""
+    """The columns of a terminal that a text takes."""
     return sum(
         TAB if char == "\t" else 0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1 for char in text
     )

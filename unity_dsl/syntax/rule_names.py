@@ -1,4 +1,4 @@
-"""Checks the names of a rule: each bound once, before it is used, and for something."""
+"""Checks that each name of a rule is bound once, is bound before it is used, and is used."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check_names(rule: RuleDecl) -> None:
 
 
 def _check_groups(rule: RuleDecl) -> None:
-    """A name is a group or a size, in all inputs alike."""
+    """A name is either a group or a size in all inputs."""
     groups = _groups(rule)
     for tensor in rule.inputs:
         sizes = [dim.size for dim in tensor.dims if not dim.rest]
@@ -45,7 +45,7 @@ def _groups(rule: RuleDecl) -> frozenset[str]:
 
 
 def _check_tensors(rule: RuleDecl) -> None:
-    """Every tensor that is read is an input, or a definition above."""
+    """Every tensor that is read is an input or an earlier definition."""
     known = {tensor.name for tensor in rule.inputs}
     later = {name for name, _ in rule.definitions}
     for name, value in rule.definitions:
@@ -81,7 +81,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _check_use(rule: RuleDecl) -> None:
-    """The left side binds every input; nothing is there for nothing."""
+    """The left side binds every input, and every definition is used."""
     left, right = _read_by(rule, rule.left), _read_by(rule, rule.right)
     declared = {tensor.name: tensor for tensor in rule.inputs}
     for name, place in right.items():
@@ -96,13 +96,13 @@ def _check_use(rule: RuleDecl) -> None:
             raise fail("E503", f"neither side uses the input `{name}`", tensor.span, help="delete it")
     used = {_whole(value) for name, value in rule.definitions if name in left or name in right}
     for name, value in rule.definitions:
-        # Some of the results of one call may be left.
+        # Some of the results of one call may be unused.
         if name not in left and name not in right and (_whole(value) is None or _whole(value) not in used):
             raise fail("E503", f"neither side uses `{name}`", value.span, help=f"delete the line of `{name}`")
 
 
 def _whole(value: GraphExpr) -> GraphExpr | None:
-    """The call of several results that a definition takes one of."""
+    """The call with several results from which a definition takes one; None for any other value."""
     return replace(value, result=0) if isinstance(value, GraphCall) and value.results > 1 else None
 
 
@@ -135,7 +135,7 @@ def names_in(size: Expr) -> Iterator[Name]:
 
 
 def _bound_sizes(rule: RuleDecl) -> set[str]:
-    """What has a value where the left side is found, and degrees, which may be any: without what equations add."""
+    """Sizes that a match of the left side determines, and degrees, which are free. Equations may bind more."""
     bound = {name.name for tensor in rule.inputs for dim in tensor.dims if not dim.rest for name in names_in(dim.size)}
     ranges = [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
     bound |= {name.name for size in ranges for name in names_in(size)}
@@ -173,7 +173,7 @@ def _check_sizes(rule: RuleDecl) -> None:
 
 
 def _says_nothing(condition: Apply, bound: set[str], uses: Counter[str]) -> bool:
-    """Whether an equation does no more than name a size that nothing else mentions: `n == 2 * k`."""
+    """Whether an equation only names a size that nothing else mentions: `n == 2 * k`."""
     return any(
         isinstance(side, Name) and side.name not in bound and uses[side.name] == 1 for side in condition.arguments
     )
@@ -190,7 +190,7 @@ def _size_help(rule: RuleDecl, name: str, bound: set[str]) -> str:
 
 
 def subgraphs(roots: Iterable[GraphExpr]) -> Iterator[GraphExpr]:
-    """These expressions and all that stand in them, from left to right."""
+    """These expressions and all their subexpressions, from left to right."""
     pending = [*roots][::-1]
     while pending:
         expr = pending.pop()

@@ -26,7 +26,9 @@ def space_tokens(tokens: Sequence[Token], language: str) -> list[int]:
 
 @dataclass
 class _State:
-    """What the tokens so far mean. `value_next` says that a value is expected, so that `-` is a sign and `|` opens."""
+    """The meaning of the tokens so far. `value_next` says that a value is expected, so that `-` is a sign and `|`
+    opens.
+    """
 
     calls: bool  # `=` inside brackets gives an argument; otherwise it declares a default
     previous: Token | None = None

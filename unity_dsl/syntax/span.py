@@ -57,5 +57,5 @@ class Span:
 
 
 def span_field() -> Span | None:
-    """The `span` of a tree's node, given by keyword: it takes no part in equality, nor in what a node prints."""
+    """The keyword-only `span` of a tree node, which takes no part in equality or printing."""
     return field(default=None, compare=False, repr=False, kw_only=True)

@@ -1,8 +1,8 @@
-"""Parse tables of the grammars as data, which load faster than the grammars are built.
+"""Parse tables of the grammars as data, which load faster than the grammars can be built.
 
-`parse_tables/*.json` hold what lark made of `grammar/*.lark`, under the hash of the grammar and the version of lark.
-Where either differs, the grammar is built from its text, so that a stale table costs time and is never used. A test
-keeps them fresh; `pytest tests/syntax --update-golden` writes them.
+`parse_tables/*.json` hold lark's tables for `grammar/*.lark`, with the hash of the grammar and the version of lark. If
+either differs, the grammar is built from its text: a stale table costs time but is never used. A test keeps them
+fresh; `pytest tests/syntax --update-golden` writes them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lark.grammar import Rule
 from lark.lark import PostLex
 from lark.lexer import TerminalDef
 
-_SHIFT = 0  # how lark writes the action; the other one, 1, is the reduction by a rule
+_SHIFT = 0  # lark's number for this action; the other action, 1, is the reduction by a rule
 TABLES = Path(__file__).resolve().parent / "parse_tables"
 
 
@@ -50,7 +50,9 @@ def dump(text: str) -> str:
 
 
 def _renumber(parser: dict[str, Any]) -> None:
-    """Symbols in alphabetical order, states as they are met from the start: lark's own numbers vary from run to run."""
+    """Orders symbols alphabetically, and states as they are reached from the start: lark's own numbers vary between
+    runs.
+    """
     symbols: list[str] = sorted(parser["tokens"].values())
     rows: dict[int, dict[str, tuple[int, Any]]] = {
         state: {parser["tokens"][symbol]: action for symbol, action in row.items()}
@@ -77,7 +79,7 @@ def _renumber(parser: dict[str, Any]) -> None:
 
 
 def load(text: str, table: Path) -> Lark | None:
-    """The parser that a table holds, or None where it was not made from this text by this version of lark."""
+    """The parser of a table; None if the table was not made from this text by this version of lark."""
     if not table.is_file():
         return None
     content = json.loads(table.read_text(encoding="utf-8"))
@@ -91,5 +93,5 @@ def load(text: str, table: Path) -> Lark | None:
 
 
 def key(text: str) -> str:
-    """What a table depends on."""
+    """The version of lark and the hash of the text, which a table depends on."""
     return f"lark {lark.__version__} {hashlib.sha256(text.encode()).hexdigest()}"

@@ -1,8 +1,9 @@
-"""Tokenises source text: comments apart, lines joined inside brackets, indentation as block tokens.
+"""Tokenises source text: comments are separated, lines are joined inside brackets, and indentation becomes block
+tokens.
 
-Everything that needs no grammar is refused here, with the place that is to blame: foreign characters, tabs, a dedent to
-nowhere, brackets that do not match, and depth. Depth is bounded before parsing (E005), so that no later stage, all of
-which recurse over trees, can run out of stack on an input that parsed.
+Everything that needs no grammar is refused here, at the place of the fault: foreign characters, tabs, a dedent to
+nowhere, brackets that do not match, and depth. Depth is bounded before parsing (E005). All later stages recurse over
+trees, and none can overflow the stack on an input that parsed.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ INSTEAD = {
     "×": "a product is written `*`",
     "·": "a product is written `*`",
 }
-"""What to write for characters of formulas and of other languages."""
+"""How the language writes characters of formulas and of other languages."""
 OPERATORS = frozenset({"+", "-", "*", "/", "//", "%", "sum", "prod", "max", "min"})
 
 
@@ -47,9 +48,9 @@ class Layout:
 
 
 def lay_out(source: Source, lexer: Lark, part: Span | None = None) -> Layout:
-    """Tokens and comments of a source, or of the whole lines of it that are `part`. Raises E005 to E009 and E011.
+    """Tokens and comments of a source, or of the whole lines `part` of it. Raises E005 to E009 and E011.
 
-    Tokens stand where they stand in the source; only their line numbers are counted from the part's beginning.
+    Tokens keep their offsets in the source; only their line numbers count from the beginning of the part.
     """
     part = part or Span(source, 0, len(source.text))
     run = _Run(part)
@@ -65,13 +66,13 @@ def is_word(token: Token) -> bool:
 
 
 def token_span(source: Source, token: Token) -> Span:
-    """Where a token stands. Block tokens are empty spans at the place where the block begins or ends."""
+    """The place of a token. Block tokens are empty spans where the block begins or ends."""
     start = token.start_pos or 0
     return Span(source, start, start if token.end_pos is None else token.end_pos)
 
 
 def _lex(part: Span, lexer: Lark) -> Iterator[Token]:
-    # What stands before is one blank line of the same length.
+    # One blank line of the same length replaces the text before the part.
     before = " " * (part.start - 1) + "\n" if part.start else ""
     try:
         yield from lexer.lex(before + part.text)
@@ -214,5 +215,5 @@ def unclosed(source: Source, opening: Token) -> InputError:
 
 
 def _block_token(kind: str, at: Token) -> Token:
-    """An empty token of the layout, in front of another one."""
+    """An empty layout token before another token."""
     return Token(kind, "", at.start_pos, at.line, at.column, at.line, at.column, at.start_pos)

@@ -1,4 +1,4 @@
-"""Texts in TOML: their entries, or the place where they are none."""
+"""Reads TOML texts: their entries, or the place of a fault."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .diagnostic import fail
 from .span import Source, Span
 
 _PLACE = re.compile(r" \(at line (\d+), column (\d+)\)$| \(at end of document\)$")
-"""What tomllib says of the place at the end of its message."""
+"""The place that tomllib adds at the end of its message."""
 
 
 def toml_entries(source: Source, code: str) -> dict[str, Any]:
-    """The entries of a text. Raises the error of that code, at the fault, where it is not TOML."""
+    """The entries of a text. Raises the error of that code, at the fault, if it is not TOML."""
     try:
         return tomllib.loads(source.text)
     except tomllib.TOMLDecodeError as error:
@@ -26,7 +26,7 @@ def toml_entries(source: Source, code: str) -> dict[str, Any]:
             start = source.line_starts[int(place[1]) - 1] + int(place[2]) - 1
         words = _PLACE.sub("", message)
         raise fail(code, f"not a toml file: {words[0].lower()}{words[1:]}", Span(source, start, start)) from None
-    except ValueError:  # of Python, for a number with thousands of digits
+    except ValueError:  # raised by Python for a number with thousands of digits
         start = _long_number(source.text)
         raise fail(code, "not a toml file: a number has thousands of digits", Span(source, start, start)) from None
     except RecursionError:

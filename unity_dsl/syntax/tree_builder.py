@@ -19,7 +19,7 @@ from .token_lines import Layout, is_word, token_span
 
 T = TypeVar("T")
 LEAST_EXPONENT = -5000
-"""The least power of ten that a decimal is written with: exact fractions have as many digits."""
+"""The least exponent of a decimal literal, because its exact fraction has that many digits."""
 
 
 class Builder:
@@ -30,16 +30,16 @@ class Builder:
         self.docs = _doc_comments(layout)
 
     def build(self, node: Node) -> Any:
-        """The syntax tree of a concrete one."""
+        """The syntax tree of a parse tree."""
         method: Callable[[Node], Any] = getattr(self, node.data)
         return method(node)
 
     def build_all(self, parts: Iterable[Node | Token | None]) -> list[Any]:
-        """The syntax trees of the subtrees among these; tokens are passed over."""
+        """The syntax trees of the subtrees among these; tokens are skipped."""
         return [self.build(part) for part in parts if isinstance(part, Tree)]
 
     def span(self, node: Node) -> Span:
-        """From the first character of a tree to its last, the newline that ends a statement left out."""
+        """From the first character of a tree to its last, without the newline that ends a statement."""
         first, last = _first_token(node), _last_token(node)
         assert first is not None and last is not None, node.data
         return Span(self.source, first.start_pos or 0, last.end_pos or 0)
@@ -53,7 +53,7 @@ class Builder:
         return "" if first is None else self.docs.get(first.line or 0, "")
 
     def literal(self, token: Token, negative: bool = False) -> Rational:
-        """The worth of a number's token. Raises E019 where it has none."""
+        """The value of a number token. Raises E019 if it has none."""
         if token == "inf":
             return float("-inf") if negative else float("inf")
         if len(token) > 100:
@@ -91,7 +91,7 @@ class Builder:
         return Name(str(token), span=self.at(token))
 
     def group(self, node: Node) -> Any:
-        """Parentheses leave no node, but they belong to the place of what they enclose."""
+        """Parentheses leave no node, but the span of the enclosed expression includes them."""
         return replace(self.build(tree_at(node, 1)), span=self.span(node))
 
     def arithmetic(self, node: Node) -> Apply:
@@ -100,7 +100,7 @@ class Builder:
         return Apply(str(token_at(node, 1)), (left, right), span=self.span(node))
 
     def negation(self, node: Node) -> Expr:
-        """A minus in front of a literal is part of the literal."""
+        """A minus before a literal is part of the literal."""
         inner: Expr = self.build(tree_at(node, 1))
         if isinstance(inner, Number):
             return Number(-inner.value, span=self.span(node))
@@ -132,13 +132,13 @@ def trees_of(node: Node, *rules: str) -> list[Node]:
 
 
 def tree_of(node: Node, rule: str) -> Node | None:
-    """The only direct child of a rule, if it is there."""
+    """The first direct child that is a subtree of a rule; None if there is none."""
     found = trees_of(node, rule)
     return found[0] if found else None
 
 
 def _first_token(node: Node) -> Token | None:
-    """The leftmost token that stands for text: not one of the layout, and not in an empty rule."""
+    """The leftmost token that stands for text, not for layout; None for an empty rule."""
     for child in node.children:
         token = _first_token(child) if isinstance(child, Tree) else child
         if token is not None and is_word(token):
@@ -156,7 +156,7 @@ def _last_token(node: Node) -> Token | None:
 
 
 def _doc_comments(layout: Layout) -> dict[int, str]:
-    """By line number of a declaration, the text of the unbroken run of `##` lines that ends right above it."""
+    """The text of the unbroken run of `##` lines directly above a declaration, by the declaration's line number."""
     text = layout.source.text
     own_line = {
         comment.line or 0: str(comment)

@@ -22,7 +22,7 @@ from unity_dsl.index.equations.instance import Instance
 from unity_dsl.index.kernels.fusion import Applied, fuse
 from unity_dsl.index.kernels.step_schedule import Contraction
 from unity_dsl.index.library import Library
-from unity_dsl.machine.contraction_price import StepPrices
+from unity_dsl.machine.contraction_price import KernelStepPrices
 from unity_dsl.machine.machine import load_machine
 
 from .kernel_runs import error, expected, fused, kernel_module, run
@@ -133,7 +133,7 @@ def test_a_gradient_by_the_products_of_the_vendor(
     """Where these are cheaper, as they are where a launch costs nothing, they read what a kernel before them made."""
     instance = make(library, [before], ["gelu_tanh", "dropout", "add"], (50, 24, 40))
     needs = [True] * len(instance.inputs)
-    prices = StepPrices(replace(load_machine("dgx-h100"), launch_seconds=0.0), "bf16")
+    prices = KernelStepPrices(replace(load_machine("dgx-h100"), launch_seconds=0.0), "bf16")
     operator = fused_operator("fused", instance, Local(dict(instance.sizes)), library, needs, prices)
     assert operator is not None and operator.backward is not None
     assert any("torch.einsum" in line for line in operator.backward.made)

@@ -13,7 +13,7 @@ from unity_dsl.graph.layout import Mesh, MeshAxis
 from unity_dsl.graph.plan import Cost, Memory, Plan
 from unity_dsl.index.library import Library
 from unity_dsl.machine.machine import load_machine
-from unity_dsl.search.constants import COUNTED_FITS, HOPELESS_LIMITED, PAID
+from unity_dsl.search.constants import COUNTED_FITS, LEAST_PRICE, PRUNED_LIMITED
 from unity_dsl.search.memory_limit.multiplier_search import Attempt, Bounds, Tried, scout_multipliers, try_multipliers
 from unity_dsl.search.plan_notes import describe_gap
 from unity_dsl.search.plan_search import search
@@ -88,7 +88,7 @@ def test_where_nothing_fits_few_multipliers_are_tried(library: Library, build: B
 
         def attempt(multiplier: float, below: float) -> Attempt:
             made.append(multiplier)
-            assert below == pytest.approx(HOPELESS_LIMITED * 1.0 + multiplier * COUNTED_FITS * 5.0)
+            assert below == pytest.approx(PRUNED_LIMITED * 1.0 + multiplier * COUNTED_FITS * 5.0)
             return Attempt(multiplier, plan, found)
 
         given = [Attempt(0.0, plan, least), Attempt(inf, plan, least)]
@@ -124,8 +124,8 @@ def test_what_a_byte_is_worth_is_paid_before_less_is(library: Library, build: Bu
         return made
 
     dearest = Tried(5.0, [Attempt(0.0, planned(1.0, 10.0), 10.0)], worth=0.5).dearest
-    assert asked(10.1) == pytest.approx([dearest, 0.5, PAID * 0.5]), "far too much is held: the dearest comes first"
-    assert asked(10.0) == pytest.approx([0.5, PAID * 0.5])
+    assert asked(10.1) == pytest.approx([dearest, 0.5, LEAST_PRICE * 0.5]), "far too much is held: the dearest is first"
+    assert asked(10.0) == pytest.approx([0.5, LEAST_PRICE * 0.5])
     assert asked(10.1, far=1.3) == asked(10.1) and asked(10.1, far=1.2) == pytest.approx([dearest])
     assert asked(10.0, worth=0.0)[0] > 0.5, "where nothing is known of its worth the dearest comes first"
 
@@ -139,7 +139,7 @@ def test_a_mesh_is_out_where_a_bound_is_above_the_best_plan(library: Library, bu
 
     large, fitting = attempt(0.0, 1.0, 10.0, 1.0), attempt(1e-3, 2.0, 5.0, 1.5)
     tried = Tried(5.0, [large, Attempt(inf, large.plan, 10.0)])
-    assert not tried.is_out(TWO) and tried.of_use == HOPELESS_LIMITED
+    assert not tried.is_out(TWO) and tried.of_use == PRUNED_LIMITED
     tried.attempts.append(fitting)
     assert not tried.is_out(TWO) and tried.of_use == 2.0 and tried.gap_on([TWO]) == pytest.approx(0.25)
     tried.exhausted.append(Bounds(1e-3, {TWO: 2.0001}))
@@ -155,7 +155,7 @@ def test_bounds_tell_what_plans_hold_at_least(library: Library, build: Build) ->
     tried = Tried(5.0, [Attempt(0.0, plan, 9.0), Attempt(inf, plan, 9.0)])
     assert tried.least == 9.0 and tried.bounds() == {}
     assert describe_gap(tried, True) == "duality gap: no bound is known on the plans that fit"
-    tried.exhausted.append(Bounds(100.0, {TWO: 100.0 + HOPELESS_LIMITED, Mesh(()): 300.0}))
+    tried.exhausted.append(Bounds(100.0, {TWO: 100.0 + PRUNED_LIMITED, Mesh(()): 300.0}))
     assert tried.least == pytest.approx(5.0 + 1.0)
     tried.exhausted.append(Bounds(200.0, {TWO: -1.0, Mesh(()): 400.0, ONE_MORE: -1.0}))
-    assert tried.bounds() == {TWO: 100.0 + HOPELESS_LIMITED, Mesh(()): 400.0}, "a bound below 0 tells nothing of a mesh"
+    assert tried.bounds() == {TWO: 100.0 + PRUNED_LIMITED, Mesh(()): 400.0}, "a bound below 0 tells nothing of a mesh"

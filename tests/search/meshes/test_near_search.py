@@ -158,9 +158,9 @@ def test_plans_do_not_depend_on_processes(library: Library, build: Build, monkey
     model = build(random_model(Random(11), 6, (16, 32, 64)))
     plans = []
     for processes in (1, 3):
-        for shared in ("SHARED", "SHARED_AGAIN", "SIMULATED"):
+        for shared in ("PARALLEL_FROM", "PARALLEL_BOUNDS_FROM", "PARALLEL_STEPS_FROM"):
             monkeypatch.setattr(mesh_search, shared, 0)
-        monkeypatch.setattr(fine_search, "SHARED", 0)
+        monkeypatch.setattr(fine_search, "PARALLEL_FROM", 0)
         monkeypatch.setattr(fine_meshes, "processors", partial(int, processes))
         plans.append(search(model, all_meshes(machine, 64), machine, library))
     first, second = plans

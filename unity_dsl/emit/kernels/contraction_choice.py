@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...machine.machine import Machine
 
 if TYPE_CHECKING:
-    from ...machine.contraction_price import StepPrices
+    from ...machine.contraction_price import KernelStepPrices
 
 Names = tuple[str, ...]
 
@@ -33,11 +33,11 @@ class ContractionChoice:
     machine: Machine
     noted: dict[Names, Names] = field(default_factory=dict)
 
-    def prices(self, dtype: str) -> StepPrices:
+    def prices(self, dtype: str) -> KernelStepPrices:
         """Prices of kernels whose products have factors of a type."""
-        from ...machine.contraction_price import StepPrices  # prices kernels, which few programs have
+        from ...machine.contraction_price import KernelStepPrices  # prices kernels, which few programs have
 
-        return StepPrices(self.machine, dtype)
+        return KernelStepPrices(self.machine, dtype)
 
     def best(self, among: Names, prices: Mapping[Names, ContractionPrice]) -> Names:
         """The results of the operators in the cheapest group; empty if no group is cheaper than the vendor's product

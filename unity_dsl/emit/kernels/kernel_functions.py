@@ -20,7 +20,7 @@ from ...index.kernels.product_kernels import ProductKernel, product_kernels, sta
 from ...index.kernels.row_kernels import RowKernel, row_kernels
 from ...index.kernels.step_schedule import Contraction, Scatter, Step
 from ...index.library import Library
-from ...machine.contraction_price import StepPrices
+from ...machine.contraction_price import KernelStepPrices
 from ...syntax.ast import Read, Uniform
 from ..source_lines import broken
 from .contraction_kernel_text import contraction_kernel_text
@@ -93,7 +93,7 @@ def fused_operator(
     local: Local,
     library: Library,
     needs: Sequence[bool],
-    prices: StepPrices | None = None,
+    prices: KernelStepPrices | None = None,
 ) -> FusedOperator | None:
     """The kernels of an operator on one device, with gradients of the inputs that `needs` marks; None if kernels cannot
     compute it or its gradient. With `prices`, matrix products of its gradient are left to the vendor's library if that
@@ -105,7 +105,7 @@ def fused_operator(
 
 @lru_cache(maxsize=1024)
 def _fused_operator(
-    name: str, identity: Key, local: Local, library: Library, wrt: tuple[int, ...], prices: StepPrices | None
+    name: str, identity: Key, local: Local, library: Library, wrt: tuple[int, ...], prices: KernelStepPrices | None
 ) -> FusedOperator | None:
     instance = identity.instance
     if row_kernels(instance) is None:
@@ -216,7 +216,7 @@ def _launches(
     kept: _Kept,
     local: Local,
     library: Library,
-    prices: StepPrices | None = None,
+    prices: KernelStepPrices | None = None,
 ) -> Launches | None:
     """The kernels of an instance. Besides its outputs they store what is `kept`, unless that is an input."""
     known = {axis: local.sizes.get(axis, size) for axis, size in instance.sizes.items()}
@@ -240,7 +240,7 @@ def _launches(
     return _Written(instance, kept, wide, local, texts).launches(steps)
 
 
-def _cheapest(instance: Instance, local: Local, prices: StepPrices) -> tuple[Step, ...] | None:
+def _cheapest(instance: Instance, local: Local, prices: KernelStepPrices) -> tuple[Step, ...] | None:
     """The steps that take the least time, over all choices of products to leave to the vendor's library."""
     steps, products = kernel_steps(instance), products_of(instance)
     if steps is None or not any(isinstance(step.kernel, Contraction) for step in steps):

@@ -19,7 +19,7 @@ from ...index.kernels.kernel_steps import kernel_steps
 from ...index.kernels.step_schedule import Contraction
 from ...index.library import Library
 from ...index.lowering.torch_term import Term
-from ...machine.contraction_price import StepPrices
+from ...machine.contraction_price import KernelStepPrices
 from ...machine.machine import Machine
 from .contraction_choice import ContractionChoice, ContractionPrice
 from .kernel_functions import FusedOperator, fused_operator
@@ -241,7 +241,7 @@ def group_seconds(group: OperatorGroup, machine: Machine, vendor: bool = False) 
     """The seconds that a group takes, forward and backward. With `vendor` its products are those of the vendor's
     library.
     """
-    return StepPrices(machine, group.factor_type).seconds(group.fused.steps, group.local.sizes, vendor)
+    return KernelStepPrices(machine, group.factor_type).seconds(group.fused.steps, group.local.sizes, vendor)
 
 
 def results_of(nodes: Sequence[PlannedNode]) -> tuple[str, ...]:

@@ -53,7 +53,7 @@ NECESSARY = {"np.log": Known.POSITIVE, "np.sqrt": Known.NOT_NEGATIVE}
 
 
 MAX_BOUNDS = 10
-"""Of more inequalities no products are formed."""
+"""Products are formed of at most so many inequalities."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +90,8 @@ def _only(form: Form) -> Function:
 class AssumedSigns(Signs):
     """Derived signs, strengthened by assumptions.
 
-    `constants` are what is assumed of numbers that depend on no index: what follows from these by linear arithmetic,
-    and for their products with other numbers, is known as well.
+    `constants` are assumptions on scalars (elements of tensors without dimensions). What follows from these and their
+    products by linear arithmetic is known as well.
     """
 
     def __init__(self, signs: Signs, assumptions: Iterable[Assumption], constants: Iterable[Assumption] = ()) -> None:
@@ -103,7 +103,7 @@ class AssumedSigns(Signs):
 
     @contextmanager
     def where(self, guards: Iterable[Guard]) -> Iterator[None]:
-        """Inside, signs are asked under these guards."""
+        """Inside, signs are derived under these guards."""
         before = self.given
         self.given = (*before, *guards)
         yield
@@ -149,7 +149,7 @@ class AssumedSigns(Signs):
         return all(self.nonzero(atom(factor)) for factor, _ in factors)
 
     def _of_constants(self, form: Form) -> Sign:
-        """The sign that linear arithmetic gives a form in numbers that depend on no index."""
+        """The sign of a form in scalars that follows from the constants by linear arithmetic."""
         if form not in self._known:
             positive, others = self.with_constants([], [])
             below = scale(form, number(-1))
@@ -159,7 +159,7 @@ class AssumedSigns(Signs):
         return self._known[form]
 
     def with_constants(self, positive: list[Form], others: list[Form]) -> tuple[list[Form], list[Form]]:
-        """Forms that are positive, and such that are not negative, with those of constants, and products with these."""
+        """(positive forms, non-negative forms): the given ones, those of the constants, and products of these."""
         kinds = (Known.POSITIVE, Known.NOT_NEGATIVE)
         strict, weak = ([one.family.value for one in self.constants if one.known is kind] for kind in kinds)
         known, every = (strict, [*strict, *weak]), ([*strict, *positive], [*strict, *weak, *positive, *others])
@@ -170,7 +170,7 @@ class AssumedSigns(Signs):
         return [*every[0], *above], [*weak, *others, *least]
 
     def _of_factors(self, form: Form) -> Sign:
-        """The sign of a product, from those of a factor that all terms share and of the rest: both, or neither."""
+        """The sign of a factor that all terms share times the rest, if both are >= 0 or both are <= 0."""
         shared = {a: n for a, n in common_factors(form, ()).items() if _is_constant(atom(a)) or len(form) > 1}
         if not shared or any(term.bound or term.guards for term in form):
             return Sign.UNKNOWN
@@ -206,7 +206,7 @@ class AssumedSigns(Signs):
 
 
 def _is_constant(form: Form) -> bool:
-    """Whether a form is made of elements of tensors without dimensions alone."""
+    """Whether a form consists only of elements of tensors without dimensions."""
     return not any(term.bound or term.guards for term in form) and all(
         isinstance(factor, Element) and not factor.index for term in form for factor, _ in term.factors
     )
@@ -239,7 +239,7 @@ def _head(factor: Atom) -> str:
 
 
 class AssumingFunctions(Functions):
-    """The element functions under sign assumptions. Facts used are recorded in the functions wrapped."""
+    """The element functions under sign assumptions. Facts used are recorded in the wrapped functions."""
 
     signs: AssumedSigns
 

@@ -101,7 +101,7 @@ class ConditionalEquality:
         return multiplied and self._as_they_are(form, ())
 
     def _holds(self, left: Form, right: Form, taken: tuple[tuple[Form, bool], ...], depth: int) -> bool:
-        """Whether both are equal in a case."""
+        """Whether both forms are equal in the case `taken`, or its assumptions are contradictory."""
         positive = [form for form, strict in taken if strict]
         others = [scale(form, number(-1)) for form, strict in taken if not strict]
         if contradictory(*self.functions.signs.with_constants(positive, others)):

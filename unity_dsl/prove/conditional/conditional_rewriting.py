@@ -45,7 +45,7 @@ STEPS: dict[str, Callable[[Fraction], bool]] = {
     "not_negative": lambda value: value >= 0,
     "zero": lambda value: value == 0,
 }
-"""The sign of the difference under which a comparison is 1."""
+"""For each comparison with 0, the condition on the compared value under which it is 1."""
 
 
 class Rewriting:
@@ -121,7 +121,10 @@ class Rewriting:
         return atom(factor)
 
     def _greatest(self, factor: Extremum | None, families: list[Family]) -> Form:
-        """The maximum of rewritten families; `factor` is returned where none has changed."""
+        """The maximum of rewritten families. `factor` is the original, None if changed.
+
+        An unchanged one that is known to be inhabited is kept where the result may be infinite.
+        """
         plain = not any(family.bound or family.guards for family in families)
         if plain and len(families) > 1:
             found = self._linear([family.value for family in families])
@@ -165,7 +168,7 @@ class Rewriting:
         return self.functions.select(condition, first, second) if found is None else found
 
     def _selected(self, condition: Form, then: Form, otherwise: Form) -> Form | None:
-        """The branch as one piecewise linear function, normalised; None where it is not one."""
+        """A `select` as one piecewise linear function, normalised; None where it is not one."""
         step = _step(condition)
         if step is None or not self.is_total(condition):
             return None

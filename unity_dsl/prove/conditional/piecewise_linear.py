@@ -160,7 +160,7 @@ def _function(part: _Parts) -> PiecewiseLinear:
 
 
 def _plain(form: Form) -> _Parts:
-    """The constant and the linear part, maxima in it taken for variables."""
+    """The constant and the linear part; maxima in it are treated as variables."""
     constants = [term for term in form if _is_number(term)]
     offset = sum((term.coefficient.constant or Fraction(0) for term in constants), Fraction(0))
     return _Parts(tuple(term for term in form if term not in constants), offset)

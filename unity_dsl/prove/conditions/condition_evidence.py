@@ -29,13 +29,13 @@ from .condition_grammar import EQUALITY, Array, Atom, atoms
 POOL = 1500
 """Size assignments drawn at given ranks; some of them are evaluated."""
 WITNESSES = 12
-"""Assignments of the pool that are found like the prover's witness."""
+"""Further assignments of the pool, found like the prover's witness."""
 FIRST_RUNS, MOST_RUNS = 300, 400
 """Limits of evaluations: before the first candidate, and in all."""
 PER_ATOM = 2
-"""Evaluations per atom at sizes where it holds and few others do."""
+"""Evaluations per atom, at sizes where it holds and few other atoms do."""
 SHARPENING = 6
-"""Further evaluations under a candidate before it is proved."""
+"""Further evaluations under a candidate, at each choice of ranks, before it is given to the prover."""
 REALS = (0, 1, -1, 2, -2, 0.5, -0.5, 3, 1.5)
 """Real numbers that are drawn."""
 RANKED = 100
@@ -44,12 +44,12 @@ RANKED = 100
 Condition: TypeAlias = "tuple[int, ...]"
 """A conjunction of atoms, by their positions in the grammar."""
 Values: TypeAlias = "dict[str, float]"
-"""Numbers for the names of a rule, sizes and real ones."""
+"""Numbers for the names of a rule: sizes and real numbers."""
 
 
 @dataclass(frozen=True)
 class Undefined:
-    """Outside the condition no run differs: at these numbers the rule has no meaning, for the reason given."""
+    """Sizes outside the condition at which the rule is ill-shaped, and the reason. Used if no run differs there."""
 
     sizes: Mapping[str, float]
     reason: str
@@ -57,7 +57,7 @@ class Undefined:
 
 @dataclass
 class Setting:
-    """A rule at given ranks, and numbers at which it could be run; `holding` says where each atom holds."""
+    """A rule at given ranks, and a pool of numbers to run it at; `holding` says where in the pool each atom holds."""
 
     ranks: Ranks
     names: tuple[str, ...]
@@ -71,8 +71,8 @@ class Setting:
 class Evidence:
     """The evaluations of a rule.
 
-    `holds` are the runs at which each atom holds, `zero` those at which each size is 0, `large` those at which no size
-    is 1. The rule is the one that reads its real numbers as inputs.
+    Sets of runs are bit masks: `holds` are the runs at which each atom holds, `zero` those at which each name is 0,
+    `large` those at which all sizes of tensors are at least 2. `rule` reads its real numbers as inputs.
     """
 
     rule: RuleDecl
@@ -94,7 +94,7 @@ class Evidence:
 
     @classmethod
     def of(cls, rule: RuleDecl, library: Library) -> Evidence:
-        """Nothing run so far. Raises Unsupported, and InputError for names that are not there."""
+        """The evidence before any run. Raises Unsupported, and InputError for unknown names."""
         declared = library
         rule, library = with_reals(rule, library)
         claim = claim_of(rule)
@@ -110,7 +110,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------ runs
 
     def gather(self) -> None:
-        """Evaluates, for each atom, where few others hold; and where few hold at all."""
+        """Runs the rule where few atoms hold and, for each atom, where few others hold."""
         chosen = [_chosen(setting, self.atoms) for setting in self.settings]
         for turn in range(max(map(len, chosen), default=0)):
             for setting, places in zip(self.settings, chosen, strict=True):
@@ -118,7 +118,7 @@ class Evidence:
                     self._run(setting, places[turn])
 
     def sharpen(self, condition: Condition) -> bool:
-        """Evaluates further sizes under a condition; returns whether one contradicts it."""
+        """Runs the rule at further sizes that meet a condition; returns whether a run contradicts the condition."""
         before = self.against
         for setting in self.settings:
             inside = np.all(setting.holding[list(condition)], axis=0)
@@ -179,7 +179,7 @@ class Evidence:
     # ------------------------------------------------------------------------------------------ candidates
 
     def _inside(self, condition: Condition) -> int:
-        """The evaluations that meet a condition, without those at which an attribute is 0 that it does not set to 0."""
+        """The runs that meet a condition, without those where an attribute is 0 that it does not set to 0."""
         found = (1 << self.runs) - 1
         zeros: set[str] = set()
         for place in condition:
@@ -207,11 +207,10 @@ class Evidence:
         return tuple(self.atoms[place].text for place in condition)
 
     def candidates(self, known: int = 0) -> list[Condition]:
-        """The supported and consistent conditions, the `RANKED` weakest on the evaluations, weakest first.
+        """The `RANKED` consistent conditions that most agreeing runs support, weakest first.
 
-        Evaluations at sizes >= 2 rank first, so that `k == l` precedes `l == 1` where tensors broadcast; those with a 0
-        rank last; those in `known` do not count. Of atoms with equal evaluations the first represents the others in
-        conjunctions.
+        Support at sizes >= 2 counts first, so that `k == l` precedes `l == 1` where tensors broadcast. Runs with a 0
+        count last, and runs in `known` not at all. In conjunctions one atom represents all that hold at the same runs.
         """
         if self.ranked[:2] == (self.runs, known):
             return self.ranked[2]
@@ -240,7 +239,7 @@ class Evidence:
         return self.ranked[2]
 
     def replaced(self, condition: Condition) -> Iterator[Condition]:
-        """The condition with one comparison replaced by another one with the same evaluations."""
+        """The condition with one comparison replaced by another one that holds at the same runs."""
         for place in condition if len(condition) > 1 else ():
             for other, atom in enumerate(self.atoms):
                 if self.holds[other] == self.holds[place] and atom.zeros == self.atoms[place].zeros and other != place:
@@ -250,10 +249,7 @@ class Evidence:
         return len(condition), sum(self.atoms[place].kind for place in condition), condition
 
     def outside(self) -> Difference | Undefined | None:
-        """A small difference at sizes >= 1, values before shapes; else sizes at which the rule is ill-shaped.
-
-        Else None.
-        """
+        """A small difference at sizes >= 1, values before shapes; else ill-shaped sizes >= 1; else None."""
         differing = [found for found in self.differences if all(found.sizes.values())]
         if differing:
             found = min(differing, key=lambda found: (found.shapes is not None, sum(found.sizes.values())))
@@ -263,7 +259,7 @@ class Evidence:
         return self._smaller(min(ill, key=lambda found: sum(found.sizes.values()))) if ill else None
 
     def _smaller(self, found: Undefined) -> Undefined:
-        """Smaller sizes at which the rule is ill-shaped, too."""
+        """Smaller sizes at which the rule is ill-shaped too, else `found`."""
         setting = next(setting for setting in self.settings if set(setting.names) == found.sizes.keys())
         whole = {name: int(size) for name, size in found.sizes.items()}
         least = islice(smaller_sizes(whole, least_sizes(self.claim, whole)), SIZES_LOOKED_AT)
@@ -300,7 +296,7 @@ def _written(claim: Claim, names: Sequence[str], values: Values) -> Values:
 
 
 def _holding(grammar: Sequence[Atom], pool: Sequence[Mapping[str, float]]) -> Array:
-    """Where each atom holds: an atom a row, numbers a column."""
+    """Where each atom holds: one row per atom, one column per entry of the pool."""
     if not pool:
         return np.zeros((len(grammar), 0), dtype=bool)
     values = {name: np.array([one[name] for one in pool]) for name in pool[0]}
@@ -308,7 +304,7 @@ def _holding(grammar: Sequence[Atom], pool: Sequence[Mapping[str, float]]) -> Ar
 
 
 def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Iterator[Values]:
-    """Numbers that meet the rule's own conditions, the small ones first, each once. Attributes may be 0."""
+    """Numbers that meet the rule's own conditions, small ones first, each once. Attributes may be 0."""
     random = Random(0)
     top = 6 if len(names) <= 5 else 4
     reals = sorted(claim.reals)
@@ -332,7 +328,7 @@ def _pool(claim: Claim, names: Sequence[str], attributes: frozenset[str]) -> Ite
 
 
 def _chosen(setting: Setting, grammar: Sequence[Atom]) -> list[int]:
-    """Positions in the pool: where few atoms hold; for each atom, and each two equalities, where few others hold."""
+    """Positions in the pool: where few atoms hold, and where one atom or two equalities hold but few others."""
     order = np.argsort(setting.holding.sum(axis=0), kind="stable")
     taken: dict[int, None] = dict.fromkeys(order[: 4 * PER_ATOM].tolist())
     for turn in range(PER_ATOM):

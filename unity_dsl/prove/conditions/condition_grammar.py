@@ -15,7 +15,7 @@ a):
 
 An attribute may stand for a size, `a == t`, `a <= t` and so on. A condition is one comparison or a conjunction of two.
 Every name is at least 1, as in every rule, except an attribute that the condition sets to 0. A real number c may stand
-for a size, but for `%`, may be any number, and has
+for a size, except in `%`. It may have any value, and these comparisons are added for it:
 
     c == 0, c == -1, c != 0, c >= 0, c <= 0, c > 0, c < 0, c <= 1, c >= 1
 """
@@ -67,7 +67,7 @@ class Atom:
 
     @property
     def divides(self) -> frozenset[str]:
-        """The names of which it asks that one divides the other."""
+        """The names s and t of `s % t == 0`; empty for other comparisons."""
         left, _ = self.comparison.arguments
         parts = left.arguments if isinstance(left, Apply) and left.function == "%" else ()
         return frozenset(part.name for part in parts if isinstance(part, Name))

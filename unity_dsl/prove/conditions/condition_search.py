@@ -30,8 +30,8 @@ from .condition_evidence import Condition, Evidence, Undefined
 MOST_PROOFS = 8
 """Limit of candidates given to the prover."""
 SEARCH_STEPS, EVALUATION_STEPS, EXAMPLE_STEPS = 20_000, 10_000, 10_000
-"""Step limits: of all evaluations and proofs under a condition, of the evaluations before the first proof among them,
-and of what makes an example outside the condition small."""
+"""Step limits: for all evaluations and proofs under conditions; within these, for the evaluations before the first
+proof; and for shrinking the example outside the condition."""
 MOST_OTHERS = 3
 """Limit of alternative conditions."""
 
@@ -40,8 +40,8 @@ MOST_OTHERS = 3
 class Found:
     """A condition under which a rule is proved, and an example outside it.
 
-    Under each of `others` the rule is proved too, at sizes that no condition before it covers: `m == 1`, and beside it
-    `n == 1`. `exact`: no evaluation outside all of them agrees, so that the grammar has nothing weaker.
+    The rule is also proved under each of `others`, which cover sizes that no earlier condition covers: `n == 1` after
+    `m == 1`. `exact`: no run outside all of them agrees, so the grammar has no weaker condition.
     """
 
     conditions: tuple[str, ...]
@@ -72,7 +72,7 @@ def find_condition(rule: RuleDecl, library: Library, answer: Answer | None = Non
         with limited(EVALUATION_STEPS):
             evidence.gather()
         found = _weakest(rule, library, evidence) if evidence.against else {}
-    # What makes the example small has its own limit, so that no proof is given up for it.
+    # Shrinking the example has its own limit, so that it takes no steps from the proofs.
     with limited(EXAMPLE_STEPS):
         given = answer.counterexample if isinstance(answer, Refuted) else None
         outside = given or (evidence.outside() if found else None)
@@ -136,7 +136,7 @@ def _first_proved(rule: RuleDecl, library: Library, evidence: Evidence, known: i
 def _weakened(
     rule: RuleDecl, library: Library, evidence: Evidence, known: int, condition: Condition, proved: Proved
 ) -> tuple[Condition, Proved]:
-    """Of the conditions that the evaluations do not distinguish, one implied by this one that is proved too."""
+    """A weaker condition with the same runs that is proved too, and its proof; else the given ones."""
     covered = evidence.covered(condition)
     same = [other for other in evidence.candidates(known) if evidence.covered(other) == covered]
     proofs = 0
@@ -151,7 +151,7 @@ def _weakened(
 
 
 def _proof(rule: RuleDecl, library: Library) -> Answer | None:
-    """The prover's answer; None where the rule is ill-formed under its condition, by a quotient by 0."""
+    """The prover's answer; None where the rule is ill-formed under its condition, for example by a division by 0."""
     try:
         return prove_rule(rule, library, shrink=False)
     except InputError:

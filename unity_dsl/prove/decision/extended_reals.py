@@ -1,25 +1,25 @@
 """Semantics over the extended reals: which operations have no value, and which laws hold for infinite operands.
 
 An expression has a real value, an infinite value, or no value. Elements of inputs are finite. Infinity comes from `inf`
-and from maxima and minima of sets that may be empty. No value have
+and from maxima and minima of sets that may be empty. These expressions have no value:
 
     inf - inf     0 * inf     x / 0     a primitive outside its domain, sin(inf) (its `numpy:` line says so)
 
-and every expression with such an operand, except comparisons, which are then 0 (`!=` is 1), and `select`, which does
-not evaluate the branch not taken. 1 / inf = 0, exp(-inf) = 0, exp(inf) = inf; max, min and comparisons follow the order
-of the extended reals.
+An expression with such an operand has no value either, except comparisons, which are then 0 (`!=` is 1), and `select`,
+which does not evaluate the branch not taken. 1 / inf = 0, exp(-inf) = 0, exp(inf) = inf; max, min and comparisons
+follow the order of the extended reals.
 
-A rewriting e -> f is admissible if f has the value of e wherever e has one. That a sum or a product of infinities has a
-value is an obligation of its own (functions/definedness.py). For operands that may be infinite these laws are used:
+A rewriting e -> f is admissible if f has the value of e wherever e has one. It is a separate obligation that a sum or a
+product of infinities has a value (functions/definedness.py). For operands that may be infinite these laws are used:
 
-    A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (the same of products)
-    c (A + B) = c A + c B, where c is finite and no sum     -inf + A = -inf     exp(A) exp(-A) = 1
+    A + B = B + A     (A + B) + C = A + (B + C)     A - A = 0     0 A = 0     2 A + 3 A = 5 A     (same for products)
+    c (A + B) = c A + c B, where c is finite and not a sum     -inf + A = -inf     exp(A) exp(-A) = 1
     c inf = inf, where c is finite and positive
     max(max(A), B) = max(A with B)     c max(A) + t = max(c A + t), where c is finite and positive, and t is finite
 
-and these are not: (c + d) A = c A + d A, whose right side has no value at c = 2, d = -1, A = inf; f > 0 and f != 0,
-which weaken to f >= 0 in the limit; a > b for a - b > 0; any declared fact, since facts quantify over real numbers. A
-sum that would be distributed over a possibly infinite factor becomes an atom named `sum`.
+These are not used. (c + d) A = c A + d A: its right side has no value at c = 2, d = -1, A = inf. f > 0 and f != 0: they
+weaken to f >= 0 in the limit. a > b for a - b > 0. Any declared fact, since facts quantify over real numbers. A sum
+that would be distributed over a possibly infinite factor becomes an atom named `sum`.
 
 Two sides with equal coefficient functions (equality/form_equality.py) are equal wherever both have a value: there all
 infinite terms of a side have one sign, so that the terms that cancel are finite.

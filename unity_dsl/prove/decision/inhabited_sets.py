@@ -19,7 +19,7 @@ MAX_LISTED = 8
 
 
 def inhabited(families: Iterable[Family], arithmetic: Arithmetic) -> bool:
-    """Whether a union of families is non-empty for all sizes and free indices. Every axis has a position."""
+    """Whether a union of families is non-empty for all sizes and free indices. Every axis has at least one position."""
     families = tuple(families)
     if any(not family.guards for family in families):
         return True

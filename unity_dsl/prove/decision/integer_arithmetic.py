@@ -48,7 +48,7 @@ MAX_STEPS = 8
 SOLVER_STEPS = 1_000
 """Units of z3's `rlimit` that count as one step of a proof."""
 ASKING = 20
-"""Steps counted for each query, beside its rlimit."""
+"""Steps counted for each query, in addition to those of its rlimit."""
 
 Case: TypeAlias = "tuple[Guard, ...]"
 """A conjunction of guards."""
@@ -72,10 +72,7 @@ class Question:
 
 @dataclass
 class Arithmetic:
-    """The conditions assumed of a rule's sizes, with the queries made under them.
-
-    `record` collects these where it is a list.
-    """
+    """The conditions assumed of a rule's sizes, and the queries made under them. A list `record` collects these."""
 
     conditions: tuple[Guard, ...] = ()
     asked: int = field(default=0, compare=False)
@@ -140,7 +137,7 @@ class Arithmetic:
         self.asked += 1
         claims += map(question.condition, self.conditions)
         solver = z3.SimpleSolver()
-        # z3 would answer an interrupt with `unknown` and drop it: Python raises it after this query.
+        # z3 would answer `unknown` to an interrupt and drop it. With `ctrl_c` off, Python raises it after this query.
         left = steps_left()
         solver.set("rlimit", STEPS if left is None else min(STEPS, (left + 1) * SOLVER_STEPS), "ctrl_c", False)
         claims += question.multiples()
@@ -272,8 +269,8 @@ class _Translation:
                 self.has_division = True
                 self.known[name] = self.poly(numerator) / z3.IntVal(int(denominator.constant))
             case Quotient(numerator, denominator):
-                # Euclidean division: the quotient is the integer that leaves a remainder in range. By a number below 1
-                # none does, and the floor is another: there nothing is known of it.
+                # Euclidean division: the quotient is the integer that leaves a remainder in range. For a divisor below
+                # 1 there is none, and the floor is something else, so nothing is stated about it.
                 self.known[name] = z3.Int(self.number_of("quotient"))
                 rest = self.poly(numerator) - self.poly(denominator * of(symbol))
                 remainder = z3.And(rest >= 0, rest < self.poly(denominator))
@@ -323,7 +320,7 @@ class _Translation:
         yield z3.Implies(above < below, value + scale <= other)
 
     def multiples(self) -> Iterator[Any]:
-        """Axioms for comparisons C of the query times a size s >= 1, whose products occur in it: s C has C's sign."""
+        """Axioms that s C has the sign of C, for compared polynomials C and sizes s >= 1 whose products all occur."""
         import z3
 
         sizes = sorted({symbol for monomial in self.products for symbol, _ in monomial if isinstance(symbol, str)})

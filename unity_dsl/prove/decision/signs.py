@@ -81,14 +81,14 @@ class Signs:
         return Sign.UNKNOWN
 
     def _is_somewhere_positive(self, form: Form) -> bool:
-        """Whether of sums of positive terms under guards, none of the others being negative, one always has a term."""
+        """Whether at least one positive term under guards is always present, given that no term is negative."""
         guarded = [term for term in form if term.guards]
         positive = [term for term in guarded if self._term(replace(term, guards=())) is Sign.POSITIVE]
         families = [Family(term.bound, term.guards, ()) for term in positive]
         return bool(families) and inhabited(families, self.arithmetic)
 
     def set_in(self, term: Term) -> Extremum | None:
-        """The maximum in a term c × max, c >= 0, else None; c > 0 where the set may be empty."""
+        """The maximum in a term c × max with c >= 0, or c > 0 if the maximum may be infinite; else None."""
         sets = [(factor, power) for factor, power in term.factors if isinstance(factor, Extremum)]
         if len(sets) != 1 or sets[0][1] != 1 or term.bound or term.guards:
             return None
@@ -98,7 +98,10 @@ class Signs:
         return inner if sign is Sign.POSITIVE or (sign is Sign.NOT_NEGATIVE and not inner.infinities) else None
 
     def _set(self, families: Sequence[Family]) -> Sign:
-        """The sign of a maximum, from those of the members that exist in any case, or from that of the members' sum."""
+        """The sign of a maximum: the best of its unguarded members or, if that is unknown, of the sum of all members.
+
+        The sum is used only if no family has guards or bound indices.
+        """
         found = max((self.form(family.value) for family in families if not family.guards), default=Sign.UNKNOWN)
         if found is Sign.UNKNOWN and not any(family.guards or family.bound for family in families):
             mean = add(*(family.value for family in families))

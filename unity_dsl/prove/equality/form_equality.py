@@ -194,7 +194,7 @@ class Comparison:
         return self.arithmetic.covered(cases, context) or self._covered_at_points(outer, family, context)
 
     def _covered_at_points(self, outer: Sequence[Family], family: Family, context: tuple[Guard, ...]) -> bool:
-        """`member` where reads do not determine all indices of the outer families: tried at their test points."""
+        """`member` by test points, for outer families whose indices are not all determined by reads."""
         free = frozenset(var for condition in context for var in condition.variables)
         free |= frozenset(var for term in family.value for var in term.free)
         cases = []
@@ -307,9 +307,9 @@ def _solve(row: _Row, coordinates: tuple[tuple[Poly, ...], ...]) -> tuple[tuple[
 
 
 def _by_digits(bound: list[Var], guards: list[Guard]) -> tuple[tuple[Var, ...], tuple[Guard, ...]]:
-    """Sets bound indices that a window of their own step determines: 0 <= e - c v < c says that v is e // c.
+    """Eliminates bound indices that a window as wide as their step determines: 0 <= e - c v < c means v = e // c.
 
-    So a sum over the digits of a position, 2 p + m, is one over positions. Then 0 <= v < n is 0 <= e < c n.
+    A sum over the digits of a position, 2 p + m, becomes one over positions; 0 <= v < n becomes 0 <= e < c n.
     """
     left = list(bound)
     for var in bound:
@@ -338,7 +338,7 @@ def _own_windows(var: Var, guards: Sequence[Guard]) -> Iterator[tuple[Guard, Gua
 
 
 def _candidates(equations: list[Poly], bound: list[Var]) -> Iterator[tuple[Poly, Var, Fraction]]:
-    """Equations with a bound index that each determines, coefficients ±1 first."""
+    """(equation, bound index that it determines, coefficient), those with coefficients ±1 first."""
     found = [
         (equation, var, coefficient)
         for equation in equations
@@ -354,8 +354,8 @@ def _counted(
 ) -> tuple[Poly, tuple[Var, ...], tuple[Guard, ...]]:
     """Eliminates the bound indices that no element determines: one in no guard multiplies the coefficient by its range.
 
-    The others become further coordinates, matched across terms by size and order: the sums over them agree if the terms
-    do.
+    The others become further coordinates, matched across terms by size and order: sums over them agree if their terms
+    agree.
     """
     mentioned = {var for condition in guards for var in condition.variables}
     taken: dict[str, int] = {}

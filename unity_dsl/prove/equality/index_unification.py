@@ -69,7 +69,7 @@ def _extended(
     pattern, target = _remaining(change, pattern, target)
     useful = [read for read in pattern if any(var in part.variables for part in read[1] for var in unknown)]
     if not useful:
-        # A parameter in no read: any value is a candidate.
+        # Parameters that occur in no read: any value is a candidate.
         yield change | dict.fromkeys(unknown, ZERO)
         return
     # Reads with one parameter first, elements of tensors before indices used as values, which unify with any other.
@@ -111,7 +111,10 @@ def _unified(
     unknown: list[Var],
     free: frozenset[Var],
 ) -> Change | None:
-    """The parameters' values if a read is that one; None where they do not unify. Indices bound inside are ignored."""
+    """Parameter values that may make the reads at `index` and `place` equal; None where there are none.
+
+    Indices bound inside the atoms are ignored.
+    """
     added: Change = {}
     for part, other in zip(index, place, strict=True):
         part = part.substitute({**change, **added})

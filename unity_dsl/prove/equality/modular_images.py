@@ -2,8 +2,8 @@
 
 Each size and each tensor is mapped to one number, the same for all its elements; each function of forms to a number per
 tuple of images of its arguments. A sum over an index is then its size times the summand. Forms with equal coefficient
-functions have equal images, so forms with different images are not equal. No image have guards, which hold at some
-positions only, and sizes between which an equation is assumed.
+functions have equal images, so forms with different images are not equal. Terms under guards, which hold at some
+positions only, have no image. No images are compared if an equation between sizes is assumed.
 """
 
 from __future__ import annotations

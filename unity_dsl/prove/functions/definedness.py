@@ -1,7 +1,7 @@
 """Domains of definition: the applications of partial functions on which each element of a tensor depends.
 
-A normal form loses undefinedness where terms cancel, log(x) - log(x) = 0. So each tensor carries its partial
-applications beside its form: an element has a value if all of them have one, and, for those outside branches, only if.
+A normal form loses undefinedness where terms cancel, log(x) - log(x) = 0. Each tensor therefore carries its partial
+applications beside its form. An element has a value if all of them have one; for those outside branches, only if.
 Infinity is a value; inf - inf and 0 * inf have none (decision/extended_reals.py). A comparison always has a value, 0
 (`!=`: 1) where a side has none; so a comparison atom contains the partial applications of its sides, and two
 comparisons are equal only if their sides are and are undefined at the same places.
@@ -42,7 +42,7 @@ DOMAINS = {"np.log": Sign.POSITIVE, "np.sqrt": Sign.NOT_NEGATIVE, "np.power": Si
 """Domains of partial native functions: the sign of the first argument under which they have a value."""
 INSIDE = ("then", "otherwise")
 SUMS = {"sum": "a sum of infinities of opposite sign", "product": "a product of zero and infinity"}
-"""Arithmetic that has no value for some infinite operands, in words."""
+"""Descriptions of arithmetic that has no value for some infinite operands."""
 MAX_PARTIALS = 400
 """Limit of partial applications of one element."""
 
@@ -51,8 +51,8 @@ MAX_PARTIALS = 400
 class Partial:
     """A partial application on which an element depends: the atom of the family's value, for all its indices.
 
-    One in a branch is wrapped in a function of the condition, `then(c, 1 / a)`: it may have no value where the element
-    has one, namely where the branch is not taken.
+    An application in a branch is wrapped in a function of the condition, `then(c, 1 / a)`. It may have no value where
+    the element has one, namely where the branch is not taken.
     """
 
     family: Family
@@ -208,7 +208,7 @@ def _bare(form: Form) -> Function:
 
 
 def _roots(form: Form, signs: Signs, exponentials: frozenset[str]) -> Iterator[Form]:
-    """Forms all nonzero if and only if this form is nonzero, wherever it has a value: its factors."""
+    """The factors of a form: wherever it has a value, it is nonzero if and only if all of these are."""
     if not is_finite(form):
         yield form
         return

@@ -15,14 +15,14 @@ def uncovered(
 ) -> Partial | None:
     """A partial application of `domain` that may have no value where all of `known` have one; None if there is none.
 
-    Covered is one whose arguments lie in the function's domain by their signs, one that is among those of `known`, in
-    a branch of which it may stand, and one of which `otherwise` says so. Raises Unsupported.
+    An application is covered if the signs of its arguments show that they lie in the function's domain, if `known`
+    contains it with or without its branches, or if `otherwise` accepts it. Raises Unsupported.
     """
     families = [partial.family for partial in known]
     same = frozenset(map(numbered_family, families))
     comparison = Comparison(functions.arithmetic)
     for partial in domain:
-        # Up to the names of bound indices: the commonest case, and one that asks nothing of a solver.
+        # Equal up to the names of bound indices: the most common case, which needs no solver.
         if any(numbered_family(one.family) in same for one in partial.weaker):
             continue
         if has_value(partial.function, functions.signs, functions.laws.functions) or otherwise(partial):

@@ -37,12 +37,14 @@ from ..normal_form.polynomial import ONE, Var, number
 from .fact_patterns import is_negative
 
 MAX_SET = 16
-"""Sets of more families are not flattened, and dominated members are not dropped."""
+"""Dominated members of larger sets are not dropped. c max(A) + t is not flattened if A has more than half as many."""
 
 
 class Sets:
-    """Builds normalised maxima and minima. `exponentials` are the functions that may have negative powers, `of_values`
-    gives the maximum of values of one monotone function.
+    """Builds normalised maxima and minima.
+
+    `exponentials` are the functions that may have negative powers. `of_values` gives the maximum of values of one
+    monotone function, or None.
     """
 
     def __init__(
@@ -88,7 +90,7 @@ class Sets:
         yield family
 
     def _dissolves(self, inner: Extremum, value: Form) -> bool:
-        """Whether c max(A) + t is rewritten to max(c A + t): t and the members are finite, and they are few."""
+        """Whether c max(A) + t is rewritten to max(c A + t): if t is 0, or if t and the few members are finite."""
         if len(value) == 1:
             return True
         others = (term for term in value if inner not in dict(term.factors))

@@ -100,7 +100,8 @@ class Laws:
 def laws_of(library: Library) -> Laws:
     """The laws of all facts of a library that have a use.
 
-    A function with a surrogate is a symbol: equal terms then have equal gradients too, whatever it passes back.
+    A function with a surrogate gradient is left uninterpreted: equal terms then have equal gradients too, whatever the
+    surrogate is.
     """
     functions = {**library.functions, **_symbols(library.functions, surrogate_functions(library))}
     pairs = [(function, fact) for function in functions.values() for fact in function.facts]
@@ -108,12 +109,12 @@ def laws_of(library: Library) -> Laws:
 
 
 def _symbols(functions: Mapping[str, FunctionDecl], names: Iterable[str]) -> dict[str, FunctionDecl]:
-    """Functions of which nothing is known but their names."""
+    """These functions without definitions, native calls and facts: only their names are known."""
     return {name: replace(functions[name], definition=None, numpy=None, facts=()) for name in names}
 
 
 def laws_from(pairs: Iterable[Pair], functions: Mapping[str, FunctionDecl]) -> Laws:
-    """The laws of these facts, of those that have a use."""
+    """The laws of those among these facts that have a use."""
     found: dict[Use, dict[str, tuple[Law, ...]]] = {use: {} for use in Use}
     for function, fact in pairs:
         use = use_of(function, fact, functions)

@@ -1,9 +1,9 @@
 """Minimises the assumed facts that a proof depends on, by deletion, as a minimal unsatisfiable core is extracted.
 
-A fact is applied wherever it fits, on both sides alike, so that a proof may use facts which the equality does not need:
-`exp(x) => exp(x)`. The proof is repeated with facts withheld: first with all the assumed ones, then with one after the
-other. What remains was not withheld in a proof that succeeded, so that no fact is left out that it uses. It may be more
-than is needed: a repetition has a step budget, and of two minimal sets one is found.
+A fact is applied wherever it matches, on both sides alike, so a proof may use facts that the equality does not need:
+`exp(x) => exp(x)`. The proof is repeated with facts withheld: first all assumed ones, then one after the other. The
+remaining facts are those of the last proof that succeeded, so no fact that it uses is missing. They may be more than is
+needed: a repetition has a step budget, and only one of several minimal sets is found.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..normal_form.step_limit import Unsupported, limited
 from .fact_proofs import assumed_facts, foundations
 
 MORE_STEPS = 1_000
-"""A repetition may take so many steps more than the proof."""
+"""Number of steps that a repetition may take in addition to those of the proof."""
 
 
 def with_assumed_facts(
     found: Answer, library: Library, again: Callable[[Library], Answer] | None = None, steps: int = 0
 ) -> Answer:
-    """A proof with its assumed facts as obligations, as few as `again`, which repeats it with a library, shows.
+    """A proof with its assumed facts as obligations, minimised by `again`, which repeats it with another library.
 
-    `steps` is what the proof took. Other answers are returned as they are.
+    `steps` is the number of steps that the proof took. Other answers are returned as they are.
     """
     if not isinstance(found, Proved):
         return found
@@ -66,7 +66,7 @@ def _repeated(again: Callable[[Library], Answer], library: Library, steps: int) 
 
 
 def _restricted(library: Library, facts: Iterable[FactDecl]) -> Library:
-    """The library with these facts alone."""
+    """The library with only these facts."""
     usable = {id(fact) for fact in facts}
     functions = {
         name: replace(decl, facts=tuple(fact for fact in decl.facts if id(fact) in usable)) if decl.facts else decl

@@ -1,9 +1,9 @@
 """Proves declared facts of element functions; says which are assumed, and which assumed facts a proof uses.
 
-Two methods. Over the reals: with definitions inlined both sides are piecewise polynomial, with the exact semantics of
-maximum, minimum, abs and sqrt; z3 shows that no reals that meet the conditions falsify the fact. By the prover's normal
-form, from facts declared before it. Both also prove that both sides have a value where the conditions hold. Any other
-fact is assumed: tested at points when it is read, never called proved.
+There are two methods. Over the reals: with definitions inlined, both sides are piecewise polynomial, with the exact
+semantics of maximum, minimum, abs and sqrt; z3 shows that no reals that meet the conditions falsify the fact. By the
+prover's normal form: from facts declared before it. Both also prove that both sides have a value where the conditions
+hold. Any other fact is assumed: it is tested at points when it is read, and never called proved.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Functions(Protocol):
 
 
 def monotone_maximum(functions: Functions, members: Sequence[Family]) -> Form | None:
-    """The maximum of families of values of one monotone function; None of any others."""
+    """The maximum of families of values of one monotone function; None for any others."""
     coefficient = common_coefficient(tuple(term for family in members for term in family.value))
     number = coefficient.constant
     inverse = coefficient.inverse()
@@ -76,7 +76,7 @@ def _names(value: Form) -> list[str]:
 
 
 def _argument(name: str, value: Form, functions: Functions) -> Form | None:
-    """t where a value is the function of t."""
+    """t where a value is the function of t, else None."""
     if name in functions.laws.exponentials:
         return exponent_of(f"fn {name}", value)
     if len(value[0].factors) != 1:
@@ -87,7 +87,7 @@ def _argument(name: str, value: Form, functions: Functions) -> Form | None:
 
 
 def _is_monotone(name: str, values: Sequence[Form], functions: Functions) -> bool:
-    """Whether a function is known not to decrease where its arguments are these; the fact is then used."""
+    """Whether a function is known to be non-decreasing at these arguments. Records the fact that says so as used."""
     for law in functions.laws.monotone.get(name, ()):
         at = [dict.fromkeys(law.names, value) for value in values]
         if all(functions.meets(condition, names) for condition in law.others for names in at):

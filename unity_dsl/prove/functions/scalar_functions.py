@@ -68,7 +68,7 @@ MAX_SUMMANDS = 4
 class Functions:
     """The element functions of a library as operations on forms. `used` collects the facts applied.
 
-    `elements` are assumed signs of tensors; `symbolic`: a function with a definition was left uninterpreted.
+    `elements` are assumed signs of tensors. `symbolic`: a function with a definition was left uninterpreted.
     """
 
     def __init__(self, laws: Laws, arithmetic: Arithmetic, elements: Mapping[str, Sign] | None = None) -> None:
@@ -111,8 +111,8 @@ class Functions:
     def call(self, name: str, arguments: Sequence[Callable[[], Form]]) -> Form:
         """Arithmetic or a declared function of lazily evaluated arguments. Raises Unsupported.
 
-        Partial applications of an argument are recorded where the definition mentions its parameter, in a comparison,
-        say.
+        Partial applications of an argument are recorded where the definition mentions its parameter, for example in a
+        comparison.
         """
         decl = self.laws.functions.get(name)
         self.symbolic = self.symbolic or name in self.laws.symbols
@@ -127,7 +127,7 @@ class Functions:
 
     @contextmanager
     def _passing(self, passed: Mapping[str, list[Partial]]) -> Iterator[None]:
-        """Inside, each parameter of a definition brings these partial applications of its argument."""
+        """Inside, each use of a parameter of a definition records these partial applications of its argument."""
         before, self.passed = self.passed, passed
         try:
             yield
@@ -203,9 +203,9 @@ class Functions:
         return split((left, right), lambda parts: self._compared_case(sign, *parts, within=within))
 
     def _compared_case(self, sign: str, left: Form, right: Form, *, within: tuple[Form, ...]) -> Form:
-        """`>`, `>=` or `==` without cases: of finite, defined sides a function of the difference, else of both sides.
+        """`>`, `>=` or `==` without cases: a function of the difference of finite, defined sides, else of both sides.
 
-        A side that may have no value is compared as it is: at a pole a program may compute an infinity.
+        Sides that may have no value are not subtracted: at a pole a program may compute an infinity.
         """
         names = {">": "positive", ">=": "not_negative", "==": "zero"}
         if not within and is_finite(left) and is_finite(right):
@@ -242,7 +242,7 @@ class Functions:
         return atom(function(f"fn {name}", parts)) if limit is None else limit
 
     def _limit(self, decl: FunctionDecl, parts: tuple[Form, ...]) -> Form | None:
-        """The value of a unary primitive at an infinity, where that is finite; else None."""
+        """The value of a unary primitive at an infinite argument, if the value is an integer or infinite; else None."""
         value = at_infinity(decl, is_exact(parts[0])) if len(parts) == 1 and is_exact(parts[0]) else None
         plain = value is not None and (isinf(value) or value == int(value))
         return literal(value if isinf(value) else int(value)) if plain and value is not None else None
@@ -464,7 +464,7 @@ class Functions:
 
 
 def set_of(decl: FunctionDecl) -> str | None:
-    """`maximum` or `minimum` for a primitive that the prover takes for a set, else None."""
+    """`maximum` or `minimum` for a primitive that the prover treats as that of a set, else None."""
     return SETS.get(native(decl) or "")
 
 
@@ -483,7 +483,7 @@ def _are_numbers(names: Values) -> bool:
 
 
 def _exponent(term: Term) -> tuple[Term, int]:
-    """exp(term) as exp(base) ** power, the integer coefficient being the power."""
+    """exp(term) as exp(base) ** power: the coefficient's numerator if that is at most `MAX_POWER`, else its sign."""
     if len(term.coefficient.terms) != 1:
         return term, 1
     ((monomial, factor),) = term.coefficient.terms

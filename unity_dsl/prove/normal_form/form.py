@@ -3,13 +3,13 @@
     form  =  sum over terms of  coefficient × sum over bound indices of [guards] × product of factors
 
 A factor is an atom with a power: an element of an input tensor, a scalar function of forms, or the greatest element of
-a set. Powers other than those of repeated factors belong to exponentials alone, exp(t) ** -1 = exp(-t).
+a set. A power counts repeated factors; only exponentials may have negative powers, exp(t) ** -1 = exp(-t).
 
 Values are extended real numbers (decision/extended_reals.py). `infinities` are the signs of the infinities that an
-atom, a term or a form may be worth; an empty set says that it is a finite number wherever it has a value.
+atom, a term or a form may take; an empty set says that it is finite wherever it has a value.
 
-Bound indices: those of a term are fresh. Inside an atom they are numbered from within, downwards from -1, so that
-atoms that differ in nothing but bound names are the same object.
+Bound indices of a term are fresh. Inside an atom they are numbered -1, -2, … from the innermost outwards, so that atoms
+that differ only in bound names are equal.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .step_limit import spend
 MAX_TERMS = 4_000
 MAX_WEIGHT = 4_000
 MAX_HEIGHT = 24
-"""Limits of terms in a form, of atoms in an atom and of its nesting; Unsupported beyond them."""
+"""Limits of the terms of a form, of the atoms in an atom, and of its nesting. Beyond them Unsupported is raised."""
 
 
 NONE: frozenset[int] = frozenset()
@@ -261,7 +261,10 @@ def is_finite(form: Form) -> bool:
 
 
 def infinities_of_power(factor: Atom, power: int) -> frozenset[int]:
-    """The signs of the infinities of an atom to a power; negative powers are of exponentials, which are >= 0."""
+    """The signs of the infinities of an atom to a power.
+
+    Only exponentials, which are >= 0, have negative powers; both signs are assumed if their argument may be infinite.
+    """
     if power < 0 and isinstance(factor, Function) and not all(map(is_finite, factor.arguments)):
         return BOTH
     return factor.infinities
@@ -284,7 +287,7 @@ def atom(factor: Atom) -> Form:
 
 
 def guarded(conditions: Iterable[Guard], form: Form = (Term(ONE),)) -> Form:
-    """[conditions] × form: the guards conjoined to each term, terms with contradictory guards dropped."""
+    """[conditions] × form: each term gets the guards; terms with contradictory guards are dropped."""
     conditions = tuple(conditions)
     return tuple(
         replace(term, guards=kept) for term in form if (kept := settled((*term.guards, *conditions))) is not None
@@ -295,7 +298,7 @@ def guarded(conditions: Iterable[Guard], form: Form = (Term(ONE),)) -> Form:
 
 
 def add(*forms: Form) -> Form:
-    """The sum, with terms that are the same object but for their coefficient collected."""
+    """The sum. Terms that are equal except for their coefficients are collected."""
     total: dict[Term, Poly] = {}
     for form in forms:
         for term in form:
@@ -312,7 +315,7 @@ def scale(form: Form, factor: Poly) -> Form:
 
 
 def substitute(form: Form, mapping: Mapping[Var, Poly]) -> Form:
-    """Free indices replaced. Bound ones that would capture are renamed first."""
+    """The form with free indices replaced. Bound indices that would capture are renamed first."""
     mapping = dict(mapping)
     if not mapping:
         return form
@@ -385,12 +388,12 @@ def _renamed_family(family: Family, bound: tuple[Var, ...]) -> Family:
 
 
 def canonical(arguments: Iterable[Form]) -> tuple[Form, ...]:
-    """Forms about to become part of an atom: bound indices numbered downwards, above those bound further in."""
+    """Forms as parts of an atom: bound indices numbered -1, -2, … from the innermost outwards."""
     return tuple(tuple(_numbered(term) for term in _ordered(form)) for form in arguments)
 
 
 def _ordered(form: Form) -> Iterator[Term]:
-    """Terms without bound indices in the order of their text; the others as they come, their names say nothing."""
+    """Terms without bound indices, ordered by text; then the others as given, since their names are arbitrary."""
     yield from sorted((term for term in form if not term.bound), key=lambda term: term.key)
     yield from (term for term in form if term.bound)
 
@@ -403,7 +406,7 @@ def _numbered(term: Term) -> Term:
 
 
 def function(name: str, arguments: Iterable[Form], known_finite: bool = False) -> Function:
-    """A function of forms that nothing simplifies. Raises Unsupported where it is too large."""
+    """A function application as an atom, without simplification. Raises Unsupported where it is too large."""
     arguments = tuple(arguments)
     _check_size(term for argument in arguments for term in argument)
     return Function(name, canonical(arguments), known_finite)
@@ -418,7 +421,7 @@ def _check_size(terms: Iterable[Term]) -> None:
 
 
 def extremum_atom(families: Iterable[Family], inhabited: bool = False) -> Extremum:
-    """The set with bound indices numbered, each family once."""
+    """The set with bound indices numbered and each family once. Raises Unsupported where it is too large."""
     families = tuple(families)
     _check_size(term for family in families for term in family.value)
     kept = ((family, settled(family.guards)) for family in families)
@@ -427,7 +430,7 @@ def extremum_atom(families: Iterable[Family], inhabited: bool = False) -> Extrem
 
 
 def numbered_family(family: Family) -> Family:
-    """The family with bound indices numbered, so that families that differ in their names alone are the same."""
+    """The family with bound indices numbered, so that families that differ only in their names are equal."""
     family = refreshed_family(replace(family, value=canonical([family.value])[0]))
     below = max((term.depth for term in family.value), default=0)
     named = _renamed_family(family, tuple(Var(-below - n, var.size) for n, var in enumerate(family.bound, 1)))

@@ -15,7 +15,8 @@ from .step_limit import spend
 def multiply(left: Form, right: Form) -> Form:
     """The product. Each copy of a term gets fresh bound indices.
 
-    Raises Unsupported where distributivity fails on infinite operands: (2 - 1) inf is not 2 inf - inf.
+    Raises Unsupported for too many terms, and where distributivity fails on infinite operands: (2 - 1) inf is not
+    2 inf - inf.
     """
     if not (is_finite(left) and is_finite(right)) and not distributes(left, right):
         raise Unsupported("a sum multiplied by what may be infinite")
@@ -26,7 +27,10 @@ def multiply(left: Form, right: Form) -> Form:
 
 
 def distributes(left: Form, right: Form) -> bool:
-    """Whether c (A + B) = c A + c B applies: one side is one term without a sum, and finite or the other is one."""
+    """Whether c (A + B) = c A + c B applies.
+
+    A side must be a finite single term without bound indices, or both must be single terms without bound indices.
+    """
     single = [len(form) < 2 and not any(term.bound for term in form) for form in (left, right)]
     return all(single) or (single[0] and is_finite(left)) or (single[1] and is_finite(right))
 

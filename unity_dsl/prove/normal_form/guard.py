@@ -66,9 +66,9 @@ def guard(poly: Poly, relation: Relation) -> Guard:
 
 
 def in_blocks(poly: Poly) -> Poly:
-    """A polynomial of the same sign (>= 0 or < 0), divided by sizes d where bounds show what n // d is.
+    """A polynomial of the same sign (>= 0 or < 0), divided by sizes d for which bounds determine n // d.
 
-    n >= 0 if and only if n // d >= 0, for d >= 1: of `d i + j >= 0` with j < d, `i >= 0` is left.
+    n >= 0 if and only if n // d >= 0, for d >= 1: `d i + j >= 0` with j < d becomes `i >= 0`.
     """
     nonlinear = [monomial for monomial, _ in poly.terms if _degree(monomial) > 1]
     for size in sorted({symbol for monomial in nonlinear for symbol, _ in monomial if isinstance(symbol, str)}):

@@ -128,7 +128,7 @@ class Poly:
 
     @property
     def is_integral(self) -> bool:
-        """Whether coefficients and powers make the value an integer: `k / 2` and `1 / k` need not be one."""
+        """Whether all coefficients are integers and all powers positive: `k / 2` and `1 / k` need not be integers."""
         return all(c.denominator == 1 and all(power > 0 for _, power in m) for m, c in self.terms)
 
     def symbols(self) -> Iterator[Symbol]:
@@ -149,7 +149,7 @@ class Poly:
         return frozenset(symbol for symbol in self.symbols() if isinstance(symbol, Var))
 
     def coefficient(self, symbol: Symbol) -> Fraction | None:
-        """The coefficient of a symbol that occurs in one linear term only; None where it occurs otherwise."""
+        """The coefficient of a symbol: 0 if it does not occur, None if it occurs other than in one linear term."""
         found = Fraction(0)
         for monomial, coefficient in self.terms:
             if monomial == ((symbol, 1),):
@@ -188,9 +188,10 @@ class Poly:
         return total
 
     def divided(self, divisor: Poly) -> tuple[Poly, Poly]:
-        """(quotient, remainder): long division with whole coefficients, which leaves terms that do not divide exactly.
+        """(quotient, remainder) of long division with integer coefficients in the quotient.
 
-        By the leading term of the divisor in graded lexicographic order; by its only term without one.
+        Terms that do not divide exactly stay in the remainder. The division is by the divisor's leading term in graded
+        lexicographic order, or by its only term.
         """
         if len(divisor.terms) != 1:
             return self._long_division(divisor, whole=True)
@@ -206,12 +207,12 @@ class Poly:
         return _poly(exact), _poly(rest)
 
     def exactly_divided(self, divisor: Poly) -> Poly | None:
-        """The quotient, whose coefficients may be fractions, where the remainder is 0, else None."""
+        """The quotient if the remainder is 0, else None. Its coefficients may be fractions."""
         whole, rest = self._long_division(divisor, whole=False)
         return None if rest.terms else whole
 
     def _long_division(self, divisor: Poly, *, whole: bool) -> tuple[Poly, Poly]:
-        """(quotient, remainder); `whole` leaves terms in the remainder whose coefficients do not divide."""
+        """(quotient, remainder). With `whole`, terms whose coefficients do not divide stay in the remainder."""
         symbols = sorted({s for monomial, _ in (*self.terms, *divisor.terms) for s, _ in monomial}, key=symbol_key)
 
         def order(term: tuple[Monomial, Fraction]) -> tuple[int, ...]:
@@ -298,7 +299,7 @@ def of(symbol: Symbol) -> Poly:
 
 
 def power_of(base: Poly, power: int) -> Poly:
-    """base ** power; negative powers of products of sizes only."""
+    """base ** power. Raises ValueError for a negative power of anything but a product of sizes."""
     if power < 0:
         inverse = base.inverse()
         if inverse is None:
@@ -313,9 +314,9 @@ def power_of(base: Poly, power: int) -> Poly:
 def quotient(numerator: Poly, denominator: Poly) -> Poly:
     """The floor quotient of integer polynomials, normalised by four laws.
 
-    n // d = (-n) // (-d), by which a coefficient of the denominator is positive; (d q + r) // d = q + r // d;
-    r // d = k where bounds show k d <= r < k d + d; (n // c + r) // d = (n + c r) // (c d) where bounds show d >= 1:
-    the floor of n / c may be taken before a division by a positive integer, and not before one by a negative integer.
+    n // d = (-n) // (-d), which makes a denominator of one term positive. (d q + r) // d = q + r // d.
+    r // d = k where bounds show k d <= r < k d + d. (n // c + r) // d = (n + c r) // (c d) where bounds show d >= 1:
+    the floor of n / c may be taken before a division by a positive integer, but not before one by a negative integer.
     """
     if not denominator.terms:
         return of(Quotient(numerator, denominator))

@@ -36,11 +36,11 @@ from .sampled_run import SampledRun
 SIZE_RUNS = 60
 """Limit of evaluations to find smaller sizes."""
 SIZES_LOOKED_AT = 3_000
-"""Limit of sizes that are compared with the conditions; beyond it each size is minimised in turn."""
+"""Limit of the size assignments checked against the conditions; beyond it each size is minimised in turn."""
 INPUT_RUNS = 200
 """Limit of evaluations to find simpler inputs."""
 LARGE_INPUTS = 1_000
-"""Inputs of more elements are made simple by positions, not element by element."""
+"""Inputs of more elements in total are simplified at sampled positions, not element by element."""
 SEEDS = (2, 11, 4, 1, SPARSE, SPARSE + 1)
 """Seeds of inputs at each size: integers with ties and zeros, generic numbers; of both signs."""
 WHOLE_SEEDS = (2, 11, 14, 8, SPARSE, SPARSE + 1)
@@ -72,7 +72,7 @@ class Shrinking:
     # ------------------------------------------------------------------------------------------ sizes
 
     def _smaller_sampled(self, found: Difference) -> Difference:
-        """Of tensors too large to be evaluated as a whole: the difference at the least sizes, if there is one."""
+        """For tensors too large to be evaluated as a whole: a difference at minimal sizes if any, else `found`."""
         least = small_sizes(self.claim, tuple(found.sizes), 1)
         for seed in SEEDS if least is not None and least != found.sizes else ():
             try:
@@ -112,7 +112,7 @@ class Shrinking:
         return found
 
     def _difference(self, sizes: Mapping[str, int], like: Difference) -> Difference | None:
-        """With the real numbers of the difference that is known, or where these do not differ at the sizes, others."""
+        """A difference at these sizes, with the real numbers of `like` or, if that gives none, with others."""
         run = self.run_at(sizes)
         known = {given.name: given.numbers() for given in like.inputs if given.name in self.claim.reals}
         for reals in (known, {}) if known else ({},):
@@ -128,7 +128,7 @@ class Shrinking:
     # ------------------------------------------------------------------------------------------ inputs
 
     def _simpler(self, found: Difference) -> Difference:
-        """Simplifies inputs: to integers, then inputs and single elements to 0, then to ±1 where 0 is not allowed."""
+        """Simplifies inputs: to integers, then whole inputs to 0, then elements to 0 or, where that fails, to ±1."""
         run = self.run_at(found.sizes)
         for seed in WHOLE_SEEDS:
             whole = _difference_at(run, dict(run.inputs(seed)))
@@ -155,7 +155,7 @@ class Shrinking:
         return found
 
     def _sparser(self, found: Difference) -> Difference | None:
-        """A difference of few elements that are not 0, where inputs are large; None where none is found."""
+        """A difference with few nonzero input elements, if inputs are large; None where none is found."""
         if found.shapes is not None or sum(len(given.values) for given in found.inputs) <= LARGE_INPUTS:
             return None
         run = SampledRun(self.rule, self.claim, self.library, self.ranks, self.views, found.sizes)
@@ -178,7 +178,7 @@ def _difference_at(run: Run, inputs: Mapping[str, Numbers]) -> Difference | None
 
 
 def smaller_sizes(sizes: Mapping[str, int], least: Mapping[str, int] | None = None) -> Iterator[dict[str, int]]:
-    """The size assignments from `least` on, or from 1, with a smaller sum, in increasing order of the sum."""
+    """The assignments of sizes >= `least`, or >= 1, with a smaller sum, in increasing order of the sum."""
     low = dict.fromkeys(sizes, 1) if least is None else least
     for excess in range(sum(sizes.values()) - sum(low.values())):
         for raised in combinations_with_replacement(sizes, excess):
@@ -186,19 +186,22 @@ def smaller_sizes(sizes: Mapping[str, int], least: Mapping[str, int] | None = No
 
 
 def least_sizes(claim: Claim, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Of each size the least number that the conditions on it alone admit, and no more than it is."""
+    """For each size the least number that conditions on it alone admit, at most its present value."""
     return {name: min(least_size(claim, name), size) for name, size in sizes.items()}
 
 
 def _is_like(found: Difference, before: Difference) -> bool:
-    """Whether values stay values and finite ones stay finite, so that shrinking keeps the kind of difference."""
+    """Whether both are differences of values or both of shapes, and finite values stay finite.
+
+    Shrinking thus keeps the kind of difference.
+    """
     if (found.shapes is None) != (before.shapes is None):
         return False
     return not (isfinite(before.left) and isfinite(before.right)) or (isfinite(found.left) and isfinite(found.right))
 
 
 def _rounds(found: Difference) -> Iterator[dict[str, Numbers]]:
-    """All inputs rounded, then one after another all 0."""
+    """The inputs all rounded; then, for each input in turn, the inputs with this one set to 0."""
     kept = _numbers(found.inputs)
     yield {name: replace(given, array=np.round(given.array)) for name, given in kept.items()}
     for name, given in kept.items():
@@ -255,7 +258,7 @@ def outside_training(library: Library) -> Library:
 
 
 def counterexample_table(difference: Difference, rule: RuleDecl, library: Library) -> str:
-    """The sizes, inputs, position and both values, one a line. Raises ValueError where the sides agree there."""
+    """The sizes, inputs, position and both values, one per line. Raises ValueError where the sides agree there."""
     found = confirmed(difference, rule, library)
     if found is None:
         raise ValueError(f"the sides of `{rule.name}` do not differ there")

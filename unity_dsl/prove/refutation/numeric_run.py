@@ -45,15 +45,15 @@ from ..translation.symbolic_sizes import Factors, valued
 Array = npt.NDArray[Any]
 TOLERANCE = 1e-9
 SPARSE = 100
-"""The first seed of inputs of 0, then of -1; at the first all integers are 0, so that masks are empty."""
+"""Seeds from here on draw inputs of 0, of -1, then of -1, 0 and 1. At this seed integers are 0 too: masks are empty."""
 LARGE = 200
-"""The first seed of inputs up to a million."""
+"""Seeds from here on draw inputs of magnitude up to a million."""
 LONG = 75
 """A size large enough for masks that act at large indices only."""
 CALLING, ELEMENTS = 4, 1_000
-"""Steps counted for each call, and elements counted as one more."""
+"""Steps counted for each call, and the number of elements counted as one more step."""
 MAX_ELEMENTS, MAX_POSITIONS = 200_000, 2_000_000
-"""Limits of elements of a tensor, and of the index spaces of a call: the reference evaluates by brute force."""
+"""Limits of the elements of a tensor and of the index spaces of a call: the reference evaluates by brute force."""
 
 
 class IllShaped(Exception):
@@ -68,8 +68,8 @@ class TooLarge(IllShaped):
 class Numbers:
     """A tensor of numbers; its leading dimensions are its device axes, in order.
 
-    `error` bounds the distance of each element from its true value, if followed; `undefined` marks elements without
-    one.
+    `error` bounds the distance of each element from its true value, if tracked. `undefined` marks elements without a
+    value.
     """
 
     devices: tuple[str, ...]
@@ -100,7 +100,7 @@ class Numbers:
 class InputValues:
     """The elements of an input in row-major order. The leading dimensions are its device axes, in their order.
 
-    With `places` only those at these positions, in order, where the others are 0.
+    With `places`, `values` are only the elements at these positions, in order; all others are 0.
     """
 
     name: str
@@ -119,7 +119,7 @@ class InputValues:
         return Numbers(self.devices, np.array(self.values, dtype=kind).reshape(self.shape), self.integer_range)
 
     def to_json(self) -> dict[str, Any]:
-        """The input as JSON values; of one that is 0 but at `places` these and the values there."""
+        """The input as JSON values. An input with `places` lists only these and the values there."""
         found = {
             "name": self.name,
             "device_axes": list(self.devices),
@@ -136,11 +136,11 @@ class InputValues:
 class Difference:
     """A place where the two sides differ: sizes, output, position (device axes first), both values, and the inputs.
 
-    `sizes` are by the prover's symbols, `written` by the names in the rule's text. Where the shapes differ, `shapes`
-    are the two, the position is empty, and the values are the numbers of elements. `ranks` are those of the rule's rest
-    groups; axes of a group `b` have sizes `b.0`, `b.1`, … With `evaluation` the operators' `eval` clauses apply. Where
-    the right side has no value, `right` is the object `math.nan`, so that equal differences compare as equal. `reals`
-    are the real numbers of the rule; those that no condition determines are inputs as well.
+    `sizes` are keyed by the prover's symbols, `written` by the names in the rule's text. If the shapes differ, `shapes`
+    holds both, the position is empty, and the values are the numbers of elements. `ranks` are those of the rule's rest
+    groups; axes of a group `b` have sizes `b.0`, `b.1`, … With `evaluation` the operators' `eval` clauses apply. If the
+    right side has no value, `right` is the object `math.nan`, so that equal differences compare as equal. `reals` are
+    the real numbers of the rule; those that no condition determines are inputs as well.
     """
 
     sizes: Mapping[str, int]
@@ -181,7 +181,7 @@ def _finite(value: float) -> float | str:
 
 @dataclass
 class Run:
-    """The evaluation of a rule at numbers for its sizes."""
+    """The evaluation of a rule at numeric sizes."""
 
     rule: RuleDecl
     claim: Claim
@@ -220,7 +220,7 @@ class Run:
         return None
 
     def _reals(self, drawn: Mapping[str, Fraction]) -> dict[str, Fraction]:
-        """The real numbers of the rule, those that conditions determine included."""
+        """The real numbers of the rule, including those that conditions determine."""
         names = {*drawn, *(name for name, _ in self.claim.real_values)}
         numbers = numbers_at(self.claim, self.sizes, drawn)
         return {name: numbers[name] for name in sorted(names)}
@@ -384,7 +384,7 @@ class Run:
             raise IllShaped(error.diagnostic.message) from None
 
     def _binding(self, view: GraphView, shape: Sequence[int]) -> Binding:
-        """The dimensions of a view: as divided in symbols, else by the sizes of its names in the rule.
+        """The dimensions of a view: from the symbolic factors if known, else from the sizes of its names in the rule.
 
         Raises IllShaped where they do not divide a dimension, Unsupported where several factors are unknown.
         """
@@ -432,7 +432,8 @@ def _recorded(inputs: Mapping[str, Numbers]) -> Iterator[InputValues]:
 def _floats(random: np.random.Generator, shape: tuple[int, ...], seed: int) -> Array:
     """Generic random numbers; every third seed gives small integers, so that there are ties and zeros.
 
-    From `SPARSE` on all are 0, then all -1, then of -1, 0 and 1, where partial functions are undefined.
+    From `SPARSE` on all numbers are 0, then all -1, then drawn from -1, 0 and 1, so that partial functions are
+    undefined somewhere. From `LARGE` on magnitudes go up to a million.
     """
     if seed >= LARGE:
         return np.round(random.choice((-1.0, 1.0), shape) * 10.0 ** random.uniform(0, 6, shape))
@@ -468,7 +469,7 @@ def witness_sizes(claim: Claim, names: Sequence[str], seed: int, least: int = 2)
 
 
 def least_size(claim: Claim, name: str) -> int:
-    """The least size that linear conditions on it alone admit: 64 of `h >= 64`."""
+    """The least size that linear conditions on it alone admit: 64 for `h >= 64`."""
     least = 1
     for condition in claim.conditions:
         terms = dict(condition.poly.terms)
@@ -479,7 +480,7 @@ def least_size(claim: Claim, name: str) -> int:
 
 
 def small_sizes(claim: Claim, names: Sequence[str], least: int = 2) -> dict[str, int] | None:
-    """Sizes that meet the conditions, each as small as the others let it be; None if none are found."""
+    """Sizes that meet the conditions, each as small as the others allow; None if none are found."""
     sizes = witness_sizes(claim, names, 0, least)
     if sizes is None:
         return None

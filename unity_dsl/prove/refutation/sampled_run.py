@@ -1,8 +1,8 @@
-"""Evaluates both sides of a rule at some positions of their results, where conditions force tensors that are too large
-to be evaluated as a whole.
+"""Evaluates both sides of a rule at sampled positions of their results.
 
-Elements of inputs are numbers made of their positions, so that no tensor is stored. A difference needs the elements
-that its position reads: of these as many as can be are made 0, and all others are.
+This serves rules whose conditions force tensors that are too large to be evaluated as a whole. Elements of inputs are
+computed from their positions, so that no tensor is stored. A difference depends only on the elements that its position
+reads: as many of these as possible are set to 0, and so are all others.
 """
 
 from __future__ import annotations
@@ -32,18 +32,21 @@ from .numeric_run import ELEMENTS, MAX_ELEMENTS, SPARSE, Array, Difference, IllS
 POSITIONS = 24
 """Sampled positions of a result: its corners, and others drawn at random."""
 MAX_POSITION = 2_000_000
-"""Limit of elements of one equation that the sampled positions need."""
+"""Limit of the elements of one equation that a sampled position needs."""
 KEPT = (1, 2, 4, 16, 64, 512)
-"""Numbers of elements of each input that are tried first."""
+"""How many elements of each input are kept, in the order tried; the others are set to 0."""
 ZEROED = 40
-"""Evaluations that make elements of a counterexample 0."""
+"""Limit of the evaluations that try to set elements of a counterexample to 0."""
 MOST_SHOWN = MAX_ELEMENTS
-"""Limit of elements of a counterexample; inputs of at most as many elements have all of them recorded."""
+"""Limit of the nonzero elements of a counterexample. Inputs of at most this size are recorded in full."""
 
 
 @dataclass(frozen=True)
 class _Input:
-    """An input: its shape, range, and its elements, by place or by a hash of it; `default` elsewhere."""
+    """An input: its shape, its range, and its elements: a hash of the position with `seed`, else `values` at `places`.
+
+    Without `seed` the elements at all other positions are 0.
+    """
 
     shape: tuple[int, ...]
     integer_range: int | None
@@ -75,7 +78,7 @@ def _hashed(name: str, places: Places, seed: int, integer_range: int | None) -> 
 
 @dataclass
 class SampledRun(Run):
-    """A run whose tensors are asked for at positions."""
+    """A run that computes tensors only at the positions that are asked for."""
 
     given: dict[str, _Input] = field(default_factory=dict)
     touched: dict[str, list[Places]] = field(default_factory=dict)
@@ -96,7 +99,7 @@ class SampledRun(Run):
         return None
 
     def difference_at_places(self, found: Difference) -> Difference | None:
-        """The difference at the inputs and the position of a known one, None where there is none."""
+        """The difference at the inputs and the position of a known one; None where the sides agree."""
         for one in found.inputs:
             places = np.arange(len(one.values)) if one.places is None else np.array(one.places, dtype=np.int64)
             self.given[one.name] = _Input(one.shape, one.integer_range, None, places, np.array(one.values, dtype=float))
@@ -110,7 +113,7 @@ class SampledRun(Run):
     # ------------------------------------------------------------------------------------------ positions
 
     def _differs(self, output: int, place: int) -> tuple[float, float] | None:
-        """Both values at a position where they certainly differ."""
+        """Both values at a position if they certainly differ, else None."""
         self.touched = {}
         sides = (self.rule.left[output], self.rule.right[output])
         left, right = (self._at(side, np.array([place])) for side in sides)
@@ -122,7 +125,7 @@ class SampledRun(Run):
         return float(left.value[0]), nan if np.isnan(other) or right.undefined[0] else other
 
     def _simplest(self, output: int, place: int, sides: tuple[float, float]) -> Difference:
-        """The difference at a position with as many elements of inputs 0 as are found, the others ±1 where that does.
+        """The difference at a position, with as many input elements as possible 0 and the others ±1 if that suffices.
 
         Raises Unsupported where too many are left to be shown.
         """
@@ -139,7 +142,7 @@ class SampledRun(Run):
                 found = None if name in self.claim.reals else self._with(signs, output, place)
                 best = best if found is None else (signs, found)
         except OutOfSteps:
-            pass  # the best that is known is told
+            pass  # the best one found so far is returned
         self.given, sides = best
         if sum(len(one.places) for one in self.given.values()) > MOST_SHOWN:
             raise Unsupported("a counterexample of so many elements")
@@ -148,7 +151,7 @@ class SampledRun(Run):
         return self._told(Difference(self.sizes, output, position, *sides))
 
     def _needed(self) -> Iterator[tuple[str, _Input]]:
-        """The inputs with the elements that the last position has read, 0 elsewhere."""
+        """The inputs with the elements that the last position has read; all others are 0."""
         for name, one in self.given.items():
             parts = self.touched.get(name, [])
             places = np.unique(np.concatenate(parts)) if parts else np.zeros(0, dtype=np.int64)
@@ -157,7 +160,7 @@ class SampledRun(Run):
             yield name, replace(one, seed=None, places=places[chosen], values=values[chosen])
 
     def _fewer(self, given: Mapping[str, _Input]) -> Iterator[dict[str, _Input]]:
-        """Of each input the first elements only: products of different inputs meet there."""
+        """Only the first elements of each input, since first elements of different inputs are multiplied together."""
         for count in KEPT:
             yield {
                 name: one
@@ -169,7 +172,7 @@ class SampledRun(Run):
     def _halved(
         self, best: tuple[dict[str, _Input], tuple[float, float]], output: int, place: int
     ) -> tuple[dict[str, _Input], tuple[float, float]]:
-        """Elements made 0 by halves, quarters and so on, as delta debugging does."""
+        """Sets all elements of an input, halves, quarters and so on to 0, as in delta debugging."""
         tries = ZEROED
         for name in best[0]:
             pieces = 1
@@ -188,12 +191,12 @@ class SampledRun(Run):
         return best
 
     def _with(self, given: dict[str, _Input], output: int, place: int) -> tuple[float, float] | None:
-        """Both values with these inputs, where they differ."""
+        """Both values with these inputs if they differ, else None."""
         self.given = given
         return self._differs(output, place)
 
     def _told(self, found: Difference) -> Difference:
-        """The difference with what it is at."""
+        """The difference with the ranks, inputs, written sizes and real numbers at which it occurs."""
         zero = np.zeros(1, dtype=np.int64)
         drawn = {
             name: Fraction(float(one.at(name, zero)[0])) for name, one in self.given.items() if name in self.claim.reals
@@ -203,7 +206,7 @@ class SampledRun(Run):
         return replace(found, ranks=dict(self.ranks), inputs=inputs, written=written, reals=self._reals(drawn))
 
     def _recorded(self) -> Iterator[InputValues]:
-        """The inputs, those that are small with all of their elements."""
+        """The inputs; small ones with all of their elements, others with their listed elements."""
         for name, one in self.given.items():
             kind = int if one.integer_range is not None else float
             if prod(one.shape) <= MOST_SHOWN:
@@ -280,7 +283,7 @@ def _spend(elements: int) -> None:
 
 
 def _sampled(shape: tuple[int, ...], seed: int) -> list[int]:
-    """The first positions, corners and others of a tensor, each once, row-major."""
+    """Row-major positions of a tensor, each once: first, last, some at ends or middles of dimensions, random ones."""
     count = prod(shape)
     if not shape:
         return [0]

@@ -3,12 +3,12 @@
 Let the axis have p × e positions, device r those from r e on. By induction over the equations, a tensor with the axis
 is on device r the slice of the whole one, and a tensor without it is the same on all devices:
 
-- a read at the axis itself, of the one dimension that has it, is the same element of the slice as of the whole;
-- every other index does not depend on the axis but through elements that are read in the same way;
-- so all arguments of functions, comparisons and branches agree, and equal arguments have equal values, or none;
-- a sum, a greatest or a least over the axis is that over the devices of those on each.
+- a read at the axis itself, of the one dimension that has it, gets the same element from the slice as from the whole;
+- every other index depends on the axis only through elements that are read in the same way;
+- hence all arguments of functions, comparisons and branches agree, and equal arguments have equal values, or none;
+- a sum, maximum or minimum over the axis is the same reduction, over the devices, of the results on each device.
 
-What the functions compute has no say, so no law of theirs is used and no fact about them is assumed.
+The argument does not depend on what the functions compute: it uses no law and assumes no fact about them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ...syntax.ast import Expr, Name, Number, Read, ReductionKind
 from ..answer import Obligation
 
 _COMBINED = frozenset({ReductionKind.SUM, ReductionKind.MAX, ReductionKind.MIN})
-"""Reductions that devices make of the results of each."""
+"""Reductions that can be completed over devices from the result on each device."""
 
 
 def congruence(instance: Instance, axis: str) -> tuple[Obligation, ...]:
-    """The obligations of a division of this axis to which there are no obstacles."""
+    """The obligations that a division of this axis meets if it has no `obstacles`."""
     met = [Obligation("in_bounds", f"every slice is read at `{axis}` itself")]
     for operand in instance.outputs:
         collected = "combined" if axis in operand.axes else "the same on every device"
@@ -36,11 +36,11 @@ def congruence(instance: Instance, axis: str) -> tuple[Obligation, ...]:
 
 
 def obstacles(instance: Instance, axis: str) -> Iterator[str]:
-    """What keeps a division of this axis from being one by congruence, with its place in the source where known."""
+    """The reasons why congruence does not prove a division of this axis, with their places in the source if known."""
     if instance.extern:
         yield "an extern operator has no equations"
     for condition in instance.operator.conditions:
-        # A size that follows from that of the axis would be another one on a slice.
+        # A size computed from that of the axis would differ on a slice.
         if not mentions_rank(condition) and (axis in free_axes(condition) or any(map(is_rest, walk(condition)))):
             yield f"a condition may relate `{axis}` to other sizes{_at(condition)}"
     made = [equation.target for equation in instance.equations]
@@ -70,11 +70,11 @@ def _in_equation(equation: Equation, axis: str, operands: Mapping[str, Operand])
 
 
 def _apart_from_reads(index: Expr) -> Expr:
-    """An index with the elements in it as constants: they are read for themselves."""
+    """An index with the elements in it replaced by 0, since these reads are checked separately."""
     return rewrite(index, lambda node: Number(0) if isinstance(node, Read) else node)
 
 
 def _at(*nodes: Expr | Equation) -> str:
-    """The place of the first of these that has one."""
+    """The source place of the first node that has one, in parentheses; empty if none has."""
     span = next((node.span for node in nodes if node.span is not None), None)
     return "" if span is None else f" ({span})"

@@ -1,13 +1,13 @@
 """Proves that an operator on halos of windowed axes, or on blocks of merged ones, equals the operator on one device.
 
-Windows. The axis has p × e positions; a dimension that is read around it with step s has p × s e. Each device gets of
-it what the declared op gives, and evaluates the operator's equations over its own e positions of the axis: a read at
-global position g becomes one of the local tensor at g - start(@p), where start is the op's own index at local position
-0. Obligations: that local position is in bounds for every read that is in bounds globally, and the results equal those
-of the operator. Window widths are numbers of the instance, as are the op's attributes; p, e and all other sizes are
-symbols.
+Windows. The axis has p × e positions; a dimension that is read around it with step s has p × s e. Each device gets the
+part of this dimension that the declared op produces, and evaluates the operator's equations over its own e positions of
+the axis. A read at global position g becomes a read of the local tensor at g - start(@p), where start is the op's index
+at local position 0. Obligations: the local position is in bounds for every read that is in bounds globally, and the
+results equal those of the operator. Window widths and the op's attributes are numbers of the instance; p, e and all
+other sizes are symbols.
 
-Merged dimensions. Of (h k), divided along k, the op gives each device the slices that dividing the axis k itself gives.
+Merged dimensions. For a dimension (h k) divided along k, the op gives each device the slices of the axis k.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ from .window_subject import axes_beside
 
 
 def prove_halo(subject: Subject, axis: str, by: str, library: Library) -> Answer:
-    """Whether `by` gives each of any number of devices all that it reads where the axis is divided.
+    """Whether the op `by` gives every device all elements that it reads when the axis is divided, for any degree.
 
-    For dimensions read around the axis the results must equal the operator's; for merged dimensions the slices must.
+    For dimensions read around the axis, results must equal the operator's. For merged ones, the op's parts must equal
+    the slices along the axis.
     """
     axis = subject.axes.get(axis, axis)
     theorem = _windows if axis in windowed(subject.instance, library) else _merged
@@ -88,7 +89,7 @@ class _WindowDivision(Division):
         return sizes
 
     def _around(self, reach: Reach) -> Factors:
-        """The dimension read with a step along the axis, as one factor: its positions are not tuples."""
+        """The size of a dimension read with a step along the axis, as one factor: positions have a single index."""
         return (product(self.axis_factors).scaled(reach.step),)
 
     def _inhabited(self, sizes: Sizes) -> None:
@@ -197,10 +198,7 @@ def _met(condition: Guard, value: int) -> bool:
 
 
 class _HaloCall(Call):
-    """A declared op applied to a tensor with symbolic sizes. `attributes` are given in symbols.
-
-    The others are numbers.
-    """
+    """A declared op applied to a tensor with symbolic sizes. `attributes` are symbolic; all others are numbers."""
 
     def __init__(self, made: Instance, tensor: Tensor, attributes: Mapping[str, Poly], functions: Functions) -> None:
         (device,) = made.outputs[0].dims[0]
@@ -212,7 +210,7 @@ class _HaloCall(Call):
         super().__init__(made, {made.inputs[0].name: tensor}, sizes, (), functions)
 
     def global_position(self, dim: int) -> Poly:
-        """The op's own index of a dimension it declares, after `run`."""
+        """The global position at which the op reads along a dimension, after `run`."""
         (equation,) = self.instance.equations
         assert isinstance(equation.value, Read)
         return self._as_integer(equation.value.index[dim])
@@ -234,7 +232,7 @@ def _instance(
 # ---------------------------------------------------------------------------------------------- merged dimensions
 
 _WITNESS = 2, 5
-"""Devices, and positions of the divided axis on each, at which values of the op's attributes are searched for."""
+"""Numbers of devices, and of positions of the axis on each, at which the op's attributes are searched for."""
 
 
 def _merged(subject: Subject, axis: str, by: str, library: Library, functions: Functions) -> tuple[Obligation, ...]:

@@ -1,9 +1,10 @@
-"""Proves that padded operators compute in front what the operators compute, and pass no gradient to tails.
+"""Proves that padded operators compute the same results at original positions, and pass no gradient to the padding.
 
-A padded axis has n + t positions in place of n, both symbols. An operand has the same elements in front; in the tail it
-has others, or the number that is given. The theorem, for values and for the adjoint by every operand: what is in front
-is the same, and the tail of a result is the number that is claimed, that of a cotangent 0. By induction over a model's
-operators a training step of the padded model is one of the model: weights are padded with zeros, whose gradient is 0.
+A padded axis has n + t positions instead of n; both are symbols. The first n are the front, the last t the tail. An
+operand has the original elements in front; its tail has other elements or a given number. The theorem, for values and
+for the adjoint by every operand: the front is the same, and the tail of a result is the claimed number, that of a
+cotangent 0. By induction over a model's operators, a training step of the padded model is one of the original model:
+weights are padded with zeros, whose gradient is 0.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ from .slice_theorems import answer, check_defined, scalars, symbolic_input, symb
 from .theorem_subject import generalise
 
 Tails = Mapping[tuple[str, str], float]
-"""The numbers in tails, by tensor and axis."""
+"""The number in the tail of a tensor along an axis, by (tensor, axis)."""
 
 
 def prove_padding(claim: PaddingClaim, library: Library) -> Answer:
-    """Whether a padded operator and its adjoints are as claimed, at all sizes."""
+    """Whether a padded operator and its adjoints meet the claim, at all sizes."""
     parts = list[Proved]()
     operands = {operand.name for operand in claim.instance.inputs}
     filled = frozenset(axis for name, axis, _ in claim.tails if name in operands)
@@ -56,7 +57,7 @@ def prove_padding(claim: PaddingClaim, library: Library) -> Answer:
 
 
 def _passes(claim: PaddingClaim, library: Library) -> Iterator[_Pass]:
-    """The operator in training, and in evaluation if that is something else, and its adjoints."""
+    """The theorems for the operator in training, for evaluation if that differs, and for its adjoints."""
     instance, padded = claim.instance, claim.padded
     instance, padded = _executed(instance), _executed(padded)
     tails = {(name, axis): number for name, axis, number in claim.tails}
@@ -78,7 +79,7 @@ def _passes(claim: PaddingClaim, library: Library) -> Iterator[_Pass]:
 
 
 def _executed(instance: Instance) -> Instance:
-    """With a guard that selects a position of a reduced axis as the choice that it stands for."""
+    """The instance with `[axis == …] * value` over a reduced axis written as a select between the value and 0."""
 
     def chosen(equation: Equation) -> Equation:
         match equation.value:
@@ -92,8 +93,10 @@ def _executed(instance: Instance) -> Instance:
 
 @dataclass(frozen=True)
 class _Pass:
-    """One theorem: an operator or an adjoint and its padded form, with the tails of operands and of results. It is for
-    the attributes' `numbers`, or for any. It says that the result is the same, or that it is `defined`.
+    """One theorem: an operator or an adjoint and its padded form, with the tails of operands and of results.
+
+    With `numbers` it holds for the attributes' numbers, else for any. It states that results are the same or, with
+    `defined`, that they have a value.
     """
 
     instance: Instance
@@ -105,11 +108,14 @@ class _Pass:
     defined: bool = False
 
     def obligations(self, functions: Functions, filled: frozenset[str] = frozenset()) -> tuple[Obligation, ...]:
-        """Along `filled` axes some operand has a number behind, in place of copies. Raises Failed."""
+        """The discharged obligations. Along `filled` axes some operand's tail is a number, else tails hold copies.
+
+        Raises Failed.
+        """
         one, other = (generalise(made, self.axes, numbers=self.numbers) for made in (self.instance, self.padded))
         fronts = {axis: of(f"@{number}") for number, axis in enumerate(self.axes)}
         tails = {axis: of(f"@{number}+") for number, axis in enumerate(self.axes)}
-        if self.defined:  # rows that are copies have values where their originals have
+        if self.defined:  # rows that are copies have a value wherever their originals have one
             tails |= {axis: number_of(0) for axis in tails if axis not in filled}
         sizes = symbolic_sizes(one, functions.arithmetic, {one.axes[axis]: (size,) for axis, size in fronts.items()})
         longer = {other.axes[axis]: (size + tails[axis],) for axis, size in fronts.items()}
@@ -135,7 +141,7 @@ class _Pass:
     def operand(
         self, operand: Operand, front: Tensor, sizes: Sizes, own: Mapping[str, str], fronts: Mapping[str, Poly]
     ) -> Tensor:
-        """An operand with the elements of the one in front, and behind them the number that is given, if one is."""
+        """The padded operand: the original elements in front; in the tail the given number, or unknown elements."""
         dims = [tuple(size for axis in dim for size in sizes.dims[axis]) for dim in operand.dims]
         tensor = input_tensor(operand.name, {}, dims, front.bound)
         for axis, name in own.items():
@@ -157,7 +163,10 @@ class _Pass:
         tails: Mapping[str, Poly],
         functions: Functions,
     ) -> Iterator[Obligation]:
-        """Shows that a result is the same in front and what is claimed in tails. Raises Failed."""
+        """Shows that a result is the same in front and has the claimed numbers in tails or, if `defined`, a value.
+
+        Raises Failed.
+        """
         name, equal = f"`{operand.name}`", Comparison(functions.arithmetic).equal
         places = zip(_every_index(whole), _every_index(front), strict=True)
         renaming = {old: of(new) for old, new in places if old != new}
@@ -195,13 +204,13 @@ def _every_index(tensor: Tensor) -> list[Var]:
 
 
 class _Alone(Call):
-    """An operator with no reader of its results."""
+    """An operator whose results no other operator reads."""
 
     alone = True
 
 
 class _Padded(_Alone):
-    """A padded operator. A sum over an axis of which a term is masked is one over its `fronts`."""
+    """A padded operator. A sum of terms masked to the front of an axis runs over the `fronts` only."""
 
     def __init__(
         self,
@@ -215,7 +224,7 @@ class _Padded(_Alone):
         self.fronts = fronts
 
     def _uniform(self, index: tuple[Expr, ...]) -> Form:
-        """Draws are counted by the sizes in the model."""
+        """Random numbers, with positions counted by the sizes of the original model."""
         names = [part.name for part in index if isinstance(part, Name)]
         places = [(var, self.fronts.get(name, var.size)) for name in names for var in self.places(name)]
         strides = ",".join(size.key for _, size in places[1:])

@@ -54,7 +54,7 @@ def prove_configuration(instance: Instance, axis: str, library: Library) -> Answ
 def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
     """`prove_configuration` for a subject in which the axis is a dimension of its own.
 
-    By congruence, which is decided at once, and where an equation is not of that form by normal forms.
+    Tries congruence first, which needs no queries; compares normal forms if an equation is not of the required form.
     """
     axis = subject.axes.get(axis, axis)
     begun = perf_counter()
@@ -66,22 +66,22 @@ def prove_division(subject: Subject, axis: str, library: Library) -> Answer:
 
 
 def prove_by_forms(subject: Subject, axis: str, library: Library) -> Answer:
-    """`prove_division` by the normal forms of both sides alone, the axis being one of the subject."""
+    """`prove_division` by comparing the normal forms of both sides only. `axis` is an axis of the subject."""
     return answer(library, lambda functions: _divided(subject, axis, functions))
 
 
 def prove_linearity(subject: Subject, operands: tuple[int, ...], library: Library, *, same: bool = False) -> Answer:
     """Whether the operator is jointly linear in these operands: f(sum x) = sum f(x) over any number of devices.
 
-    With `same`, whether a device with only its terms of the sum gets the result for the sum: f(sum x) = f(x).
+    With `same`, whether f(sum x) = f(x): each device gets the result for the sum from its own term alone.
     """
     return answer(library, lambda functions: _linear(subject, operands, functions, same))
 
 
 def answer(library: Library, attempt: Callable[[Functions], tuple[Obligation, ...]]) -> Answer:
-    """The answer of an attempt to discharge obligations, timed, from as few assumed facts as are needed.
+    """The answer of `attempt` to discharge obligations, timed, with the assumed facts that it uses minimised.
 
-    Functions with a definition are uninterpreted at first, which suffices where slices apply the same functions; their
+    Functions with a definition are uninterpreted at first, which suffices if slices apply the same functions. Their
     definitions are inlined only if that fails.
     """
     with limited(2 * STEPS):
@@ -130,7 +130,7 @@ def check_defined(name: str, undivided: Tensor, part: Domain, functions: Functio
 
 
 def modes(subject: Subject) -> tuple[tuple[str, Subject], ...]:
-    """In training, and, where that is something else, in evaluation."""
+    """(suffix of statements, subject) in training and, if there is an `eval` clause, in evaluation."""
     instance = subject.instance
     if not instance.evaluation:
         return (("", subject),)
@@ -205,7 +205,7 @@ class Division:
 
     def obligations(self) -> tuple[Obligation, ...]:
         sizes = self.sizes()
-        # A copy: calls add inferred sizes, and on a device sizes may follow from that of the divided axis.
+        # A copy: calls add inferred sizes, and sizes on a device may be computed from that of the divided axis.
         local_sizes = replace(sizes, dims={**sizes.dims, self.axis: self.axis_factors[1:]})
         operands = [self.input(operand, sizes) for operand in self.instance.inputs]
         names = [operand.name for operand in self.instance.inputs]
@@ -236,7 +236,10 @@ class Division:
         return OnDevice(self, operands, sizes, device)
 
     def slice(self, operand: Operand, tensor: Tensor, device: Var) -> Tensor:
-        """`partition` where the operand has the axis, with @p taken out of its dimension; else `replicate`."""
+        """The operand on a device: partitioned if it has the axis, with @p taken out of its dimension; else replicated.
+
+        Raises Failed.
+        """
         if self.axis not in operand.axes:
             return tensor
         dims, own = [], None
@@ -257,9 +260,9 @@ class Division:
         return replace(tensor, dims=tuple(dims), value=substitute(tensor.value, here), entry=entry)
 
     def _same(self, operand: Operand, undivided: Tensor, part: Tensor, device: Var) -> None:
-        """Shows that the combined result is that on one device, with global for (device, local) indices.
+        """Shows that the combined result is that on one device, with (device, local) indices renamed to global ones.
 
-        Raises Failed.
+        Raises Failed and Unsupported.
         """
         where = f"`{operand.name}`"
         if self.axis not in operand.axes and device in free_variables(part.value):
@@ -281,7 +284,7 @@ class Division:
 
 
 class _Undivided(Call):
-    """The operator on one device, with no reader of its results."""
+    """The operator on one device. No other operator reads its results."""
 
     alone = True
 
@@ -328,7 +331,7 @@ class OnDevice(Call):
 
 
 def _linear(subject: Subject, chosen: tuple[int, ...], functions: Functions, same: bool) -> tuple[Obligation, ...]:
-    """Compares the operator on sums over devices with the sum over devices of the operator on the terms."""
+    """Compares the operator on sums over devices with the sum over devices of the operator on their terms."""
     met = []
     for mode, one in modes(subject):
         instance = one.instance

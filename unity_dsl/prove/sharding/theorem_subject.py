@@ -2,8 +2,8 @@
 
 Rest axes that are adjacent wherever they occur are merged into one: `(b0, b1) -> b` is a bijection that no equation
 distinguishes from the identity, so a theorem for all sizes of `b` holds for all pairs. Numbers of attributes become
-symbols, so a theorem for all numbers holds for each. So an operator has few subjects over all ranks and numbers, and a
-theorem is stored under its subject's text.
+symbols, so a theorem for all numbers holds for each. An operator thus has few subjects over all ranks and numbers, and
+a theorem is stored under its subject's text.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...syntax.rational import Rational
 class Subject:
     """An operator to prove a theorem about. `integers` stand for any integer >= 1, `real` attributes for any number.
 
-    In the equations an integer attribute is the size of its name, a real one a scalar `#name` that is read.
+    In the equations an integer attribute is a size with its name, a real attribute a read of the scalar `#name`.
     """
 
     instance: Instance
@@ -48,8 +48,8 @@ def generalise(
 ) -> Subject:
     """The subject of an instance. Axes in `apart` are not merged; `axes` maps the instance's axes to the subject's.
 
-    `declared` is the operator that an adjoint is of, which shows how attributes are used. With `numbers`, attributes
-    keep their numbers.
+    For an adjoint, `declared` is the operator that it belongs to, which shows how attributes are used. With `numbers`,
+    attributes keep their numbers.
     """
     joined = instance
     while (pair := next(_pairs(joined, apart), None)) is not None:
@@ -74,7 +74,7 @@ def subject_of(kind: Kind, apart: tuple[str, ...], declared: OperatorDecl | None
 
 @lru_cache(maxsize=4096)
 def _joining(kind: Kind) -> frozenset[str]:
-    """The axes adjacent to another one somewhere, for which alone it matters whether they are in `apart`."""
+    """The undeclared axes adjacent to another axis somewhere. Only for these does it matter if they are in `apart`."""
     pairs = (pair for operand in _operands(kind.instance) for pair in _neighbours(operand.dims))
     return frozenset(chain.from_iterable(pairs)) - _declared(kind.instance.operator)
 
@@ -170,7 +170,7 @@ def _join(instance: Instance, first: str, second: str) -> Instance:
 
 
 def _renamed(instance: Instance) -> tuple[Instance, dict[str, str]]:
-    """Axes that no declaration names, numbered as they appear."""
+    """The instance with the axes that no declaration names numbered as they appear, and the renaming of its axes."""
     declared = _declared(instance.operator)
     found = dict.fromkeys(axis for operand in _operands(instance) for axis in operand.axes)
     found |= dict.fromkeys(axis for equation in _equations(instance) for axis in equation.over)
@@ -239,14 +239,14 @@ def _written(operator: OperatorDecl) -> set[Rational]:
 
 @lru_cache(maxsize=1024)
 def _conditions(operator: OperatorDecl) -> tuple[str, ...]:
-    """The lines that say what holds of the sizes."""
+    """The conditions on sizes, as `where` lines."""
     found = (condition for condition in operator.conditions if not mentions_rank(condition))
     return tuple(f"where {condition_text(condition)}" for condition in found)
 
 
 @lru_cache(maxsize=1024)
 def _dividing(operator: OperatorDecl) -> set[str]:
-    """Attributes by which a size is divided rounding down, which has no polynomial as a symbol."""
+    """Attributes that divide a size with `//`. With a symbolic divisor the quotient is not a polynomial."""
     nodes = [node for condition in operator.conditions for node in walk(condition)]
     divisors = [node.arguments[1] for node in nodes if isinstance(node, Apply) and node.function == "//"]
     return {name for divisor in divisors for name in free_axes(divisor)}

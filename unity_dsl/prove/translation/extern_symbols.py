@@ -21,7 +21,7 @@ Attributes = tuple[tuple[str, Poly], ...]
 
 @dataclass(frozen=True)
 class _Known:
-    """A call: its operands, and its result as entries of the symbol."""
+    """An earlier call: its operands, and the tensor symbol whose entries are its result."""
 
     name: str
     attributes: Attributes

@@ -22,7 +22,10 @@ LETTERS = "ijklmnopqrstuvwxyzabcdefgh"
 
 @dataclass(frozen=True)
 class Notation:
-    """Names of symbols. `taken` are those of sizes and tensors, `dims` the number of factors of tensors' dimensions."""
+    """Names for symbols. `taken` are the names of sizes and tensors.
+
+    `dims` gives each tensor the number of factors of each of its dimensions.
+    """
 
     taken: frozenset[str] = frozenset()
     dims: Mapping[str, tuple[int, ...]] = field(default_factory=dict)

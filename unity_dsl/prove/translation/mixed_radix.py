@@ -25,7 +25,7 @@ def merged(axes: tuple[Var, ...]) -> Poly:
 def digits(axes: tuple[Var, ...], sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
     """The indices of a dimension in terms of those of another factorisation of it.
 
-    Raises Unsupported for blocks of a size that is a quotient.
+    Raises Unsupported for a block whose size is not made of sizes by sums and products, such as a quotient.
     """
     found: list[Poly] = []
     left = list(axes)
@@ -40,7 +40,7 @@ def digits(axes: tuple[Var, ...], sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
 
 
 def blocks(position: Poly, sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
-    """The digits of a position by Euclidean division. Raises Unsupported for blocks of a size that is a quotient."""
+    """The digits of a position by Euclidean division. Raises Unsupported as `digits` does."""
     if not sizes:
         return ()
     found: list[Poly] = []
@@ -56,7 +56,7 @@ def blocks(position: Poly, sizes: tuple[Poly, ...]) -> tuple[Poly, ...]:
 def divided_index(axes: Iterable[Var], *forms: Form) -> tuple[Var, tuple[Var, Var]] | None:
     """An index i that occurs in a quotient (i + c) // d where d divides its size, with digits for (i // d, i % d).
 
-    None where no index occurs so. In terms of its digits a position needs no division by d.
+    None if there is no such index. A position in terms of these digits needs no division by d.
     """
     divisions = [q for form in forms for poly in positions(form) for q in poly.symbols() if isinstance(q, Quotient)]
     for var in axes:

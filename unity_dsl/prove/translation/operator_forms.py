@@ -35,10 +35,11 @@ from .symbolic_sizes import Failed, Sizes, shown
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor over the inputs: `value` (floats) or `entry` (integers below `bound`) as a function of its own indices.
+    """A tensor as a function of its own indices: `value` for floats, `entry` for integers below `bound`.
 
-    `devices` are its device axes by name, `dims` the factors of its dimensions, each an index with its size; `factors`
-    those of `bound`, where it is known as a product. `domain` are its partial applications, if they are followed.
+    `devices` are its device axes by name. `dims` are its dimensions, each a tuple of indices, one per factor of the
+    size. `factors` are those of `bound`, if it is known as a product. `domain` are its partial applications, if they
+    are recorded.
     """
 
     devices: tuple[tuple[str, Var], ...]
@@ -57,7 +58,7 @@ class Tensor:
         return {var: value for var, value in found.items() if value != of(var)}
 
     def over(self, other: Tensor) -> tuple[Tensor, Tensor]:
-        """The other tensor and this one over common indices; same device axes and sizes. Raises Unsupported."""
+        """(other, this tensor) over common indices. Device axes and sizes must be the same. Raises Unsupported."""
         own = dict(other.devices)
         mapping = {var: of(own[name]) for name, var in self.devices}
         dims = []
@@ -96,7 +97,7 @@ class Tensor:
 
 
 def _by_digits(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
-    """Two tensors over common indices, with those indices as digits that either of them divides."""
+    """Two tensors over common indices, with each index that one of them divides replaced by its digits."""
     axes = [var for dim in left.dims for var in dim]
     values = [form for tensor in (left, right) for form in (tensor.value, *tensor.applied)]
     found = divided_index(axes, *values)
@@ -148,14 +149,14 @@ class Call:
         return [self.tensors[output.name] for output in self.instance.outputs]
 
     def _shape(self, equation: Equation) -> Tensor:
-        """The result of an equation without its elements. What only moves integers keeps their bound."""
+        """The result of an equation without its elements. A single read of integers keeps their bound."""
         value = equation.value
         return self.without_elements(
             equation.target, self.tensors[value.tensor].bound if isinstance(value, Read) else None
         )
 
     def without_elements(self, target: Operand, bound: Poly | None = None) -> Tensor:
-        """A tensor of the shape of a result, with this bound, or else the declared one of integers."""
+        """A tensor with the shape of a result. Without `bound`, an integer result has its declared bound."""
         dims = tuple(tuple(var for axis in dim for var in self.axis(axis)) for dim in target.dims)
         if bound is None and target.integer_range is not None:
             bound = self.bound(target)
@@ -201,7 +202,10 @@ class Call:
         return self.axes[axis]
 
     def _inferred(self, axis: str) -> tuple[Poly, ...]:
-        """The factors of an axis that is no declared dimension: those of a dimension read at the bare axis."""
+        """The factors of an axis that is no declared dimension: those of the dimensions read at the bare axis.
+
+        Raises Unsupported where these differ or there are none.
+        """
         found = {
             tuple(var.size for var in self.tensors[node.tensor].dims[dim])
             for equation in self.instance.equations
@@ -302,7 +306,7 @@ class Call:
         return self.functions.expanded(refresh(substitute(tensor.value, mapping)))
 
     def _place(self, read: Read) -> tuple[list[tuple[Poly, ...]], tuple[Guard, ...]]:
-        """The index per factor, with the guards of its bounds. Raises Failed (in_bounds)."""
+        """The index of a read per dimension and factor, and the guards of its bounds. Raises Failed (in_bounds)."""
         tensor = self.tensors[read.tensor]
         parts: list[tuple[Poly, ...]] = []
         inside: list[Guard] = []
@@ -320,7 +324,7 @@ class Call:
         return parts, tuple(inside)
 
     def _bare(self, read: Read, dim: int, index: Expr) -> tuple[Var, ...] | None:
-        """The indices of a dimension read at a bare axis, or at the axes it merges; None otherwise."""
+        """The indices of a read along a dimension at a bare axis, or at the axes that it merges; None otherwise."""
         own = self.instance.operand(read.tensor).dims[dim]
         if isinstance(index, Name):
             return self.axes[index.name]
@@ -346,7 +350,11 @@ class Call:
         return (major, *minor), list(bounds)
 
     def _divided(self, value: Poly, size: Poly) -> tuple[Poly, Poly, bool]:
-        """(quotient, remainder, whether the division is exact): an exact one bounds the remainder by the block."""
+        """(quotient, remainder, exact). Exact: the polynomial division leaves a remainder known to be in 0 … size - 1.
+
+        Otherwise the quotient is a floor quotient. Raises Unsupported for a size that is no polynomial in sizes, or may
+        be below 1.
+        """
         if not size.is_of_sizes or not self.sizes.arithmetic.certain(compare(">=", size, ONE)):
             raise Unsupported(f"`{self.instance.name}`: a position in a dimension with a factor {shown(size)}")
         exact, rest = value.divided(size)
@@ -420,7 +428,7 @@ def _integer_arithmetic(function: str, parts: list[Poly]) -> Poly:
 
 
 def input_tensor(name: str, devices: Mapping[str, Poly], dims: Sequence[Sequence[Poly]], bound: Poly | None) -> Tensor:
-    """An input with unknown elements. A device axis with one device is no coordinate."""
+    """An input with unknown elements. The coordinate of a device axis with one device is 0."""
     own = tuple((device, fresh(size)) for device, size in devices.items())
     axes = tuple(tuple(fresh(size) for size in dim) for dim in dims)
     places = (number(0) if var.size == ONE else of(var) for _, var in own)

@@ -1,9 +1,9 @@
-"""Attributes that are any real number, as operands: `scale(x; factor=c)` is a product with a tensor of no dimensions.
+"""Turns attributes that may be any real number into operands: `scale(x; factor=c)` multiplies by a scalar tensor.
 
-A name in an attribute that places and counts nothing is a real number, unless it is a size of the rule. It becomes an
-input without dimensions, and the operator one that reads it: so to the prover it is what an element of a tensor is,
-finite and of unknown sign, and whatever is proved holds for all its values that meet the conditions. An equation of
-`where` gives a name its value, which is put in.
+A name in an attribute that neither places nor counts elements is a real number, unless it is a size of the rule. It
+becomes an input without dimensions, and the operator is replaced by one that reads this input. The prover then treats
+the number like an element of a tensor: finite and of unknown sign. A proof holds for all values that meet the
+conditions. A name that a `where` equation determines is replaced by its value.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...syntax.rule_names import names_in, subgraphs
 from ..normal_form.form import Unsupported
 
 Values = Mapping[str, Expr]
-"""What equations give the names that they determine, in the other names."""
+"""The expressions, in the other names, of the names that equations determine."""
 
 
 def real_attributes(decl: OperatorDecl) -> frozenset[str]:
@@ -68,7 +68,7 @@ def real_names(rule: RuleDecl, library: Library) -> tuple[str, ...]:
 
 
 def _beside(reals: Sequence[str], conditions: Sequence[Apply], others: set[str]) -> Iterator[str]:
-    """Names that stand in conditions alone, beside a real number: `c` of `c == s * t` where no call has c."""
+    """Names that occur in conditions only, together with a real number: `c` in `c == s * t` if no call uses c."""
     known = set(reals)
     while tied := next(
         (names for one in conditions if (names := {n.name for n in names_in(one)}) & known and names - known - others),
@@ -87,7 +87,7 @@ def _sizes(rule: RuleDecl) -> Iterator[Expr]:
 
 
 def _spread(sizes: set[str], conditions: Sequence[Apply]) -> None:
-    """An equation of whole numbers with a size in it is one of sizes."""
+    """Adds to `sizes` every name of an integer equation that contains a size, until nothing changes."""
     equations = [{name.name for name in names_in(one)} for one in conditions if one.function == "==" and _is_whole(one)]
     while tied := [names for names in equations if names & sizes and not names <= sizes]:
         sizes.update(*tied)
@@ -108,9 +108,9 @@ def _calls(rule: RuleDecl) -> Iterator[GraphCall]:
 
 
 def solved(conditions: Sequence[Apply], names: Sequence[str]) -> tuple[Values, tuple[Apply, ...]]:
-    """The names that equations determine, and what is left of the conditions.
+    """The values of the names that equations determine, and the remaining conditions.
 
-    What is divided by is not 0 where the condition holds: that is a condition of its own.
+    The remaining conditions include `divisor != 0` for each divisor in such a value.
     """
     values: dict[str, Expr] = {}
     left = list(conditions)
@@ -131,7 +131,7 @@ def _comparison(expr: Expr) -> Apply:
 
 
 def _determined(condition: Apply, names: Sequence[str], known: Values) -> tuple[str, Expr] | None:
-    """The name that an equation determines, and its value: `c == a * b`, or `a * b == 1`, where b is not 0."""
+    """The name that an equation determines and its value, or None: `a * b == 1` gives a = 1 / b, where b is not 0."""
     if condition.function != "==":
         return None
     pairs = (condition.arguments, condition.arguments[::-1])
@@ -148,7 +148,7 @@ def _determined(condition: Apply, names: Sequence[str], known: Values) -> tuple[
 
 
 def _isolated(side: Expr, other: Expr, name: str) -> Expr | None:
-    """What a name that stands once in `side` is worth where side == other; None where that is not certain."""
+    """Solves side == other for a name that occurs once in `side`; None where the value is not certain."""
     while not isinstance(side, Name):
         assert isinstance(side, Apply)
         first = any(part.name == name for part in names_in(side.arguments[0]))
@@ -185,12 +185,12 @@ def _divisors(expr: Expr) -> Iterator[Expr]:
 
 
 def determined_reals(rule: RuleDecl, library: Library) -> Values:
-    """What conditions give real numbers, in others: of `c == a * b` what c is."""
+    """The values that conditions give to real numbers, in terms of others: `c == a * b` gives c."""
     return _solved_conditions(rule, real_names(rule, library))[1]
 
 
 def _solved_conditions(rule: RuleDecl, names: Sequence[str]) -> tuple[list[Apply], Values, tuple[Apply, ...]]:
-    """The conditions on real numbers, as written; what they determine, and what is left of them."""
+    """The conditions on real numbers as written, the values that they determine, and the remaining conditions."""
     own = [one for one in rule.conditions if any(part.name in names for part in names_in(one))]
     return own, *solved(own, names)
 
@@ -198,7 +198,7 @@ def _solved_conditions(rule: RuleDecl, names: Sequence[str]) -> tuple[list[Apply
 def with_reals(rule: RuleDecl, library: Library) -> tuple[RuleDecl, Library]:
     """The rule with its real numbers as inputs, and a library with the operators that read them.
 
-    Without real numbers both are what they were. The views of both rules are in the same order. Raises E508 and
+    Without real numbers both are returned unchanged. The views of both rules are in the same order. Raises E508 and
     Unsupported.
     """
     names = real_names(rule, library)
@@ -227,7 +227,7 @@ def with_reals(rule: RuleDecl, library: Library) -> tuple[RuleDecl, Library]:
 
 
 def _left_calls(rule: RuleDecl) -> Iterator[GraphCall]:
-    """The calls of the left side, those of local names that it reads included."""
+    """The calls of the left side, including those in the definitions that it reads."""
     made = dict(rule.definitions)
     pending, seen = list(rule.left), set[str]()
     while pending:
@@ -241,9 +241,10 @@ def _left_calls(rule: RuleDecl) -> Iterator[GraphCall]:
 
 @dataclass
 class _Operands:
-    """Calls with real numbers as operands; `operators` are those that are called, by names that no text can write.
+    """Rewrites calls so that they take real numbers as operands.
 
-    `needed` are conditions of operators on such numbers, call by call.
+    `operators` are the operators made for these calls, under names that no source text can contain. `needed` are the
+    conditions of operators on real numbers, per call.
     """
 
     library: Library
@@ -254,7 +255,7 @@ class _Operands:
     needed: list[tuple[GraphCall, tuple[Apply, ...]]] = field(default_factory=list)
 
     def expr(self, expr: GraphExpr) -> GraphExpr:
-        """The expression with its calls rewritten; one that has none is the same object."""
+        """The expression with its calls rewritten. An expression without such calls is returned as the same object."""
         if id(expr) not in self.known:
             self.known[id(expr)] = self._expr(expr)
         return self.known[id(expr)]
@@ -271,7 +272,7 @@ class _Operands:
         return expr
 
     def _call(self, written: GraphCall, call: GraphCall) -> GraphCall:
-        """The call with real numbers as operands; `written` is what it is in the rule."""
+        """The call with real numbers as operands; `written` is the original call in the rule."""
         given = {
             name: substitute(value, self.values)
             for name, value in call.attributes
@@ -303,7 +304,7 @@ class _Operands:
 
 
 def _reading(decl: OperatorDecl, given: Values, reals: Sequence[str], sizes: Sequence[str]) -> OperatorDecl:
-    """The operator with real numbers as operands, from which it computes its attributes first."""
+    """The operator with real numbers as operands. Its first statements compute the attributes from them."""
     names: dict[str, Expr] = {name: Read(f"real {name}", ()) for name in reals}
     names |= {name: Name(f"size {name}") for name in sizes}
     computed = tuple(Statement(f"the {name}", (), substitute(value, names)) for name, value in given.items())

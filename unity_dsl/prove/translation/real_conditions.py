@@ -1,4 +1,4 @@
-"""Conditions on the real numbers of a rule: what the prover assumes of them, and whether they hold at numbers."""
+"""Conditions on the real numbers of a rule: as assumptions of the prover, and evaluated at numbers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ ASSUMED = {">": (1, Known.POSITIVE), ">=": (1, Known.NOT_NEGATIVE), "<": (-1, Kn
     "<=": (-1, Known.NOT_NEGATIVE),
     "!=": (1, Known.NONZERO),
 }
-"""What a comparison says of left - right: its sign in front, and what is then known."""
+"""The sign assumption of a comparison: a factor, and what is known of factor * (left - right)."""
 
 
 def assuming(functions: Functions, claim: Claim) -> Functions:
-    """Element functions that know the conditions on real numbers."""
+    """The element functions under the claim's conditions on real numbers."""
     if not claim.real_conditions:
         return functions
     found = [one for condition in claim.real_conditions for one in _assumptions(condition, functions, claim)]
@@ -35,7 +35,7 @@ def assuming(functions: Functions, claim: Claim) -> Functions:
 
 
 def _assumptions(condition: Apply, functions: Functions, claim: Claim) -> Iterator[Assumption]:
-    """What a condition says. One that divides says that this is not 0; an equation is two inequalities."""
+    """The sign assumptions of a condition. Its divisors are nonzero; an equation is two inequalities."""
     divisors = [node.arguments[1] for node in walk(condition) if isinstance(node, Apply) and node.function == "/"]
     for divisor in divisors:
         yield Assumption(Family((), (), _form(divisor, functions, claim)), Known.NONZERO)
@@ -47,7 +47,7 @@ def _assumptions(condition: Apply, functions: Functions, claim: Claim) -> Iterat
 
 
 def check_needs(needs: Sequence[Apply], functions: Functions, claim: Claim) -> None:
-    """Raises Failed where what operators ask of real numbers does not follow from the conditions."""
+    """Raises Failed if a condition of an operator on real numbers does not follow from those of the rule."""
     for condition in needs:
         left, right = (_form(side, functions, claim) for side in condition.arguments)
         sign, known = ASSUMED[condition.function] if condition.function != "==" else (1, None)
@@ -64,7 +64,7 @@ def check_needs(needs: Sequence[Apply], functions: Functions, claim: Claim) -> N
 
 
 def _form(expr: Expr, functions: Functions, claim: Claim) -> Form:
-    """A number of a condition. Names that are no sizes of the rule are elements of tensors without dimensions."""
+    """An expression of a condition as a form. Real numbers are elements of tensors without dimensions."""
     names: Values = {node.name: _named(node.name, claim) for node in walk(expr) if isinstance(node, Name)}
     return functions.value(expr, names)
 
@@ -121,9 +121,9 @@ def holds_at(condition: Apply, numbers: Mapping[str, Fraction]) -> bool:
 
 
 def numbers_at(claim: Claim, sizes: Mapping[str, int], reals: Mapping[str, Fraction]) -> dict[str, Fraction]:
-    """What the names of a rule's attributes and conditions are worth, at sizes and those real numbers that are given.
+    """The values of the names in a rule's attributes and conditions, at given sizes and real numbers.
 
-    Raises ZeroDivisionError where a number that is determined has no value.
+    Raises ZeroDivisionError where a number that equations determine has no value.
     """
     found = {name: Fraction(size) for name, size in sizes.items()}
     found |= {name: exactly(claim.size(Name(name)), sizes) for name in claim.names if name.isidentifier()}
@@ -135,14 +135,14 @@ def numbers_at(claim: Claim, sizes: Mapping[str, int], reals: Mapping[str, Fract
 
 PLAIN = (0, 1, -1, 2, -2, 3, 0.5, -0.5, -1.5, 0.25, 7, 2.0**-10, 1000, -1000, 10**6, -(10**6))
 AROUND = (0, 1, -1, 0.5, -0.5, 2.0**-6, -(2.0**-6))
-"""Numbers that are drawn by themselves, and added to those that conditions name."""
+"""`PLAIN` numbers are drawn as they are; `AROUND` are offsets added to the numbers in conditions."""
 ATTEMPTS = 400
 
 
 def drawn_reals(claim: Claim, names: Sequence[str], sizes: Mapping[str, int], seed: int) -> dict[str, float] | None:
     """Real numbers that meet the conditions at these sizes, None where none are found.
 
-    Zero, negative, large, fractions, and such at or near the numbers that the conditions name.
+    They are zero, negative, large, fractions, or at or near numbers in the conditions.
     """
     random = Random(f"reals {seed}")
     named = [

@@ -1,9 +1,9 @@
 """The finitely many ranks of rest groups at which a rule is proved, and why they suffice for all ranks.
 
-An operator addresses a dimension by its position from the front (`d` in `[d, f..]`; with the one of `dim=1` all before
+An operator addresses a dimension by its position from the front (`d` in `[d, f..]`; `dim=1` also addresses those before
 it), from the back (`i` in `[b.., i]`), or as part of a rest group. Let R bound these positions. At rank 0 all addressed
-positions lie outside the group; so in a group of R + 1 or more axes at least one is not addressed individually. All
-such axes are always treated alike, hence equivalent to one axis split into factors, a renaming.
+positions lie outside the group. In a group of R + 1 or more axes at least one is not addressed individually. All such
+axes are always treated alike, so they are equivalent to one axis split into factors, which is a renaming.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def _reach(rule: RuleDecl, library: Library) -> int:
 
 
 def check_ranks(rule: RuleDecl, library: Library) -> None:
-    """Raises Unsupported where, beside rest groups, a dimension is addressed by anything but a number.
+    """Raises Unsupported if a rule with rest groups addresses a dimension by anything but a number.
 
-    That of `dim=1` is counted from the front, that of `dim=-1` is the last. A rule is proved at rank 0 of its groups
-    too, so that `dim=1` is a dimension of every operand without them.
+    `dim=1` counts from the front, `dim=-1` is the last. A rule is also proved at rank 0 of its groups, so `dim=1` is a
+    dimension of every operand without them.
     """
     if not rest_groups(rule):
         return
@@ -63,7 +63,7 @@ def _numbered(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> Iterator[in
 
 
 def _position(condition: Expr, given: Mapping[str, Expr | Rational | None]) -> int | None:
-    """The dim of `rank(f) == dim`, `rank(f) + 1 + rank(g) == dim` and so on."""
+    """The number given for `dim` in `rank(f) == dim`, `rank(f) + 1 + rank(g) == dim` and so on; else None."""
     if not (isinstance(condition, Apply) and condition.function == "=="):
         return None
     for side, other in (condition.arguments, condition.arguments[::-1]):

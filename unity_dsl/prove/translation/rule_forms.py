@@ -59,7 +59,7 @@ def _is_of_products(condition: Apply) -> bool:
 
 
 def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
-    """Inputs have at least one element and device axes one device: `x: [m - 5]` implies m >= 6."""
+    """Guards that dimensions, integer ranges and device axes are at least 1: `x: [m - 5]` implies m >= 6."""
     sizes = [dim.size for tensor in rule.inputs for dim in tensor.dims if not dim.rest]
     sizes += [tensor.integer_range for tensor in rule.inputs if tensor.integer_range is not None]
     sizes += [Name(p) for p in _device_axes(rule)]
@@ -71,7 +71,7 @@ def _positive_sizes(rule: RuleDecl, claim: Claim) -> Iterator[Guard]:
 
 
 def _device_axes(rule: RuleDecl) -> Iterator[str]:
-    """The names of the device axes, those of inputs and those of calls."""
+    """The names of the device axes of inputs and calls."""
     dims = (dim for tensor in rule.inputs for dim in tensor.dims if dim.device)
     yield from (dim.size.name for dim in dims if isinstance(dim.size, Name))
     yield from (p for call in calls(rule) for p in call.degrees or ())
@@ -85,7 +85,7 @@ def rest_groups(rule: RuleDecl) -> tuple[str, ...]:
 
 @dataclass
 class Graph:
-    """A rule at ranks, with a number for every size (`witness`): tensors, or their `shapes` alone, and calls `made`."""
+    """A rule inlined at given ranks. `witness`: a number for every size; `shapes`: shapes only; `made`: the calls."""
 
     rule: RuleDecl
     claim: Claim
@@ -177,7 +177,7 @@ class Graph:
 
 
 def call_pattern(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> GraphView | None:
-    """The view that names the axes of an operator's only operand; for any other operator a view is an operand."""
+    """The view that names the axes of an operator's only operand; None where a view is an ordinary operand."""
     (first, *others) = call.arguments
     named = isinstance(decl, OperatorDecl) and takes_pattern(decl) is not None
     return first if isinstance(first, GraphView) and not others and named else None
@@ -200,7 +200,7 @@ def declaration(call: GraphCall, library: Library) -> OperatorDecl | ParallelDec
 
 
 def taken(call: GraphCall, decl: OperatorDecl | ParallelDecl) -> frozenset[str]:
-    """The device axes of its operands that a parallel op consumes. An operator is mapped over all of them."""
+    """The device axes that a parallel op consumes from its operands. An operator, mapped over all, consumes none."""
     if not isinstance(decl, ParallelDecl):
         return frozenset()
     degrees = dict(zip(decl.degrees, call.degrees or (), strict=True))
@@ -225,7 +225,7 @@ def attribute_value(expr: Expr, claim: Claim) -> Poly:
 
 
 def _check_numbers(call: GraphCall, decl: OperatorDecl | ParallelDecl, given: Mapping[str, Poly]) -> None:
-    """Attributes that select the instance at the witness must be numbers. Raises Unsupported.
+    """Raises Unsupported if an attribute on which ranks depend is not a number.
 
     With `dim=a` the proof would cover only the dimension that the witness assigns to a.
     """
@@ -305,10 +305,10 @@ def view_binding(view: GraphView, axes: Mapping[str, Factors], sizes: Mapping[st
 def _pattern_axes(
     names: tuple[str | int, ...], factors: Factors, sizes: Mapping[str, Factors]
 ) -> Iterator[tuple[str, Factors]]:
-    """The axes that a view names in one dimension, each with its factors. Raises Failed.
+    """The axes that a view names in one dimension, each with its factors. Raises Failed and Unsupported.
 
-    As many names as factors correspond in order. Otherwise a name that is a size of the rule has that size, and one
-    remaining name gets the remaining factors.
+    If there are as many names as factors, they correspond in order. Otherwise a name that is a size of the rule has
+    that size, and one remaining name gets the remaining factors.
     """
     named = [name for name in names if name != 1]
     if len(named) == 1 and isinstance(named[0], str):
@@ -345,7 +345,7 @@ def _bind_ranges(sizes: Sizes, instance: Instance, operands: Sequence[Tensor]) -
 
 @dataclass(frozen=True)
 class _Site:
-    """A call at the witness."""
+    """A call, with its degrees and views at the numbers of the witness."""
 
     call: GraphCall
     decl: OperatorDecl | ParallelDecl
@@ -384,7 +384,7 @@ class _Site:
         return tuple(name for name, value in self.given.items() if value.constant is None)
 
     def attributes(self, instance: Instance) -> dict[str, Poly]:
-        """Every attribute in symbols; a symbolic one also under its name in the bodies."""
+        """Every attribute as a polynomial. A symbolic one, `a`, is also listed as `a'`, its name in the statements."""
         found: dict[str, Poly] = {}
         for name, value in instance.attributes.items():
             symbolic = name in self.given and self.given[name].constant is None
@@ -402,8 +402,8 @@ def number_of(value: Poly, sizes: Mapping[str, int]) -> Rational:
 def sized_attributes(decl: Sized, names: tuple[str, ...], at: Mapping[str, Rational]) -> Sized:
     """The declaration with these attributes as sizes in its statements: `start` becomes `|start'|`.
 
-    A condition gives the size, so that the instance can check its reads; a coefficient, `1 / k`, needs none. Raises
-    Unsupported for an attribute in an index that is below 1.
+    A condition `start' == start` gives the size its number, so that the instance can check its reads. Only integers
+    >= 1 get one; a coefficient, `1 / k`, needs none. Raises Unsupported for an integer below 1 in an index.
     """
     if not names:
         return decl
@@ -457,7 +457,7 @@ def _free_names(sizes: Iterable[Poly]) -> tuple[str, ...]:
 
 
 def views_at(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes: Mapping[str, int]) -> Views:
-    """The views of a rule whose axes are known, even where its sides are ill-shaped in symbols."""
+    """The views of a rule whose axes could be determined, even if inlining its sides then fails."""
     graph = Graph(rule, claim, library, ranks, sizes, Arithmetic(claim.conditions))
     with suppress(Failed, Unsupported):
         graph.sides()
@@ -465,7 +465,7 @@ def views_at(rule: RuleDecl, claim: Claim, library: Library, ranks: Ranks, sizes
 
 
 def check_random(rule: RuleDecl, library: Library) -> None:
-    """At most one call of a random operator per side: each call draws its own numbers. Raises Unsupported."""
+    """Raises Unsupported if a side calls several random operators, since each call draws its own numbers."""
     for side in (rule.left, rule.right):
         drawn = [call.name for call in calls(replace(rule, left=side, right=())) if draws(declaration(call, library))]
         if len(drawn) > 1:

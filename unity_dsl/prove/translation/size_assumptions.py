@@ -18,16 +18,16 @@ from .symbolic_sizes import Factors, arithmetic_value, factors_of, shown, valued
 
 @dataclass(frozen=True)
 class Claim:
-    """The substitution for the sizes of a rule, and the guards assumed of the remaining ones.
+    """The sizes of a rule under its conditions: a substitution (`names`), and guards on the remaining sizes.
 
-    An equation with a name on one side substitutes it in the rule: `m == p * e` gives m the factors (p, e), in this
-    order. `m % p == 0` gives m the factors p and a new size m / p, and for numbers `m % p == r` gives it the size
-    p * k + r - p for a new k. In equations between products common factors are cancelled, and `a * b == c * d` gives
-    each name two factors (Euler's four number theorem). Any other condition becomes a guard. Names in `fixed` stay one
-    factor. A substituted size occurs neither in `names` nor in `conditions`, so the order of conditions does not
-    matter. Of `undivided` claims `m % p == 0` gives m the one factor p * (m / p): windows slide over the whole of m
-    then, not over its p parts. `real_conditions` are on the real numbers of the rule, `reals`, and on sizes;
-    `real_values` are those that equations determine.
+    An equation with a name on one side substitutes that name: `m == p * e` gives m the factors (p, e), in this order.
+    `m % p == 0` gives m the factors p and a new size m / p. In an `undivided` claim it gives m the single factor
+    p * (m / p): windows then slide over the whole of m, not over its p parts. For numbers, `m % p == r` gives m the
+    size p * k + r - p for a new k. Equations between products have common factors cancelled, and `a * b == c * d` gives
+    each name two factors (Euler's four number theorem). Any other condition becomes a guard. Names in `fixed` keep one
+    factor. A substituted size occurs neither in the factors in `names` nor in `conditions`, so the order of conditions
+    does not matter. `real_conditions` constrain the real numbers of the rule, `reals`, and sizes. `real_values` are
+    the values that equations determine.
     """
 
     names: Mapping[str, Factors]
@@ -121,7 +121,7 @@ class Claim:
         )
 
     def _equal_products(self, left: Factors, right: Factors) -> Claim | None:
-        """The claim under an equation of two products of names, else None. Common factors, at least 1, are cancelled.
+        """The claim under an equation of two products of names, else None. Common factors, being >= 1, are cancelled.
 
         a b = c d for four names if and only if a = p q, b = r s, c = p r, d = q s for some p, q, r and s.
         """
@@ -163,7 +163,10 @@ class Claim:
         return known or claim._with(compare("==", product(factors), product(divisors) * cofactor))
 
     def _with_remainder(self, remainder: Apply, rest: Expr) -> Claim | None:
-        """The claim under `whole % part == rest` for numbers, 0 < rest < part: whole is rest more than a multiple."""
+        """The claim under `whole % part == rest` with numbers 0 < rest < part; None for anything else.
+
+        It substitutes whole = part * k + rest - part for a new k.
+        """
         whole, part = remainder.arguments
         if not isinstance(whole, Name) or not isinstance(part, Number) or not isinstance(rest, Number):
             return None
@@ -177,7 +180,7 @@ class Claim:
 
 
 def names_multiples(rule: RuleDecl) -> bool:
-    """Whether a condition says that a size is a multiple: then claims that are undivided differ from others."""
+    """Whether a condition contains a remainder, `m % p`. Only then does an undivided claim differ from others."""
     sides = (side for condition in rule.conditions for side in condition.arguments)
     return any(isinstance(side, Apply) and side.function == "%" for side in sides)
 

@@ -1,7 +1,7 @@
 """Symbolic sizes of one call: dimensions as tuples of factors, major first, solved from `where` conditions.
 
-A device axis, a head or a merged dimension is a tuple of indices on both sides; so partition and flatten are renamings,
-and index arithmetic stays linear.
+A dimension that is divided over devices, split into heads or merged from axes is a tuple of indices on both sides of a
+rule. Partition and flatten are then renamings, and index arithmetic stays linear.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def share(factor: Poly, size: Poly) -> Poly | None:
 
 
 def _without(whole: Factors, part: Factors) -> Factors | None:
-    """`whole` with one factor divided by each of `part`, None where one divides none of them."""
+    """`whole` with each factor of `part` divided out of one of its factors; None where that is not possible."""
     left = list(whole)
     for factor in part:
         shares = ((place, share(factor, own)) for place, own in enumerate(left))
@@ -128,7 +128,7 @@ def _bracketed(divisor: Poly, names: Mapping[Var, str]) -> str:
 
 
 def exactly(size: Poly, sizes: Mapping[str, int]) -> Fraction:
-    """A polynomial in sizes at numbers."""
+    """The value of a polynomial in sizes at numeric sizes."""
     total = Fraction(0)
     for monomial, coefficient in size.terms:
         value = coefficient
@@ -148,7 +148,7 @@ def _symbol(symbol: Symbol, sizes: Mapping[str, int]) -> Fraction:
 
 
 def valued(size: Poly, sizes: Mapping[str, int]) -> int:
-    """A size at numbers. Raises Unsupported where it is not an integer."""
+    """The value of a size at numeric sizes. Raises Unsupported where it is not an integer."""
     value = exactly(size, sizes)
     if value.denominator != 1:
         raise Unsupported(f"a size of {value}")
@@ -159,8 +159,8 @@ def valued(size: Poly, sizes: Mapping[str, int]) -> int:
 class Sizes:
     """The bindings of one call's names: dimensions by name or axis, attributes, degrees (as `@p`).
 
-    `divisions` are divisions of sizes that were used and are exact; `unchecked` are sizes from conditions, not known to
-    be at least 1 yet.
+    `divisions` state which exact divisions of sizes were used. `unchecked` are sizes from conditions that are not yet
+    known to be at least 1.
     """
 
     arithmetic: Arithmetic
@@ -174,7 +174,7 @@ class Sizes:
     def bind(self, axis: str, factors: Factors, what: str) -> None:
         """Binds an axis to factors. Raises Failed where it is bound to another size.
 
-        Of two factorisations the common refinement is kept.
+        If it gets two factorisations, their common refinement is kept or, without one, the first.
         """
         known = self.dims.setdefault(axis, factors)
         if known == factors:
@@ -215,9 +215,9 @@ class Sizes:
     # ------------------------------------------------------------------------------------------ conditions
 
     def solve(self, operator: OperatorDecl, *, assumed: bool = False) -> None:
-        """Binds the sizes that `where` determines; other conditions become obligations, or assumptions.
+        """Binds the sizes that `where` determines. Other conditions become obligations or, if `assumed`, assumptions.
 
-        Raises Failed.
+        Raises Failed and Unsupported.
         """
         pending = [condition for condition in operator.conditions if not mentions_rank(condition)]
         known = self.dims.keys() - set(self.unchecked)
@@ -238,8 +238,9 @@ class Sizes:
                 raise Failed("same_shape", f"`{operator.name}` needs `{text}`")
 
     def parametrise(self, operator: OperatorDecl, free: Container[str]) -> None:
-        """Writes a `free` size that is a product with an unknown one as that product: of `c == 2 * h` c is 2 h for any
-        h, where h as a half of c would have to be known to be whole.
+        """Replaces a `free` size by the product with one unknown size that it equals: `c == 2 * h` binds c to 2 h.
+
+        Solving for h = c / 2 instead would require a proof that 2 divides c.
         """
         for condition in operator.conditions:
             match condition:
@@ -253,7 +254,10 @@ class Sizes:
                         self.dims[name] = found
 
     def _positive(self, names: Sequence[str], assumed: bool) -> None:
-        """Shows that a size from a condition, `stop - start`, say, is at least 1; or assumes it."""
+        """Shows or, if `assumed`, assumes that sizes from conditions, such as `stop - start`, are at least 1.
+
+        Raises Failed.
+        """
         for name in names:
             for factor in self.dims[name]:
                 least = compare(">=", factor, ONE)
@@ -263,7 +267,7 @@ class Sizes:
                     raise Failed("same_shape", f"the size `{name}` = {shown(factor)} is not known to be at least 1")
 
     def determine(self, key: str, value: Factors) -> bool:
-        """Binds a size to these factors. Products of rest axes and ranks are not unknowns here."""
+        """Binds a size to these factors. False for products of rest axes and ranks, which are not unknowns here."""
         if key.endswith("..") or key.startswith("rank("):
             return False
         self.dims[key] = value
@@ -290,7 +294,10 @@ class Sizes:
         return left
 
     def _comparison(self, operator: OperatorDecl, condition: Expr) -> Guard | None:
-        """A condition over sizes; None for one on numbers, checked with the instance."""
+        """A condition on sizes as a guard; None for one between numbers, which is checked with the instance.
+
+        Raises Unsupported.
+        """
         if not (isinstance(condition, Apply) and condition.function in COMPARISONS):
             raise Unsupported(f"`{operator.name}`: a condition of another form than a comparison")
         left, right = (self.size(side) for side in condition.arguments)
@@ -331,7 +338,7 @@ class Sizes:
 
 
 def arithmetic_value(function: str, parts: Sequence[Poly]) -> Poly:
-    """Arithmetic on sizes; `//` is exact, by a number, or determined by bounds. Raises Unsupported."""
+    """Arithmetic on sizes. Raises Unsupported unless `//` is exact, by a positive number, or determined by bounds."""
     if function == "neg":
         return -parts[0]
     left, right = parts

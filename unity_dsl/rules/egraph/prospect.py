@@ -11,7 +11,7 @@ from ...index.library import Library
 from ...prove.translation.rule_forms import call_pattern
 from ...syntax.ast import Name
 from ...syntax.parse_rules import GraphCall, GraphExpr, GraphView, RuleDecl
-from ..graph_identity import leaves_as_is
+from ..graph_identity import is_identity
 from ..substitution import Substitution, outlined
 
 VIEW = "rearrange"
@@ -59,7 +59,7 @@ def skeleton_of(nodes: Sequence[Node]) -> Skeleton:
         if value not in reached:
             reached[value] = frozenset()  # a cycle adds nothing
             own = makers.get(value, ())
-            before = (made_by(node.arguments[0].name) for node in own if leaves_as_is(node.instance))
+            before = (made_by(node.arguments[0].name) for node in own if is_identity(node.instance))
             reached[value] = frozenset(node.instance.name for node in own).union(*before)
         return reached[value]
 

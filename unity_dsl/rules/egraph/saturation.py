@@ -218,7 +218,7 @@ class _Saturation:
         pairs = [*zip(match.roots, results, strict=True)]
         if any(root.dtype != found.dtype for root, found in pairs):
             return None
-        if all(_is_of_itself(root, found, right.made) for root, found in pairs):
+        if all(_is_cyclic(root, found, right.made) for root, found in pairs):
             self.names -= {value.name for node in right.made for value in node.results if value not in match.roots}
             return None
         joined = [(root, found) for root, found in pairs if root.name != found.name]
@@ -265,7 +265,7 @@ class _Saturation:
             pending = left
 
 
-def _is_of_itself(root: Value, found: Value, made: Sequence[Node]) -> bool:
+def _is_cyclic(root: Value, found: Value, made: Sequence[Node]) -> bool:
     """Whether new operators compute a value from the root that it replaces; extraction could never use them."""
     makers = {value.name: node for node in made for value in node.results}
     pending, seen = [found.name], set[str]()

@@ -71,7 +71,7 @@ def _without_whole(plan: Plan, counts: Mapping[str, int]) -> Plan:
     return plan.with_passes(recomputed=plan.passes.recomputed - whole, kept_iterations=kept) if whole else plan
 
 
-def worth_of_room(plan: Plan, budget: Budget) -> float:
+def shadow_price_of_memory(plan: Plan, budget: Budget) -> float:
     """The shadow price of memory for a plan that recomputes segments, in seconds per byte. With more memory fewer
     iterations are recomputed, although the weights that they gather are re-gathered. 0 where recomputation frees
     nothing.
@@ -99,7 +99,7 @@ def most_within(most: int, held: Callable[[int], float], limit: float) -> int:
     return low[0]
 
 
-def told_kept(plan: Plan, iterations: Mapping[str, int] | None, budget: Budget) -> Plan:
+def with_iterations_kept(plan: Plan, iterations: Mapping[str, int] | None, budget: Budget) -> Plan:
     """The plan with the given numbers of last iterations of recomputed segments kept; if None, with the most for which
     there is memory. A note says what is recomputed.
     """

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from ...graph.graph import Graph, Model, Node, Segment, Series, Value
-from ...graph.interleaved_repeats import repeats_in_turns
+from ...graph.interleaved_repeats import interleavable_repeats
 from ...machine.collective_price import local_fraction
 from ...machine.machine import Machine
 from ..choices.extractions import Choice, Extractions
@@ -107,7 +107,7 @@ class _Builder:
             hidden = {**values_in_turns(graph, exposure.values), **hidden}
         self.meaning = Meaning(graph, free=set(whole), hidden=hidden)
         hides = exposure.values < 1 and not prefix
-        self.in_turns = repeats_in_turns(graph) if hides else frozenset[str]()
+        self.in_turns = interleavable_repeats(graph) if hides else frozenset[str]()
         self.costs: list[Table] = []
         self.names: list[str] = []
         self.values: dict[str, Value] = {}

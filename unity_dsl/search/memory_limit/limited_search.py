@@ -14,10 +14,10 @@ from math import inf
 from ...graph.layout import Mesh
 from ...graph.plan import Plan
 from ...machine.byte_count import describe_bytes
-from ..accounting.kept_iterations import with_room_used, worth_of_room
+from ..accounting.kept_iterations import shadow_price_of_memory, with_room_used
 from ..accounting.memory_budget import Budget
 from ..accounting.weighed_plan import counted, least_held, recomputing, within_memory
-from ..constants import COARSE, EXPECTED, FAR_COARSE, FAR_TOO_LARGE, MOST_SCOUTS, MOST_TRIES, ROOM_COMPARED
+from ..constants import COARSE, FAR_COARSE, FAR_TOO_LARGE, MOST_SCOUTS, MOST_TRIES, PREDICTED_WITHIN, ROOM_COMPARED
 from ..meshes.near_search import Found
 from ..plan_notes import describe_excess, describe_gap
 from ..search_end import SearchEnded
@@ -184,7 +184,7 @@ class LimitedSearch:
         start = counted(recomputing(cheapest.plan, again, self.budget.machine, self.budget.library), self.budget)
         if not again:
             return None
-        self.worth[again] = worth_of_room(start, self.budget)
+        self.worth[again] = shadow_price_of_memory(start, self.budget)
         if scouted.best is not None and not self._shorter_with_room(start, scouted.best.seconds):
             return None
         if not self.budget.fits(start):
@@ -245,7 +245,7 @@ def _within_limit(cheapest: Plan, lessened: Plan, bounds: Mapping[Mesh, float], 
     limited.others.append(lessened)
     first = Attempt(0.0, cheapest, least_held(cheapest, limited.budget), bounds)
     if cheapest.passes.recomputed:
-        limited.worth[cheapest.passes.recomputed] = worth_of_room(cheapest, limited.budget)
+        limited.worth[cheapest.passes.recomputed] = shadow_price_of_memory(cheapest, limited.budget)
     tried = limited.scout(first, within_memory(cheapest, limited.budget))
     other = limited.scout_recomputed(first, tried)
     every = [tried] if other is None else [tried, other]
@@ -279,9 +279,9 @@ def _cheapest(fitting: Sequence[Plan], limited: LimitedSearch) -> Plan:
     del others[least.cost.seconds]
     compared = [(least, with_room_used(least, limited.budget))]
     for plan in reversed(list(others.values())[-ROOM_COMPARED:]):
-        if limited.expected(plan) < EXPECTED * min(used.cost.seconds for _, used in compared):
+        if limited.expected(plan) < PREDICTED_WITHIN * min(used.cost.seconds for _, used in compared):
             compared.append((plan, with_room_used(plan, limited.budget)))
-    most = EXPECTED * min(used.cost.seconds for _, used in compared)
+    most = PREDICTED_WITHIN * min(used.cost.seconds for _, used in compared)
     near = {used.cost.seconds: (plan, used) for plan, used in reversed(compared) if used.cost.seconds < most}
     ways = list(near.values())
     best, _ = min(ways, key=lambda one: one[1].cost.seconds)

@@ -20,11 +20,11 @@ from ..constants import (
     ENOUGH,
     FAR_TOO_LARGE,
     FIRST_PRICE,
-    HOPELESS_LIMITED,
+    LEAST_PRICE,
     MOST_SCOUTS,
     NEARLY_FITS,
-    PAID,
     PRICE_STEP,
+    PRUNED_LIMITED,
     SAME_PRICE,
 )
 
@@ -115,7 +115,7 @@ class Tried:
     @property
     def of_use(self) -> float:
         """The seconds below which a plan that fits improves the incumbent, or is worth running if there is none."""
-        return HOPELESS_LIMITED * self.attempts[0].seconds if self.best is None else self.best.seconds
+        return PRUNED_LIMITED * self.attempts[0].seconds if self.best is None else self.best.seconds
 
     @property
     def least(self) -> float:
@@ -186,7 +186,7 @@ class Tried:
             return self._raised if last.multiplier < self.dearest else None
         following = min(above, key=lambda one: one.multiplier)
         freed = last.bytes - following.bytes
-        paid = self.worth if following.multiplier > self.worth * (1 + SAME_PRICE) else PAID * self.worth
+        paid = self.worth if following.multiplier > self.worth * (1 + SAME_PRICE) else LEAST_PRICE * self.worth
         crossing = max(paid, (following.seconds - last.seconds) / freed)
         least, most = last.multiplier * (1 + SAME_PRICE), following.multiplier * (1 - SAME_PRICE)
         return crossing if least < crossing < most else None

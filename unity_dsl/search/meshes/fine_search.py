@@ -19,15 +19,15 @@ from ...rules.process_map import shared_map
 from ..constants import (
     DESCENDED,
     DESCENTS,
+    FINE_BEATS_COARSE,
     FINE_COMPARED,
     FINE_COMPARED_MANY,
-    HOPELESS,
-    MISLED,
     NOTHING,
+    PARALLEL_FROM,
     PROMISING,
+    PRUNED,
     REGROUPED,
-    SHARED,
-    SMALL,
+    SEARCHED_TWICE,
 )
 from ..layout_problem.starting_domains import Held
 from ..search_end import check_end
@@ -54,15 +54,15 @@ def search_near(task: Task, every: Sequence[Fine], below: float) -> None:
     mesh. Several processes do so where it takes long; the results do not depend on their number.
     """
     many = any(has_many(found.problem) for one in every for found in one.above)
-    split = [one for one in every if least_of(one.above)[0] <= below * HOPELESS]
+    split = [one for one in every if least_of(one.above)[0] <= below * PRUNED]
     compared = split[: FINE_COMPARED_MANY if many else FINE_COMPARED]
-    processes = 1 if len(every) < 2 else processes_when(sum(coarse_count(one.above) for one in compared), SHARED)
+    processes = 1 if len(every) < 2 else processes_when(sum(coarse_count(one.above) for one in compared), PARALLEL_FROM)
     _search(task, [_compared(one, below * PROMISING) for one in compared], processes)
     if not many:
         _search(task, list(islice(_regrouped(every, below), REGROUPED)), processes)
     for _ in () if many else range(DESCENTS):
         best = min(every, key=Fine.promise, default=None)
-        if best is None or best.cost >= below * MISLED:
+        if best is None or best.cost >= below * FINE_BEATS_COARSE:
             return
         before = best.cost
         _search(task, [local for one in every for local in _moved(one, best)], processes)
@@ -95,9 +95,9 @@ def _regrouped(every: Sequence[Fine], below: float) -> Iterator[_Local]:
     only.
     """
     best = min([below, *(one.cost for one in every)])
-    coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * HOPELESS}
+    coarse = {found.mesh: found for one in every for found in one.above if found.best.cost <= best * PRUNED}
     for one in every:
-        if one.near is None and one.effort <= SMALL:
+        if one.near is None and one.effort <= SEARCHED_TWICE:
             held = held_apart(one.mesh, coarse.values())
             if held.chosen:
                 yield _Local(one, held, best)

@@ -21,16 +21,16 @@ from ..constants import (
     EFFORT_COARSE,
     EFFORT_SCOUTED,
     EFFORT_WHOLE,
-    HOPELESS,
-    HOPELESS_MANY,
     LARGE,
     NEGLIGIBLE,
+    PARALLEL_BOUNDS_FROM,
+    PARALLEL_FROM,
+    PARALLEL_STEPS_FROM,
     PROMISING,
+    PRUNED,
+    PRUNED_MANY,
     SCOUTED,
-    SHARED,
-    SHARED_AGAIN,
-    SIMULATED,
-    SMALL,
+    SEARCHED_TWICE,
 )
 from ..exact_search.bounded_search import (
     ROUNDS,
@@ -194,11 +194,11 @@ def _solve_coarse(every: Sequence[tuple[Problem, Survey]], outcome: Outcome, sta
     def best(asked: tuple[int, float]) -> Optimum:
         check_end()
         problem, known = every[asked[0]]
-        below = asked[1] * (HOPELESS_MANY if has_many(problem) else HOPELESS)
+        below = asked[1] * (PRUNED_MANY if has_many(problem) else PRUNED)
         return _best(problem, known, held_by(problem.spaces.mesh, starts), below)
 
     configurations = sum(sum(counts(problem.part)) for problem, _ in every)
-    processes = 1 if len(every) < 3 else min(2, processes_when(configurations, SHARED))
+    processes = 1 if len(every) < 3 else min(2, processes_when(configurations, PARALLEL_FROM))
     with lasting_processes(best, processes, check_end) as bests:
         for last in range(1, len(every) + 2, 2):
             numbers = range(max(last - 2, 0), min(last, len(every)))
@@ -214,7 +214,7 @@ def _look_ahead(surveys: Surveys, first: Problem, meshes: Sequence[Mesh], left: 
     """
     size = max(1, int(effort_of([first], COARSE)))
     ahead = meshes[: max(0, left) // size + 1 + EFFORT_SCOUTED // size]
-    surveys.look_at(ahead, processes_when(size * len(ahead), SHARED_AGAIN))
+    surveys.look_at(ahead, processes_when(size * len(ahead), PARALLEL_BOUNDS_FROM))
 
 
 def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Problem, Survey]]) -> list[Mesh]:
@@ -224,7 +224,7 @@ def _scouted(surveys: Surveys, meshes: Sequence[Mesh], every: Sequence[tuple[Pro
     known = min((one.bound for _, one in every), default=inf)
     size = max((sum(counts(problem.part)) for problem, _ in every), default=0)
     looked_at = meshes[: EFFORT_SCOUTED // max(1, size)]
-    surveys.look_at(looked_at, processes_when(size * len(looked_at), SHARED_AGAIN))
+    surveys.look_at(looked_at, processes_when(size * len(looked_at), PARALLEL_BOUNDS_FROM))
     better = [mesh for mesh in looked_at if surveys.least(mesh) < known]
     return sorted(better, key=surveys.least)[:SCOUTED]
 
@@ -307,7 +307,7 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
         return Optimum(None, below, known.bound, False)
     near = nowhere if has_many(problem) else partial(axis_domains, problem)
     first = Optimum(None, below, -inf, False) if isinstance(known.found, Solver) else _start(problem, held, below)
-    hopeless = has_many(problem) and first.cost > known.bound * HOPELESS
+    hopeless = has_many(problem) and first.cost > known.bound * PRUNED
     dearest = below if hopeless else min(below, first.cost)
     best = search(known, near, dearest, rounds=1 if large or has_many(problem) else ROUNDS)
     if hopeless and best.plan is not None:
@@ -319,7 +319,7 @@ def _best(problem: Problem, known: Survey, held: Held, below: float) -> Optimum:
         if better.cost < below:
             best = better
     begun, missed = first.plan is not None, best.plan is None and below < inf
-    if not best.exact and (begun or missed) and known.domains.count <= SMALL:
+    if not best.exact and (begun or missed) and known.domains.count <= SEARCHED_TWICE:
         other = search(known, near) if begun else _best(problem, known, held, inf)
         best = other if other.cost < best.cost else best
     return best
@@ -350,4 +350,4 @@ def is_beyond_proof(found: Found) -> bool:
 
 def processes_for(problem: Problem) -> int:
     """How many processes search problems like this one, and simulate what they find."""
-    return processes_when(sum(counts(problem.part)), SIMULATED)
+    return processes_when(sum(counts(problem.part)), PARALLEL_STEPS_FROM)

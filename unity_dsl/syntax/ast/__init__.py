@@ -1,7 +1,7 @@
 """Syntax trees of `.uop` (operators) and `.udl` (models), and the expressions that both are made of.
 
-The expression nodes are also the terms of the index calculus: later stages rewrite them, they do not translate them.
-Spans never take part in equality, so that structural comparison of terms is comparison of meaning.
+The expression nodes are also the terms of the index calculus: later stages rewrite them and do not translate them.
+Spans never take part in equality, so comparing the structure of terms compares their meaning.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ LARGEST_INTEGER = 2**63 - 1
 
 @dataclass(frozen=True)
 class Number:
-    """A literal. `text` keeps how it was written (`1e-5`), `value` is what it is worth; `inf` is a literal."""
+    """A literal by its value; `inf` is a literal too."""
 
     value: Rational
     span: Span | None = span_field()
@@ -65,7 +65,7 @@ class Read:
 class Apply:
     """An element function or arithmetic. Arithmetic is spelt `+ - * / // % neg`; comparisons `== != < <= > >=`.
 
-    A comparison in value position is written in brackets, `[v == ids[n]]`, and is worth 1 or 0 (Iverson).
+    A comparison in value position is written in brackets, `[v == ids[n]]`, and has the value 1 or 0 (Iverson).
     """
 
     function: str
@@ -91,7 +91,7 @@ class ReductionKind(StrEnum):
 
 
 class Ties(StrEnum):
-    """To which of several equal elements the gradient of a max or min goes: to all alike, or to the first in order."""
+    """Which of several equal elements gets the gradient of a max or min: all in equal shares, or the first in order."""
 
     SHARE = "share"
     FIRST = "first"

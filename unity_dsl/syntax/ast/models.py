@@ -49,7 +49,9 @@ class TypeExpr:
 
 @dataclass(frozen=True)
 class Initialiser:
-    """`normal(0.02)`, `uniform(-1, 1)`, `fan_in_uniform(1 / 3)`, `zeros`, …: those of `INITIALISERS` in parse_model."""
+    """`normal(0.02)`, `uniform(-1, 1)`, `fan_in_uniform(1 / 3)`, `zeros`, …: an entry of `INITIALISERS` in
+    parse_model.
+    """
 
     name: str
     arguments: tuple[Expr, ...] = ()
@@ -84,7 +86,7 @@ class PatternFactor:
 
 @dataclass(frozen=True)
 class Pattern:
-    """`[b, s, (h=heads k)]`: per dimension its factors, major first."""
+    """`[b, s, (h=heads k)]`: the factors of each dimension, major first."""
 
     dims: tuple[tuple[PatternFactor, ...], ...]
     span: Span | None = span_field()
@@ -134,7 +136,7 @@ class Assign:
 
 @dataclass(frozen=True)
 class UpdateStatement:
-    """`update m = expr`: what a buffer is from the next training step on. The value carries no gradient."""
+    """`update m = expr`: the value of a buffer from the next training step on. It carries no gradient."""
 
     target: str
     value: ModelExpr
@@ -143,7 +145,9 @@ class UpdateStatement:
 
 @dataclass(frozen=True)
 class Repeat:
-    """`repeat 24 as l`: the body once per iteration, weights inside are per iteration, named `l.0.w`, `l.1.w`, …"""
+    """`repeat 24 as l`: runs the body once per iteration. Each iteration has its own weights, named `l.0.w`, `l.1.w`,
+    …
+    """
 
     count: Expr
     name: str
@@ -153,7 +157,7 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Slices:
-    """`x_t in x along 1`: the name of a tensor's slice at each position of a dimension."""
+    """`x_t in x along 1`: names the slice of a tensor at each position of a dimension."""
 
     name: str
     value: ModelExpr
@@ -163,7 +167,7 @@ class Slices:
 
 @dataclass(frozen=True)
 class Scan:
-    """`scan x_t in x along 1 as step`: the body once per position, in order, with the same weights each time."""
+    """`scan x_t in x along 1 as step`: runs the body once per position, in order, with the same weights each time."""
 
     slices: tuple[Slices, ...]
     name: str
@@ -173,8 +177,8 @@ class Scan:
 
 @dataclass(frozen=True)
 class Collect:
-    """`collect h as y along 0`: what the iterations of a scan make, stacked; along the first slices' dimension if none
-    is given.
+    """`collect h as y along 0`: stacks the results of a scan's iterations, by default along the dimension of its first
+    slices.
     """
 
     value: ModelExpr
@@ -185,7 +189,7 @@ class Collect:
 
 @dataclass(frozen=True)
 class Cond:
-    """`cond gate expect 0.5 as skip`: the body, if the gate is 1; names of outside keep their tensors else."""
+    """`cond gate expect 0.5 as skip`: runs the body if the gate is 1; otherwise outer names keep their tensors."""
 
     predicate: ModelExpr
     probability: Expr | None
@@ -196,8 +200,8 @@ class Cond:
 
 @dataclass(frozen=True)
 class If:
-    """`if stride == 1, inputs == outputs`: the body where numbers compare so, else the lines below `else`. Which of
-    the two is there is known where a block is called.
+    """`if stride == 1, inputs == outputs`: the body if the comparisons hold, else the lines below `else`. The choice
+    is made when the block is called.
     """
 
     conditions: tuple[Apply, ...]
@@ -224,7 +228,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Output:
-    """`output logits`: a tensor that `forward` returns beside the loss."""
+    """`output logits`: a tensor that `forward` returns besides the loss."""
 
     value: ModelExpr
     name: str
@@ -234,7 +238,7 @@ class Output:
 Nested = Repeat | Scan | Cond
 """Statements with a body."""
 ModelChoice = Preset | Precision
-"""What a model says of the choices that a compile has: lines of the model itself, which make no tensor."""
+"""Lines of a model that set choices of a compile and make no tensor."""
 ModelStatement = StorageDecl | Assign | UpdateStatement | Nested | If | Collect | Return | Loss | Output
 
 
@@ -252,7 +256,7 @@ class BlockDecl:
 
 @dataclass(frozen=True)
 class ModelDecl:
-    """`model mlp[b = 64, d = 1024]`: its parameters, its presets, the precision if it says one, its statements."""
+    """`model mlp[b = 64, d = 1024]`: its parameters, its presets, its precision if given, and its statements."""
 
     name: str
     parameters: tuple[Parameter, ...]

@@ -18,7 +18,7 @@ from .expressions import Apply, DeviceName, Expr, Name, Number, Size
 class DimDecl:
     """One axis of a tensor's declared shape: `i`, `b..` (rest), `b..~` (rest, broadcasting), `@p` (device axis).
 
-    `joined` says that it lies in one dimension with the axis before it, as i in `(g i)`.
+    `joined` says that it shares a dimension with the axis before it, as i in `(g i)`.
     """
 
     name: str
@@ -33,8 +33,8 @@ class DimDecl:
 class TensorDecl:
     """`x: [b.., i]` is a float tensor; `ids: int<v>[n..]` holds integers in [0, size of v).
 
-    `dims` are its axes one by one, by which the body reads it, `dimensions` what they make up: `[n, (g i)]` has three
-    axes in two dimensions.
+    `dims` are its single axes, by which the body reads it; `dimensions` groups them: `[n, (g i)]` has three axes in
+    two dimensions.
     """
 
     name: str
@@ -55,7 +55,7 @@ class TensorDecl:
 
 @dataclass(frozen=True)
 class AttributeDecl:
-    """`p = 0.1` after the `;`: a number that the call may give; without default it must."""
+    """`p = 0.1` after the `;`: a number that a call may give, and must give if there is no default."""
 
     name: str
     default: Rational | None = None
@@ -100,7 +100,7 @@ class NativeString:
 
 @dataclass(frozen=True)
 class NativeSteps:
-    """Calls one after the other, each bound to a name that those below may use; outputs go by their own names."""
+    """Consecutive calls, each bound to a name that later ones may use; outputs are bound to their own names."""
 
     steps: tuple[tuple[str, NativeCall], ...]
     span: Span | None = span_field()
@@ -114,10 +114,10 @@ NativeArgument = Number | Name | Size | NativeString | NativeCall | NativeList
 class OperatorDecl:
     """`op name(inputs; attributes) -> outputs where conditions`, statements, then clauses.
 
-    `evaluation` are the statements of `eval` (what the operator computes outside training), empty where the same.
+    `evaluation` are the statements of `eval` (what the operator computes outside training), empty if it is the same.
 
-    An `extern op` has no statements: `torch` and `numpy` compute it, and it may be divided along the axes `declared`,
-    which is assumed.
+    An `extern op` has no statements: `torch` and `numpy` compute it, and it is assumed to be divisible along the axes
+    `declared`.
     """
 
     name: str
@@ -155,7 +155,7 @@ class ParallelDecl:
 class FactDecl:
     """`fact log(a * b) == log(a) + log(b) where a > 0, b > 0`: both sides have a value, and compare as stated.
 
-    For all real values of the names that meet the conditions.
+    It holds for all real values of the names that meet the conditions.
     """
 
     claim: Apply
@@ -165,9 +165,9 @@ class FactDecl:
 
 @dataclass(frozen=True)
 class FunctionDecl:
-    """`fn maximum(a, b)`: an element function; `derivatives` are by parameter, primitives have no `definition`.
+    """`fn maximum(a, b)`: an element function. `derivatives` are by parameter; primitives have no `definition`.
 
-    Those by its `surrogates` are what is passed back in place of the function's own.
+    The derivatives by the parameters in `surrogates` replace the function's true ones in backward.
     """
 
     name: str

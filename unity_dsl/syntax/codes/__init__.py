@@ -23,7 +23,7 @@ class Code:
 
 
 def _read() -> dict[str, Code]:
-    """By code; lines of a text are those of its file, and a paragraph here."""
+    """The entries of all files by code, with each text joined to one paragraph."""
     files = (tomllib.loads(path.read_text()) for path in Path(__file__).parent.glob("*.toml"))
     tables = sorted(pair for file in files for pair in file.items())
     return {code: Code(table["title"], " ".join(table["text"].split())) for code, table in tables}

@@ -1,7 +1,7 @@
-"""Broken snippets and what is wrong with them. They choose the words of a syntax error and are the corpus of its test.
+"""Broken snippets and their mistakes. They determine the message of a syntax error and are the corpus of its test.
 
-A snippet stands for every text that stops the parser in the same state; see `diagnose`. The .toml files beside this one
-have those of a language: each text stands within a frame, at `{}`.
+A snippet represents every text that stops the parser in the same state; see `diagnose`. The .toml files in this folder
+hold the snippets of each language; each snippet is put into a frame, at `{}`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["MISTAKES", "Mistake"]
 
 @dataclass(frozen=True)
 class Mistake:
-    """Texts that go wrong in one way. `any_token`: whatever follows, the fault is the same."""
+    """Texts that fail in one way. `any_token` says that the fault is the same whatever token follows."""
 
     code: str
     message: str
