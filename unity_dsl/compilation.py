@@ -129,14 +129,15 @@ def compile_model(request: Request, end: SearchEnd | None = None) -> Compilation
     if the strategy or pins need it, or if the step becomes shorter.
     """
     end = end or SearchEnd(request.time_limit)
+    chosen = None if end.seconds is None else _padding_within_limit(request, end)
     found = padded_as_needed(
-        lambda padding: _compiled(request, end, padding),
+        lambda needed: _compiled(request, end, needed or chosen),
         request.pad,
         lambda: _model_of(request),
         request.devices,
         request.pins,
     )
-    return _padded_where_shorter(found, request, end) if request.pad == AUTOMATIC else found
+    return _padded_where_shorter(found, request, end)
 
 
 SHORTER = 0.995
@@ -147,18 +148,43 @@ def _padded_where_shorter(found: Compilation, request: Request, end: SearchEnd) 
     """The compilation, or that of the padded model if its step is shorter, or if only it has no warnings. Padding is
     tried only if devices do not divide the batch and so must divide other axes.
     """
-    plan, divided = found.plan, batch_size(found.model) % request.devices == 0
     limited = end.seconds is not None or end.raised or end.interrupted
-    if request.strategy != AUTO or request.plan is not None or divided or limited:
+    if limited or not _may_be_padded(found.model, request):
         return found
     padding = useful_padding(found.model, request.devices, found.library)
     with suppress(InputError):  # pins may not fit the padded model
-        began = next((trial.seconds for trial in plan.trail), None) or inf
+        began = next((trial.seconds for trial in found.plan.trail), None) or inf
         padded = _compiled(request, end, padding, began) if padding else found
-        fits, fitted = not plan.warnings, not padded.plan.warnings
-        shorter = padded.plan.seconds < SHORTER * plan.seconds
-        return padded if fitted > fits or (fitted == fits and shorter) else found
+        return padded if _is_better(padded.plan, found.plan) else found
     return found
+
+
+def _padding_within_limit(request: Request, end: SearchEnd) -> Padding | None:
+    """The padding of the model that a time limit leaves time to search; None for the model as it is. Plans of data
+    parallelism decide, which take a few seconds: the padded model is searched if its plan fits and is better.
+    """
+    model = _model_of(request)
+    if not _may_be_padded(model, request):
+        return None
+    end.begun = monotonic() if end.begun is None else end.begun
+    padding = useful_padding(model, request.devices, library_of(library_sources(request.operators)))
+    plans = list[Plan]()
+    for tried in (None, padding) if padding else ():
+        with suppress(InputError):  # data parallelism may not fit the model, its pins or its mesh
+            plans.append(_compiled(request, SearchEnd(interrupted=True), tried).plan)
+    return padding if len(plans) > 1 and not plans[1].warnings and _is_better(plans[1], plans[0]) else None
+
+
+def _may_be_padded(model: Model, request: Request) -> bool:
+    """Whether the search decides about padding: devices do not divide the batch, and nobody asked for a layout."""
+    free = request.pad == AUTOMATIC and request.strategy == AUTO and request.plan is None
+    return free and batch_size(model) % request.devices != 0
+
+
+def _is_better(padded: Plan, plan: Plan) -> bool:
+    """Whether a padded plan's step is shorter, or only it has no warnings."""
+    fits, fitted = not plan.warnings, not padded.warnings
+    return fitted > fits or (fitted == fits and padded.seconds < SHORTER * plan.seconds)
 
 
 def _model_of(request: Request) -> Model:
