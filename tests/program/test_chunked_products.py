@@ -88,7 +88,7 @@ def test_a_program_in_chunks_is_the_model(
     reading = {("layer.add_1", True)} if layouts is not WHOLE else set()
     assert places(plan, compiled) == {("layer.linear_3", False), *reading}
     model = (out / "model.py").read_text()
-    assert "parallel.linear_sent(" in model and ("parallel.depart_in_blocks(" in model) == bool(reading)
+    assert "parallel.linear_sent(" in model and ("parallel.start_conversion_in_blocks(" in model) == bool(reading)
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)

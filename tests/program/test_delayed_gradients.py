@@ -99,7 +99,7 @@ def test_a_program_with_delayed_gradients_is_the_model(
 ) -> None:
     """It is checked, and read back, its memory is that of the simulated step."""
     plan, compiled, out = written(text, tmp_path, devices=ranks, **choices)
-    assert "parallel.delayed(" in (out / "model.py").read_text()
+    assert "parallel.defer_wgrad(" in (out / "model.py").read_text()
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
     again, library = written_plan(load_plan_file(out), out)
@@ -142,7 +142,7 @@ def test_kernels_beside_delayed_gradients(tmp_path: Path, pool: RankPool) -> Non
     """Groups of operators that are one kernel read weights as they are."""
     _, _, out = megatron(tmp_path, kernels="triton")
     model = (out / "model.py").read_text()
-    assert "kernels." in model and "parallel.delayed(" in model
+    assert "kernels." in model and "parallel.defer_wgrad(" in model
     report = check(out, steps=1, pool=pool)
     assert report.ok, report
 
@@ -180,6 +180,6 @@ def test_a_product_that_runs_after_the_outputs_defers_nothing(tmp_path: Path) ->
         out = tmp_path / f"out_{seed}"
         write_program(plan.plan, plan.library, plan.sources, request, out)
         model, parallel = ((out / name).read_text() for name in ("model.py", "parallel.py"))
-        assert ("parallel.depart(" in model) <= ("def depart(" in parallel), seed
-        found += "parallel.depart(" not in model
+        assert ("parallel.start_conversion(" in model) <= ("def start_conversion(" in parallel), seed
+        found += "parallel.start_conversion(" not in model
     assert found

@@ -83,7 +83,7 @@ def test_operations_run_in_the_order_that_is_simulated(
     choices = {"devices": 4, "mesh": (2, 2), "strategy": f"random:{seed}"}
     plan, compiled = written(TOWERS, tmp_path, turns=turns, freed=freed, **choices)
     text = (tmp_path / "out" / "model.py").read_text()
-    assert bool(plan.passes.interleaved) is turns and text.count("self.gathered.ahead(") == 2
+    assert bool(plan.passes.interleaved) is turns and text.count("self.gathered.prefetch_next(") == 2
     assert "self.gathered.start(" in text
     assert check(tmp_path / "out", steps=2, pool=pool).ok
     assert ran(tmp_path, 4, pool) == merged(simulated(plan, compiled))

@@ -125,7 +125,7 @@ def test_operations_run_in_the_order_that_is_simulated(seed: int, stagger: int, 
 
 def test_torch_compile_takes_it_in_one_graph(tmp_path: Path, pool: RankPool) -> None:
     _, _, out = written(CHAINS, tmp_path, devices=2, strategy="random:1")
-    assert "parallel.in_turns" in (out / "model.py").read_text()
+    assert "parallel.interleaved" in (out / "model.py").read_text()
     eager, compiled = (pool.run(find_gradients, str(out), compiled, ranks=2) for compiled in (False, True))
     torch.testing.assert_close(compiled, eager)
 

@@ -111,8 +111,8 @@ def test_weights_whose_gradients_are_delayed(tmp_path: Path, slow: str, pool: Ra
     pins = ("up=S0", "down=S1", "tanh_1=I", "linear_2=S1")
     _, _, out = written(DELAYED, tmp_path, devices=2, machine=slow, pins=pins)
     text = (out / "model.py").read_text()
-    assert re.search(r"parallel\.delayed\(F\.pad\(up_\w+, \(0, 0, 0, 3\)\)\)", text), text
-    assert re.search(r"parallel\.linear\(\w+, up_delayed\)\.narrow\(-1, 0, 5\)", text)
+    assert re.search(r"parallel\.defer_wgrad\(F\.pad\(up_\w+, \(0, 0, 0, 3\)\)\)", text), text
+    assert re.search(r"parallel\.linear\(\w+, up_deferred\)\.narrow\(-1, 0, 5\)", text)
     report = check(out, steps=2, pool=pool)
     assert report.ok, report
 

@@ -285,7 +285,7 @@ class ForwardText:
         function, step, program = loop.bodies[number], loop.step, self.program
         stores = stores_anything(function.planned.graph)
         name = body_name(step, number, stores, self.names, program.classes)
-        module = ModuleText(name, body_words(step, step.runs[number]), stores=stores, in_turns=function.interleaved)
+        module = ModuleText(name, body_words(step, step.runs[number]), stores=stores, interleaved=function.interleaved)
         names = Names(("index",))
         body = ForwardText(program, function, module, names, "model")
         given = (*function.entering, *function.captured)
@@ -360,11 +360,11 @@ class ForwardText:
         then = list_gathers(self, iterate.then) if iterate.then else ""
         if segment.count > iterate.end:
             then = gathers_first(loop, iterate.end)
-        ahead = bool(then) or (segment.count > 1 and any(loop.bodies[number].first for number in iterate.numbers))
+        prefetches = bool(then) or (segment.count > 1 and any(loop.bodies[number].first for number in iterate.numbers))
         words = f"{where(segment.span)}{loop_words(segment)}"
         counted = bool(segment.sliced or (module.sites and not module.stores))
         variable = str(run.first)
-        if once and ahead:
+        if once and prefetches:
             begun = filter(None, (f"{modules}[{run.first}].gathers()" if module.gathers else "", then))
             lines += statement(f"{self.state}.gathered.start({', '.join(begun)})")
         if not once:
@@ -374,8 +374,8 @@ class ForwardText:
             numbers = range(run.first, iterate.end)
             first = "" if run.first == 0 else f"{run.first}, "
             over = iterations(modules, numbers, segment.count) if module.stores else f"range({first}{iterate.end})"
-            if ahead:
-                over = f"{self.state}.gathered.ahead({', '.join(filter(None, (over, then)))})"
+            if prefetches:
+                over = f"{self.state}.gathered.prefetch_next({', '.join(filter(None, (over, then)))})"
             lines += statement(f"for {variable if module.stores or counted else '_'} in {over}:", words)
         called = module.name if not module.stores else f"{modules}[{run.first}]" if once else variable
         given = [*(current if once else carried), *(f"{part}[{variable}]" for part in self.slices[loop])]

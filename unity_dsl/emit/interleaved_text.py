@@ -42,7 +42,8 @@ def add_begin(text: ForwardText, begin: Begin) -> None:
     collectives, shape = text.program.collectives, given.value.shape
     found = collectives.between(begin.conversion, begin.source, made.layout, shape)
     name = text.names.fresh(f"{made.value.name}_{layout_word(made.layout)}")
-    sent, function = text.names.fresh(f"{name}_sent"), "depart" if begin.product is None else "depart_in_blocks"
+    sent = text.names.fresh(f"{name}_sent")
+    function = "start_conversion" if begin.product is None else "start_conversion_in_blocks"
     call = f"{sent} = parallel.{function}(parallel.{found.name}, {text.variable(given)}, {text.state}.groups)"
     text.module.lines += statement(call, f"{begin.source} -> {made.layout}" if begin.source.kinds else "")
     text.sent[begin] = sent
@@ -57,15 +58,15 @@ def add_arrive(text: ForwardText, arrive: Arrive) -> None:
         text.module.lines.append("yield  # overlapped with the other repeats")
     if isinstance(begun, Compute):
         text.name(made, text.names.fresh(f"{made.value.name}_{layout_word(made.layout)}"))
-    text.module.lines += statement(f"{text.variable(made)} = parallel.arrived({text.sent[begun]})")
+    text.module.lines += statement(f"{text.variable(made)} = parallel.wait_conversion({text.sent[begun]})")
 
 
 def add_interleaved(text: ForwardText, found: Interleave) -> None:
     """Writes the interleaved execution of the same iterations of several loops."""
     segments = [loop.step.segment for loop in found.loops]
     listed = list_gathers(text, found.then) if found.then else ""
-    over = [_ahead(loop, found.iterations, "" if place else listed) for place, loop in enumerate(found.loops)]
-    words = f"{where(segments[0].span)}{', '.join(map(loop_words, segments))}: in turns"
+    over = [_prefetch_next(loop, found.iterations, "" if place else listed) for place, loop in enumerate(found.loops)]
+    words = f"{where(segments[0].span)}{', '.join(map(loop_words, segments))}: interleaved"
     targets, calls = [], list[str]()
     for loop, makes in zip(found.loops, found.makes, strict=True):
         if loop not in text.carried:
@@ -74,9 +75,9 @@ def add_interleaved(text: ForwardText, found: Interleave) -> None:
     for loop, modules, given in zip(found.loops, over, found.given, strict=True):
         entering = _tuple([text.variable(tensor) for tensor in given])
         calls.append(f"parallel.through({', '.join([modules, entering, *text.captured[loop], 'self'])})")
-    if any(behind := start_delays(len(found.loops), text.program.stagger)):
-        calls.append(f"behind={behind}")
-    text.module.lines += statement(f"{', '.join(targets)} = parallel.in_turns({', '.join(calls)})", words)
+    if any(skew := start_delays(len(found.loops), text.program.stagger)):
+        calls.append(f"skew={skew}")
+    text.module.lines += statement(f"{', '.join(targets)} = parallel.interleaved({', '.join(calls)})", words)
     for loop, makes in zip(found.loops, found.makes, strict=True):
         text.add(makes, text.carried[loop])
 
@@ -85,7 +86,7 @@ def _tuple(names: list[str]) -> str:
     return f"({', '.join(names)}{',' * (len(names) == 1)})"
 
 
-def _ahead(loop: Loop, numbers: range, behind: str) -> str:
+def _prefetch_next(loop: Loop, numbers: range, behind: str) -> str:
     """The text of the modules of iterations. While one computes, the gathers of the next one are prefetched. During the
     last one these are the gathers `behind` the repeat.
     """
@@ -94,4 +95,4 @@ def _ahead(loop: Loop, numbers: range, behind: str) -> str:
     then = gathers_first(loop, numbers.stop) if numbers.stop < segment.count else behind
     if not then and not any(loop.bodies[loop.number(iteration)].first for iteration in numbers):
         return over
-    return f"self.gathered.ahead({', '.join(filter(None, (over, then)))})"
+    return f"self.gathered.prefetch_next({', '.join(filter(None, (over, then)))})"

@@ -35,7 +35,7 @@ class ModuleText:
     nothing. `words` are the lines of its docstring.
 
     `constants` are the names of its tables of parameters and buffers. `sites` means that it draws random numbers, and
-    so must know its iteration. `gathers` are lines that return what is gathered before all else. With `in_turns` its
+    so must know its iteration. `gathers` are lines that return what is gathered before all else. With `interleaved` its
     forward is a generator, which is interleaved with others. A class with a `base` differs from it only in the forward.
     """
 
@@ -50,7 +50,7 @@ class ModuleText:
     sites: bool = False
     constants: tuple[str, str] = ("PARAMETERS", "BUFFERS")
     stores: bool = True
-    in_turns: bool = False
+    interleaved: bool = False
     base: ModuleText | None = None
 
     def stores_as(self, other: ModuleText) -> bool:

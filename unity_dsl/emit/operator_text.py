@@ -45,18 +45,18 @@ class Collectives(Protocol):
 @dataclass(frozen=True)
 class ProductCall:
     """The call of a function that replaces a product. In parallel.py these are products whose weight gradient is
-    `delayed`, products of what is `sent` in blocks, and products that send their own result, for which more arguments
+    `deferred`, products of what is `sent` in blocks, and products that send their own result, for which more arguments
     are `given`. If none of these holds, it is a function of model.py with its own gradients.
     """
 
     product: WeightProduct
-    delayed: bool
+    deferred: bool
     sent: str | None = None
     given: tuple[str, ...] = ()
 
     @property
     def function(self) -> str:
-        if not (self.delayed or self.sent or self.given):
+        if not (self.deferred or self.sent or self.given):
             return f"{self.product.function.capitalize()}.apply"
         return f"parallel.{self.product.function}{'_sent' if self.given else ''}"
 
@@ -134,7 +134,7 @@ def _with_call(lowering: Lowering, call: ProductCall) -> Lowering:
         if argument != product.term:
             return argument.mapped(changed)
         given = [*argument.arguments]
-        if call.delayed:
+        if call.deferred:
             given[product.factor] = Term("name", (Variable(product.weight),))
         given += [Term("word", (text,)) for text in call.given]
         sent = (("sent", Term("word", (call.sent,))),) if call.sent is not None else ()

@@ -17,14 +17,14 @@ def render_collectives(
     gathered: bool = False,
     mixed: bool = False,
     recomputed: bool = False,
-    in_turns: bool = False,
+    interleaved: bool = False,
     products: Collection[str] = (),
     *,
     chunked: bool = False,
 ) -> str:
     """parallel.py with the groups, conversions and reductions that were asked for. `gathered` means that parameters are
     all-gathered, `mixed` that conversions of parameters cast them, `recomputed` that bodies are recomputed in the
-    backward pass. `in_turns` means that bodies are interleaved, with asynchronous conversions. `products` are the
+    backward pass. `interleaved` means that bodies are interleaved, with asynchronous conversions. `products` are the
     functions for products that are decomposed or have deferred weight gradients. `chunked` means that some are
     decomposed matmuls, which overlap with communication.
     """
@@ -35,7 +35,12 @@ def render_collectives(
     dimensions = [kind for kind in ("Blocks", "Slices", "Windows") if any(f"{kind}(" in plan.code for plan in planned)]
     partial = (collectives.staged and gathered) or any("partial(" in plan.code for plan in planned)
     functional = {"partial": partial, "wraps": gathered}
-    abstract = {"Callable": True, "Iterable": gathered or in_turns, "Iterator": gathered or in_turns, "Sequence": True}
+    abstract = {
+        "Callable": True,
+        "Iterable": gathered or interleaved,
+        "Iterator": gathered or interleaved,
+        "Sequence": True,
+    }
     imports = {
         "import re": gathered,
         "from collections import Counter": deferred,
@@ -77,10 +82,10 @@ def render_collectives(
         gathered=gathered,
         mixed=mixed,
         recomputed=recomputed,
-        in_turns=in_turns,
+        interleaved=interleaved,
         products=products,
         chunked=chunked,
-        departs=in_turns or products,
+        asynchronous=interleaved or products,
         gathers=gathered or bool(gathering),
         scattered="reduce_scatter" in deferred,
         reduced="all_reduce" in deferred,

@@ -14,7 +14,7 @@ PROGRAM_NAMES = frozenset({
     "COMPUTE_DTYPE", "PARTS", "MICRO_BATCHES", "DIVIDED", "LOSS_DIVISOR", "BATCH", "Iterator",
     "at_least", "drawn", "mixed", "places", "uniform", "Einsum", "Factory", "Surrogate", "of_factor", "surrogate",
     "positions", "build_mesh", "check_mesh", "checked", "initial", "init_device_mesh", "TensorSpec",
-    "Constants", "RunAgain", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
+    "Constants", "Recomputation", "checkpoint", "nullcontext", "Callable", "stored_buffers", "restore",
     "TF32", "set_tf32", "warnings",
     "ParameterSpec", "OutputSpec", "OUTPUTS", "Block", "name", "spec", "annotations", "declared",
 })  # fmt: skip

@@ -114,7 +114,7 @@ def render_model(text: ProgramText, imports: Sequence[str] = ()) -> str:
         held=program.constants.lines if program.constants else [],
         recomputed=bool(plan.passes.recomputed),
         offloaded=bool(plan.passes.offloaded),
-        in_turns=any(module.in_turns for module in program.modules),
+        interleaved=any(module.interleaved for module in program.modules),
         updating=updates_again(plan.graph, plan.passes.recomputed),
         blocks=("guarded" if guarded else "plain") if containers else "",
         modules=[_class(module, text) for module in program.modules],
@@ -149,10 +149,10 @@ def render_parallel(text: ProgramText) -> str:
     """parallel.py: the groups, conversions and gradient synchronisation that this plan uses, and nothing else."""
     program = text.program
     facts = program.gathered, program.mixed, bool(text.plan.passes.recomputed)
-    in_turns = any(module.in_turns for module in program.modules)
+    interleaved = any(module.interleaved for module in program.modules)
     products = sorted(program.products)
     return render_collectives(
-        text.plan.model.name, program.collectives, *facts, in_turns, products, chunked=program.chunked
+        text.plan.model.name, program.collectives, *facts, interleaved, products, chunked=program.chunked
     )
 
 
@@ -380,10 +380,10 @@ def _cuts(text: ProgramText) -> set[str]:
 
 def _class(module: ModuleText, text: ProgramText) -> dict[str, Any]:
     arguments = ", ".join([*(f"{name}: Tensor" for name in module.parameters), "model: Model"])
-    several, results = module.in_turns or len(module.results) > 1, ", ".join(module.results)
+    several, results = module.interleaved or len(module.results) > 1, ", ".join(module.results)
     kind = f"tuple[{', '.join('Tensor' for _ in module.results)}]" if several else "Tensor"
-    kind = f"Iterator[{kind} | None]" if module.in_turns else kind if module.results else "None"
-    if module.in_turns:
+    kind = f"Iterator[{kind} | None]" if module.interleaved else kind if module.results else "None"
+    if module.interleaved:
         lines = [*module.lines, *statement(f"yield ({results}{',' * (len(module.results) == 1)})")]
     else:
         lines = returning(module.lines, module.results) if module.results else module.lines
